@@ -1,5 +1,6 @@
-"""Agents under measurement: one launcher's commands, a folder in which its workers write notes, and a cleanup that leaves no process. launch_bench.py
-makes a Side of each launcher for every run of a row."""
+"""The processes of one launcher (ddprun or torchrun) in a measurement. A Side has the launcher's command, a folder in which its
+workers write notes, and a cleanup that kills all remaining processes. launch_bench.py creates a new Side for every run of a row
+of its table."""
 
 import os
 import pathlib
@@ -12,16 +13,17 @@ from collections.abc import Callable
 
 from measure import environment
 
-# Workers note their start; a row's script follows. bash's EPOCHREALTIME needs no further process, so the clock is read as early as a shell can.
+# The first line of each worker script. It records the start time of the worker. bash reads EPOCHREALTIME without starting
+# another process, which would delay the record.
 NOTING = 'echo "start $RANK $EPOCHREALTIME $TORCHELASTIC_RESTART_COUNT $$ $WORLD_SIZE" >> "$NOTES"\n'
 
 
-class TooLate(Exception):
-    """The expected event did not come in time. The text is for a table."""
+class DeadlineExceeded(Exception):
+    """An expected event did not occur in time. The text is shown in the cell of the table."""
 
 
-class NotHere(Exception):
-    """This machine cannot run the row; the text gives the reason."""
+class NotAvailable(Exception):
+    """This row of the table cannot be measured on this machine. The text is the reason."""
 
 
 def free_port() -> int:
@@ -42,7 +44,7 @@ def listening(port: int) -> bool:
     return True
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +52,7 @@ def lives(pid: int) -> bool:
 
 
 class Side:
-    """One launcher, for one run of a row."""
+    """The processes of one launcher while one row of the table is measured once."""
 
     def __init__(self, launcher: list[str], ours: bool, folder: pathlib.Path):
         self.launcher, self.ours, self.folder = launcher, ours, folder
@@ -64,7 +66,8 @@ class Side:
         return self
 
     def __exit__(self, *_unused) -> None:
-        groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]  # torchrun's workers may outlive it
+        # also kill workers of torchrun, which can outlive their agent
+        groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]
         for group in groups:
             try:
                 os.killpg(group, signal.SIGKILL)
@@ -74,7 +77,8 @@ class Side:
             agent.wait()
 
     def script(self, body: str, before: str = "") -> str:
-        """A worker that notes its start after it has run `before`. A reader of the note can rely on that."""
+        """Writes a worker script and returns its path. The worker runs `before`, then records its start time, then runs `body`.
+        A recorded start time therefore means that `before` has finished."""
         path = self.folder / "worker.sh"
         path.write_text(f"#!/bin/bash\n{before}\n{NOTING}{body}\n", encoding="utf-8")
         path.chmod(0o755)
@@ -94,25 +98,27 @@ class Side:
         return [line.split() for line in self.notes.read_text(encoding="utf-8").splitlines() if line.startswith(kind + " ")]
 
     def until(self, condition: Callable[[], object], seconds: float, missing: str) -> float:
-        """The time of the event by time.time(). It polls, because other processes' files and ports give no event."""
+        """Waits until condition() is true. Returns the time.time() at which it became true. Polls, since files and ports of
+        other processes cause no event that could wake this process."""
         end = time.time() + seconds
         while not condition():
             if time.time() > end:
-                raise TooLate(f"{missing} in {seconds:g} s")
+                raise DeadlineExceeded(f"{missing} after {seconds:g} s")
             time.sleep(0.002)
         return time.time()
 
     def until_started(self, count: int, seconds: float = 60) -> float:
-        """The time at which the last of the first `count` workers started, by that worker's own clock."""
+        """Waits until `count` workers have started. Returns the start time of the last one, which the worker itself has
+        recorded."""
         self.until(lambda: self.notes.read_bytes().count(b"\n") >= count, seconds, "not up")
         return max(float(line[2]) for line in self.lines()[:count])
 
     def ended(self, agent: int = 0, seconds: float = 60) -> float:
-        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit polls every 50 ms
+        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit polls every 50 ms, which is too coarse
         ready = select.select([pidfd], [], [], seconds)[0]
         now = time.time()
         os.close(pidfd)
         if not ready:
-            raise TooLate(f"not ended in {seconds:g} s")
+            raise DeadlineExceeded(f"not ended after {seconds:g} s")
         self.agents[agent].wait()
         return now

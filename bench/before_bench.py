@@ -1,28 +1,35 @@
-"""This build of ddprun against an earlier one: launch, failures, rendezvous, training speed and recovery. Both programs run in turns.
+"""Compares this build of ddprun with an earlier one: launch, failures, rendezvous, training speed and recovery. The two
+programs run alternately.
 
-Start it with `./dev bench before --before PATH/ddprun`; the earlier ddptrain is the one in the same folder. Many agents are compared if both folders
-have rendezvous_crowd. A ratio near 1 says nothing without its interval, so each row has at least 15 pairs. The target is a lower end of the interval
-of the pairs' ratios of at least 0.95 times better than before."""
+Start it with `./dev bench before --before PATH/ddprun`. The earlier ddptrain must be in the same folder. The rows about many
+agents need a rendezvous_crowd in both folders. A ratio above 1 means better than before. A ratio near 1 has no meaning without
+its confidence interval, so each row has at least 15 pairs. The target is an interval whose lower end is at least 0.95."""
 
 import dataclasses
 import pathlib
+import statistics
 import tempfile
 
 import recovery_bench
 import training_bench
 import training_cases
-from agents import NotHere, Side, TooLate
-from launch_bench import FAILURES, STARTING, Figure
-from measure import How, Row, Series, Table, Tools, progress
+from agents import NotAvailable, Side, DeadlineExceeded
+from launch_bench import FAILURES, STARTING, Measurement
+from measure import RunOptions, Row, Series, Table, Tools, progress
 from rendezvous_bench import crowd, round_times
 
 before: pathlib.Path | None = None
 PAIRS = 15
-LOW = 0.95  # target for the lower end of each interval
-SLOW = ("last call", "leases", "until it is said", "SIGTERM", "Ctrl-C", "next round")  # rows that wait for seconds, which no build changes
+# {number of agents: runs per pair}; shorter runs vary more, so there are more of them
+RUNS_OF_A_PAIR = {100: 7, 1000: 3, 10000: 1}
+# Number of runs of each program whose best makes one value of a pair. Other processes and other virtual machines only slow a
+# run down, so the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
+BEST_OF = 3
+LOW = 0.95  # target for the lower end of each confidence interval of the ratios
+SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # rows with fixed waits
 
 
-def one_run(program: str, row: Figure) -> float:
+def one_run(program: str, row: Measurement) -> float:
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-", ignore_cleanup_errors=True) as name, Side([program], True, pathlib.Path(name)) as side:
         return row.measure(side)
 
@@ -34,8 +41,8 @@ def compared(name: str, unit: str, pairs: list[tuple[float, float]], larger_is_b
     return row
 
 
-def in_turns(programs: tuple, turns: int, measure) -> list[tuple]:
-    """Returns the results of `measure` for both programs, which take turns in going first."""
+def interleaved(programs: tuple, turns: int, measure) -> list[tuple]:
+    """Measures both programs `turns` times and returns the pairs of results. The order of the two programs alternates."""
     pairs = []
     for turn in range(turns):
         measured = {program: measure(program) for program in (programs if turn % 2 == 0 else programs[::-1])}
@@ -43,66 +50,89 @@ def in_turns(programs: tuple, turns: int, measure) -> list[tuple]:
     return pairs
 
 
-def launching(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+def best_of(programs: tuple, measure, best) -> tuple:
+    """Measures both programs BEST_OF times, alternately, and returns the best value of each."""
+    return tuple(best(values) for values in zip(*interleaved(programs, BEST_OF, measure)))
+
+
+def medians(runs: list[tuple[float, float]]) -> tuple[float, float]:
+    """Combines several runs of each program into one pair of medians. A run takes only milliseconds, so a single run is easily
+    disturbed by other processes."""
+    now, then = zip(*runs)
+    return statistics.median(now), statistics.median(then)
+
+
+def launching(programs: tuple[str, str], how: RunOptions, turns: int) -> list[Row]:
     rows = []
     for row in [*STARTING, *FAILURES]:
         if how.only not in row.name or any(words in row.name for words in SLOW):
             continue
         progress(row.name)
         try:
-            pairs = in_turns(programs, turns, lambda program, row=row: one_run(program, row))
-        except (NotHere, TooLate) as reason:
-            progress(f"left out: {reason}")
+            pairs = [medians(interleaved(programs, row.ours_each, lambda program, row=row: one_run(program, row))) for _ in range(turns)]
+        except (NotAvailable, DeadlineExceeded) as reason:
+            progress(f"skipped: {reason}")
             continue
         rows.append(compared(row.name, row.unit, pairs))
     return rows
 
 
-def restarting(tools: Tools, programs: tuple[str, str], how: How) -> list[Row]:
-    name = "two nodes, from a worker's failure to both nodes' next workers"
+def restarting(tools: Tools, programs: tuple[str, str], how: RunOptions) -> list[Row]:
+    name = "two nodes: from the failure of a worker to the start of the next workers on both nodes"
     if how.only not in name:
         return []
     progress(name)
-    times = in_turns(programs, 1 if how.quick else 3, lambda program: round_times(dataclasses.replace(tools, ddprun=program), False))
+    times = interleaved(programs, 1 if how.quick else 8, lambda program: round_times(dataclasses.replace(tools, ddprun=program), False))
     return [compared(name, "ms", [pair for now, then in times for pair in zip(now, then)])]
 
 
-def of_many_agents(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+def many_agents(programs: tuple[str, str], how: RunOptions, turns: int) -> list[Row]:
     crowds = tuple(pathlib.Path(program).with_name("rendezvous_crowd") for program in programs)
     if "agents" not in how.only and how.only:
         return []
     if not all(program.exists() for program in crowds):
-        progress("left out: many agents, since rendezvous_crowd is not in the folders of both programs")
+        progress("skipped: benchmark of many agents: rendezvous_crowd must be in the folders of both programs")
         return []
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
         progress(f"{agents} agents")
-        results = in_turns(crowds, turns, lambda program, agents=agents: crowd(program, agents))
-        for name, unit, key in (("until all are released into a round", "ms", "joined_ms"),
-                                ("from a worker's failure until all are in the next round", "ms", "restarted_ms"),
-                                ("memory of the coordinator for each", "KB", "coordinator_kb_per_agent")):
-            rows.append(compared(f"{agents:,} agents: {name}", unit, [(now[key], then[key]) for now, then in results]))
+        each = 1 if how.quick else RUNS_OF_A_PAIR[agents]
+        results = [interleaved(crowds, each, lambda program, agents=agents: crowd(program, agents)) for _ in range(turns)]
+        for name, unit, key in (("from the start of the agents to the first round of all", "ms", "joined_ms"),
+                                ("from the failure of a worker to the next round of all agents", "ms", "restarted_ms"),
+                                ("memory of the coordinator per agent", "KB", "coordinator_kb_per_agent")):
+            rows.append(compared(f"{agents:,} agents: {name}", unit, [medians([(now[key], then[key]) for now, then in pair]) for pair in results]))
     return rows
 
 
-def training(tools: Tools, programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+def training(tools: Tools, programs: tuple[str, str], how: RunOptions, turns: int) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = training_cases.Folder(pathlib.Path(name))
         for case in training_cases.CASES:
             workers = max(case.workers)
             label = f"training speed: {case.label(workers)}"
-            if case.data_loader or how.only not in label:  # only the peer has a data loader
+            # skip cases with a data loader, which changes only the Python program
+            if case.data_loader or how.only not in label:
                 continue
             progress(label)
             config = folder.config(dataclasses.replace(case, steps=case.steps // 4) if how.quick else case, workers)
-            pairs = in_turns(programs, turns, lambda program, config=config, workers=workers:
-                             training_bench.Job(dataclasses.replace(tools, ddprun=program), config, workers, folder.path).measure())
+            measure = lambda program, config=config, workers=workers: training_bench.Job(
+                dataclasses.replace(tools, ddprun=program), config, workers, folder.path).measure()
+            pairs = [best_of(programs, measure, max) for _ in range(turns)]
             rows.append(compared(label, "samples/s", pairs, larger_is_better=True))
     return rows
 
 
-def recovery(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
+def recovered(program: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> float:
+    """Kills a worker of a job, and returns the seconds until the next new step."""
+    measured = recovery_bench.our_run(program, kind, config, folder)
+    if measured is None:
+        raise SystemExit(f"bench: a job of {program} did not recover")
+    return measured[0]
+
+
+def recovery(programs: tuple[str, str], how: RunOptions, turns: int) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
@@ -112,18 +142,16 @@ def recovery(programs: tuple[str, str], how: How, turns: int) -> list[Row]:
             if how.only not in label:
                 continue
             progress(label)
-            pairs = in_turns(programs, turns, lambda program, kind=kind: recovery_bench.our_run(program, kind, config, folder))
-            if lost := sum(one is None for pair in pairs for one in pair):
-                raise SystemExit(f"bench: {lost} of {2 * turns} jobs did not recover")
-            rows.append(compared(label, "s", [(now[0], then[0]) for now, then in pairs]))
+            rows.append(compared(label, "s", [best_of(programs, lambda program, kind=kind: recovered(program, kind, config, folder), min)
+                                              for _ in range(turns)]))
     return rows
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     if before is None:
-        raise SystemExit("bench: 'before' needs --before PATH/ddprun, the build to compare with")
+        raise SystemExit("bench: the benchmark 'before' needs the option --before PATH/ddprun: the ddprun of the build to compare with")
     programs = (str(tools.ddprun), str(before))
     turns = 3 if how.quick else max(how.repeats, PAIRS)
-    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *of_many_agents(programs, how, turns),
+    rows = [*launching(programs, how, turns), *restarting(tools, programs, how), *many_agents(programs, how, turns),
             *training(tools, programs, how, turns), *recovery(programs, how, turns)]
     return [Table("Compared with an earlier build", "before", rows)]

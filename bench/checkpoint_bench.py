@@ -1,10 +1,13 @@
-"""The cost of checkpoints of a 500 MB state. (1) The stall of training for a save, against torch.save and torch.distributed.checkpoint.async_save.
-(2) The throughput of writing, against dd with the same flags (O_DIRECT, fsync) on the same disk in the same run. (3) The speed of stretches of 50
-steps with a save in them, against those without. These alternate in one run, because a machine's speed drifts by more than the target between two
-runs.
+"""Measures what checkpoints of a 500 MB state cost. There are three parts. `--only` selects one by its name (stall, writing or
+speed):
 
-The network is an MLP with AdamW: 163 MB of weights and twice that of moments. ddptrain's saves include checksums, fsync and atomic publication,
-async_save's include fsync, and torch.save's neither. `--only stall`, `writing` or `speed` measures a part."""
+- Stall: the time for which a save stops training, compared with torch.save and torch.distributed.checkpoint.async_save.
+- Writing: the throughput, compared with dd with the same flags (O_DIRECT, fsync) on the same disk in the same run.
+- Speed: the speed in stretches of 50 steps with a save, compared with stretches without a save. Both kinds alternate in one
+  run, because the speed of a machine differs between two runs by more than the target.
+
+The network is an MLP with AdamW: 163 MB of weights and twice as much for the moments. A save of ddptrain includes checksums,
+fsync and atomic publication. async_save includes fsync only, and torch.save none of these."""
 
 import json
 import pathlib
@@ -12,17 +15,19 @@ import shutil
 import sys
 import tempfile
 
-from measure import How, Row, Series, Table, Tools, environment, progress, timed
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress, timed
 from training_cases import FASHION_MNIST
 
 HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = [6000, 6000]
-STRETCH = 50  # steps; every other stretch begins with a save
+STRETCH = 50  # training steps per stretch; every second stretch starts with a save
 WARM_UP = 50
-EVERY = 25  # steps between two saves where speed is not measured, and for the peers: the previous save is on the disk by then
-MOST_REPEATS = 3  # each takes 100 s
+# Steps between two saves, for the Python programs and for all parts except SPEED. Each save must end before the next one
+# starts.
+EVERY = 25
+MAX_REPEATS = 3  # each repeat takes 100 s
 
-STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training for a checkpoint, against a plain save", "Writing a checkpoint beside training"
+STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training for a checkpoint, against a plain save", "Writing a checkpoint during training"
 SPEED = f"Speed with a checkpoint every {STRETCH} steps"
 
 
@@ -39,7 +44,8 @@ def settings(steps: int, every: int) -> dict:
 
 
 def checkpoints(file: pathlib.Path, last: int) -> list[dict]:
-    """The saves during training, without the run's last one, and without the first, for which both sides allocate their memory."""
+    """Returns all saves except the first and the last one. The first save includes the allocation of memory. The last one is
+    made at the end of the run."""
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [e for e in events if e["event"] == "checkpoint" and e["step"] != last][1:]
 
@@ -53,7 +59,8 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
 
 
 def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Steps per second of the stretches that begin with a save, including the pause, and of those between."""
+    """Returns the steps per second of two kinds of stretches: those that start with a save, including its pause, and those
+    without a save."""
     at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
     last = max(at)
     begins = range(WARM_UP, last - STRETCH + 1, STRETCH)
@@ -62,7 +69,7 @@ def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
 
 
 def dd_mb_per_s(folder: pathlib.Path, megabytes: int) -> float:
-    """Writes like ddptrain's writer: blocks of 4 MiB that bypass the page cache, then fsync."""
+    """Returns the throughput of dd. Like ddptrain's writer, it writes blocks of 4 MiB past the page cache, then calls fsync."""
     file = folder / "dd.bin"
     blocks = megabytes // 4
     seconds = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={blocks}", "oflag=direct", "conv=fsync"])
@@ -80,7 +87,7 @@ def peer_stalls(folder: pathlib.Path, how: str, saves: int) -> list[float]:
     return [e["pause_s"] * 1000 for e in checkpoints(out, -1)]
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     wants = {title: how.only.lower() in title.lower() for title in (STALL, PLAIN, WRITING, SPEED)}
     saves = 2 if how.quick else 4
     every, behind = (2 * STRETCH, STRETCH) if wants[SPEED] else (EVERY, 0)
@@ -89,8 +96,8 @@ def run(tools: Tools, how: How) -> list[Table]:
     megabytes = 0
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
-        for i in range(min(how.repeats, MOST_REPEATS)):
-            progress(f"checkpoint: {i + 1} of {min(how.repeats, MOST_REPEATS)}")
+        for i in range(min(how.repeats, MAX_REPEATS)):
+            progress(f"checkpoint: {i + 1} of {min(how.repeats, MAX_REPEATS)}")
             metrics = train(tools, folder, "ours", steps, every)
             events = checkpoints(metrics, steps)
             stalls += [e["pause_s"] * 1000 for e in events]
@@ -106,10 +113,10 @@ def run(tools: Tools, how: How) -> list[Table]:
                 asynchronous += peer_stalls(folder, "async_save", saves)
             if wants[PLAIN]:
                 plain += peer_stalls(folder, "torch.save", saves)
-    size = f"{megabytes} MiB of weights and moments"
+    size = f"{megabytes} MiB of weights and optimizer moments"
     rows = {STALL: ("torch.distributed.checkpoint.async_save", Row(size, "ms", Series(stalls), Series(asynchronous), factor=5.0)),
             PLAIN: ("torch.save", Row(size, "ms", Series(stalls), Series(plain))),
-            WRITING: ("dd oflag=direct conv=fsync, nothing beside it",
+            WRITING: ("dd oflag=direct conv=fsync on an idle machine",
                       Row(size, "MB/s", Series(writing), Series(raw), larger_is_better=True, factor=0.8)),
-            SPEED: ("the 50 steps between, in the same run", Row(size, "steps/s", Series(saving), Series(calm), larger_is_better=True, factor=0.97))}
+            SPEED: ("the 50 steps without a save, in the same run", Row(size, "steps/s", Series(saving), Series(calm), larger_is_better=True, factor=0.97))}
     return [Table(title, peer, [row]) for title, (peer, row) in rows.items() if wants[title]]

@@ -1,7 +1,9 @@
-// A crowd of agents for one coordinator: N real members (rendezvous/member/member.hpp) over real connections in one process,
-// and the coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints as
-// JSON the time until all agents are released into a round, the time from a failure to the next round, and the coordinator's
-// cost per agent.
+// Simulates many agents for one coordinator, to measure the cost per agent. One process has N real members
+// (rendezvous/member/member.hpp) with real connections. A second process has the coordinator, with the complete rendezvous code
+// of an agent (node_shell.hpp). bench/rendezvous_bench.py runs this program.
+//
+// Prints as JSON: the time until all agents are released into a round, the time from a failure to the next round, and the
+// coordinator's memory per agent.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -30,18 +32,19 @@ namespace {
 
 constexpr const char* kToken = "a token for a crowd on one machine";
 constexpr const char* kRun = "crowd";
-constexpr int kHandshakesAtOnce = 256;
+constexpr int kMaxHandshakes = 256;
 constexpr std::chrono::seconds kPatience{120};
-constexpr std::chrono::seconds kCalm{2};  // two regular pings of each agent
+constexpr std::chrono::seconds kQuietTime{2};  // long enough for two regular pings of each agent
 
 double ms_since(Time begin) {
   return std::chrono::duration<double, std::milli>(Time(time_since_boot()) - begin).count();
 }
 
-// Runs in its own process and reports the port through `out`. Its own member counts as one more agent.
+// Runs the coordinator in this process and never returns. Writes its port to the descriptor `out`. The coordinator's own node
+// is one more member.
 [[noreturn]] void coordinate(int agents, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::unsetenv("HOME");  // so that no state is stored
+  ::unsetenv("HOME");  // no HOME, so the coordinator stores no state
   ::unsetenv("XDG_STATE_HOME");
   boost::asio::io_context io;
   NodeShellSettings settings;
@@ -77,7 +80,8 @@ class Crowd {
   struct Agent {
     Agent(boost::asio::io_context& io, MemberSettings settings, Now now)
         : member(std::move(settings), std::nullopt, now), timer(io) {}
-    std::uint64_t received = 0;  // session messages, which its pings confirm like a real agent's
+    // number of session messages received; each ping confirms them to the sender, as in a real agent
+    std::uint64_t received = 0;
     Member member;
     boost::asio::steady_timer timer;
     std::optional<Time> armed;
@@ -99,13 +103,13 @@ class Crowd {
   std::uint16_t port_;
   pid_t coordinator_;
   std::vector<std::unique_ptr<Agent>> agents_;
-  std::size_t begun_ = 0;
+  std::size_t dialled_ = 0;
   int dialling_ = 0;
   std::size_t started_ = 0;
   int rounds_ = 0;
   double empty_kb_ = 0;
   double joined_ms_ = 0;
-  Time began_{};
+  Time start_time_{};
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer failure_;
 };
@@ -124,10 +128,10 @@ Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
     std::_Exit(1);
   });
   empty_kb_ = coordinator_kb();
-  began_ = now().steady;
+  start_time_ = now().steady;
   for (int i = 0; i < agents; ++i) {
     MemberSettings settings;
-    settings.id = new_instance_id();
+    settings.node = new_instance_id();
     settings.incarnation = 1;
     std::copy(transport_.run().begin(), transport_.run().end(), settings.run.begin());
     settings.hostname = "crowd" + std::to_string(i);
@@ -138,9 +142,10 @@ Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
   begin_agents();
 }
 
-// An agent that began and then had to wait for its turn would dial again after a lease.
+// Starts agents only while fewer than kMaxHandshakes connections are being opened. An agent that waited longer than a lease
+// would connect again.
 void Crowd::begin_agents() {
-  while (begun_ < agents_.size() && dialling_ < kHandshakesAtOnce) feed(*agents_[begun_++], member_event::Tick{});
+  while (dialled_ < agents_.size() && dialling_ < kMaxHandshakes) feed(*agents_[dialled_++], node_event::Tick{});
 }
 
 void Crowd::feed(Agent& agent, const MemberEvent& event) {
@@ -149,14 +154,14 @@ void Crowd::feed(Agent& agent, const MemberEvent& event) {
 }
 
 void Crowd::carry_out(Agent& agent, MemberAction& action) {
-  if (const auto* target = std::get_if<member_action::Dial>(&action)) {
+  if (const auto* target = std::get_if<node_action::Dial>(&action)) {
     dial(agent, target->link);
-  } else if (auto* send = std::get_if<member_action::Send>(&action)) {
+  } else if (auto* send = std::get_if<node_action::ToListener>(&action)) {
     if (auto* ping = std::get_if<Ping>(&send->message)) ping->received = agent.received;
     if (const auto found = agent.connections.find(send->link); found != agent.connections.end()) {
       found->second->send(encode(send->message));
     }
-  } else if (const auto* close = std::get_if<member_action::Close>(&action)) {
+  } else if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
     if (const auto found = agent.connections.find(close->link); found != agent.connections.end()) {
       found->second->close();
       agent.connections.erase(found);
@@ -178,7 +183,7 @@ void Crowd::arm(Agent& agent) {
   agent.timer.async_wait([this, &agent](const boost::system::error_code& error) {
     if (error) return;
     agent.armed.reset();
-    feed(agent, member_event::Tick{});
+    feed(agent, node_event::Tick{});
   });
 }
 
@@ -199,32 +204,33 @@ void Crowd::dial(Agent& agent, LinkId link) {
 void Crowd::dialled(Agent& agent, LinkId link, const ConnectResult& result) {
   if (!result.connection) {
     std::fprintf(stderr, "crowd: %s\n", result.failure.message.c_str());
-    return feed(agent, member_event::Closed{link});
+    return feed(agent, node_event::LinkClosed{link});
   }
   agent.connections[link] = result.connection;
   result.connection->start({[this, &agent, link](std::string_view frame) {
                               FromCoordinator message = decode_from_coordinator(frame);
                               if (belongs_to_session(message)) ++agent.received;
-                              feed(agent, member_event::Heard{link, std::move(message)});
+                              feed(agent, node_event::FromListener{link, std::move(message)});
                             },
                             [this, &agent, link](const Closed&) {
-                              if (agent.connections.erase(link) > 0) feed(agent, member_event::Closed{link});
+                              if (agent.connections.erase(link) > 0) feed(agent, node_event::LinkClosed{link});
                             }});
-  feed(agent, member_event::Opened{link, "127.0.0.1"});
+  feed(agent, node_event::LinkOpened{link, "127.0.0.1"});
 }
 
 void Crowd::started() {
   if (++started_ < agents_.size()) return;
   started_ = 0;
-  const double took = ms_since(began_);
+  const double took = ms_since(start_time_);
   if (rounds_++ == 0) {
     joined_ms_ = took;
-    // A worker fails, and all workers are started again. This waits first: thousands of answers of the first round may still be
-    // on their way, depending on how it began, and would be counted as the second's.
-    failure_.expires_after(kCalm);
+    // Next, a worker fails and all workers restart. First wait until all messages of the first round (start of the workers)
+    // have been processed. Otherwise processing these messages, which can be thousands, would add to the time of the second
+    // round.
+    failure_.expires_after(kQuietTime);
     failure_.async_wait([this](const boost::system::error_code&) {
-      began_ = now().steady;
-      feed(*agents_.back(), member_event::WorkersFailed{});
+      start_time_ = now().steady;
+      feed(*agents_.back(), FailureReport{});
       feed(*agents_.back(), member_event::WorkersEnded{});
     });
     return;
@@ -251,8 +257,8 @@ int main_of_crowd(int agents) {
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_max < static_cast<rlim_t>(agents) + 600) {
-    std::fprintf(stderr, "crowd: %d agents need as many open files; the limit is %llu\n", agents,
-                 static_cast<unsigned long long>(files.rlim_max));
+    std::fprintf(stderr, "crowd: %d agents need one open file each and 600 more, but at most %llu are allowed (ulimit -Hn)\n",
+                 agents, static_cast<unsigned long long>(files.rlim_max));
     return 2;
   }
   int ends[2];

@@ -1,6 +1,6 @@
-"""Floods ADDRESS PORT for SECONDS with a stranger's connections, as fast as one process can open them. They send nothing, HTTP, noise or half a TLS
-greeting; at most 500 stay open. Used by rendezvous_bench.py and by tests/whole_program/test_network_faults.py. Prints the number of opened
-connections."""
+"""Opens connections to ADDRESS PORT for SECONDS, as fast as one process can, like an unknown peer that floods the port. Each
+connection sends nothing, an HTTP request, random bytes or half a TLS handshake. At most 500 connections stay open. Prints the
+number of opened connections. Used by rendezvous_bench.py and tests/whole_program/test_network_faults.py."""
 
 import os
 import random
@@ -8,8 +8,8 @@ import socket
 import sys
 import time
 
-SAYING = [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\x16\x03\x01\xff\xff" + os.urandom(200)]
-KEPT = 500
+PAYLOADS = [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\x16\x03\x01\xff\xff" + os.urandom(200)]
+MAX_OPEN = 500
 
 
 def flood(address: str, port: int, seconds: float) -> int:
@@ -18,15 +18,15 @@ def flood(address: str, port: int, seconds: float) -> int:
     count = 0
     while time.monotonic() < end:
         try:
-            stranger = socket.create_connection((address, port), 1)
-            stranger.setblocking(False)
-            stranger.send(SAYING[count % len(SAYING)])
-            kept.append(stranger)
+            connection = socket.create_connection((address, port), 1)
+            connection.setblocking(False)
+            connection.send(PAYLOADS[count % len(PAYLOADS)])
+            kept.append(connection)
             count += 1
         except OSError:
             continue
-        if len(kept) > KEPT:
-            kept.pop(random.randrange(KEPT)).close()
+        if len(kept) > MAX_OPEN:
+            kept.pop(random.randrange(MAX_OPEN)).close()
     return count
 
 

@@ -1,8 +1,9 @@
-"""Shared code of the benchmarks: running and timing a command, medians with their spread, and tables.
+"""Code that the benchmarks share: it runs and times commands, computes medians with their spread, and writes tables.
 
-A Series is the values of one quantity for one program. A Row compares ours with the peer's and may have a target. The values of a `paired` row belong
-together: value i of both sides was measured directly one after the other, in changing order. A machine that is slow for some seconds is then slow for
-both sides, so the ratio of each pair is more precise than that of two medians."""
+A Series has the measured values of one quantity for one program. A Row compares the values of ddprun with those of another
+program (`peer`), and may have a target. In a `paired` row, value i of both programs was measured directly one after the other,
+in alternating order. If the machine is slow for some seconds, both values of a pair are affected. The ratio of a pair is
+therefore more precise than the ratio of two medians."""
 
 import dataclasses
 import json
@@ -27,29 +28,29 @@ class Tools:
     def find(folder: pathlib.Path) -> "Tools":
         for name in ("ddprun", "ddptrain"):
             if not (folder / name).exists():
-                sys.exit(f"bench: {folder / name} is not there; run ./dev build first")
-        beside = pathlib.Path(sys.executable).with_name("torchrun")
-        torchrun = [str(beside)] if beside.exists() else [shutil.which("torchrun") or sys.exit("bench: torchrun not found")]
+                sys.exit(f"bench: {folder / name} does not exist; run ./dev build first")
+        neighbour = pathlib.Path(sys.executable).with_name("torchrun")
+        torchrun = [str(neighbour)] if neighbour.exists() else [shutil.which("torchrun") or sys.exit("bench: torchrun not found")]
         return Tools(str(folder / "ddprun"), str(folder / "ddptrain"), torchrun, sys.executable)
 
 
 @dataclasses.dataclass(frozen=True)
-class How:
-    quick: bool  # fewer steps: only shows that it works, not for quoting
+class RunOptions:
+    quick: bool  # run fewer steps, only to show that the benchmark works; the numbers are not meaningful
     repeats: int  # repeats of each pair of programs
-    only: str  # only tables and rows with this in their name
+    only: str  # run only tables and rows whose name contains this text
 
 
 def environment(**more: str) -> dict:
-    """One intra-op thread per worker on both sides, and the quiet settings of both programs."""
+    """Returns the environment variables for both programs: one intra-op thread per worker, and no variables of an outer job."""
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
-    # The programs of this Python's environment come first, so that both launchers start the same Python.
+    # The folder of this Python is first in PATH, so that both launchers start the same Python.
     path = f"{pathlib.Path(sys.executable).parent}:{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
 
 
 def timed(command: list[str], timeout: float = 600, **keywords) -> float:
-    """Seconds from before the start of the command to its end. Raises if it fails."""
+    """Runs the command and returns its duration in seconds. If the command fails, prints its output and exits."""
     begin = time.perf_counter()
     done = subprocess.run(command, env=keywords.pop("env", None) or environment(), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, **keywords)
@@ -60,10 +61,10 @@ def timed(command: list[str], timeout: float = 600, **keywords) -> float:
 
 
 def peak_memory_mb(command: list[str], settle: float) -> float:
-    """VmHWM of the started process itself (not its children) after `settle` seconds; the command must run longer than that.
+    """Returns the peak memory (VmHWM) of the started process, without its children, `settle` seconds after its start. The
+    process must still be running at that time.
 
-    wait4's ru_maxrss would not do: a child inherits the high-water mark of the process that forked it.
-    """
+    ru_maxrss of wait4 is not usable here: a child starts with the peak of the process that forked it."""
     process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
@@ -76,9 +77,11 @@ def peak_memory_mb(command: list[str], settle: float) -> float:
 
 
 def interval_of_median(values: list[float], samples: int = 2000) -> tuple[float, float]:
-    """The 90 % interval of the median by the percentile bootstrap. It draws as many values from these with replacement, 2,000 times, and takes the
-    median of each draw; 5 % of the medians are below the lower end and 5 % above the upper one. The seed is fixed, so the same values have the same
-    interval."""
+    """Returns the 90 % confidence interval of the median, by the percentile bootstrap.
+
+    It draws a sample of the same size from the values, with replacement, and takes its median. It repeats this 2,000 times. 5 %
+    of these medians are below the lower end of the interval, and 5 % above the upper end. The seed is fixed, so the result is
+    reproducible."""
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(samples))
     return medians[samples // 20], medians[-1 - samples // 20]
@@ -99,27 +102,29 @@ class Series:
 
 @dataclasses.dataclass
 class Row:
-    """Our numbers and the peer's, or observations as text."""
+    """One row of a table. For ddprun and for the compared program (`peer`), it has either the measured values or a description
+    in words."""
 
     name: str
     unit: str
     ours: Series | str
     peer: Series | str | None
     larger_is_better: bool = False
-    at_most: float | None = None  # target for our median
-    factor: float | None = None  # target for the factor by which ours is better than the peer's
-    wanted: str = ""  # the expected observation, if there is no number
-    paired: bool = False  # value i of both sides is a pair: the factor is the median of the pairs' ratios
-    low: float | None = None  # target for the lower end of the interval of those ratios
+    at_most: float | None = None  # target: maximum for the median of ddprun's values
+    factor: float | None = None  # target: minimum factor by which ddprun must be better than the compared program
+    wanted: str = ""  # expected observation, for rows without numbers
+    # True if value i of ddprun and value i of the other program are a pair; the factor is then the median of the pairs' ratios
+    paired: bool = False
+    low: float | None = None  # target: minimum for the lower end of the confidence interval of the pairs' ratios
 
     def ratios(self) -> list[float]:
-        """For each pair, the factor by which ours is better."""
+        """Returns for each pair the factor by which ddprun is better than the compared program."""
         pairs = zip(self.ours.values, self.peer.values, strict=True)
         return [a / b if self.larger_is_better else b / a for a, b in pairs]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 90 % interval of the median of the ratios."""
+        """The 90 % confidence interval of the median of the ratios; None if the row is not paired."""
         return interval_of_median(self.ratios()) if self.paired else None
 
     @property
@@ -130,7 +135,7 @@ class Row:
             return statistics.median(self.ratios())
         a, b = self.ours.median, self.peer.median
         over, under = (a, b) if self.larger_is_better else (b, a)
-        return over / under if under else None  # no step was lost or repeated
+        return over / under if under else None  # no ratio if both values are 0, for example because no step was repeated
 
     @property
     def met(self) -> bool | None:
@@ -178,7 +183,7 @@ def values(side: Series | str | None) -> list[float] | str | None:
 
 
 def markdown(table: dict) -> list[str]:
-    """The lines of a table in as_dict()'s format."""
+    """Formats a table, given in the form that as_dict() returns, as lines of Markdown."""
     def cell(side: list[float] | str | None, unit: str) -> str:
         return Series(side).text(unit) if isinstance(side, list) else side or ""
 
@@ -197,7 +202,9 @@ def progress(text: str) -> None:
 
 
 def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
-    """Keeps the newest values of each row of each table, including rows of earlier runs, with the machine and the settings of the newest run."""
+    """Merges the results into the file at `path`, which has the newest values of each row of each table. Rows that were not
+    measured now keep their earlier values. The machine and settings of a table are those of its newest run. Returns all
+    tables."""
     kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
     for table in results["tables"]:
         rows = {r["name"]: r for r in kept.get(table["title"], {"rows": []})["rows"]}
@@ -208,15 +215,18 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 
 
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
-    """Tables without results here keep their contents."""
+    """Writes the page with these tables. Other tables on the page stay as they are."""
     head = "\n".join(["# Benchmarks", "",
-                      "`./dev bench --docs` writes this page. The programs of each row ran interleaved in one run, with OMP_NUM_THREADS=1 and the same",
-                      "LibTorch on both sides. Each value is the median, with the smallest and largest value of all repeats in brackets. If a program has",
-                      "no value to compare, the row states what happened instead.",
+                      "`./dev bench --docs` writes this page. Each row compares two programs, whose runs alternated on one",
+                      "machine, with OMP_NUM_THREADS=1 and the same LibTorch. Each value is the median of all repeats, with",
+                      "the smallest and the largest value in brackets. If a program did not finish a measurement, the row",
+                      "states what happened instead. The column `bar` contains the value that ddprun must reach.",
                       "",
-                      "Some rows have an interval after the value of `times better`. For these rows both programs were measured in pairs, one right",
-                      "after the other, with alternating order. The value is the median of the pairs' ratios. The brackets contain its 90 % interval,",
-                      "from a bootstrap of that median with a fixed seed.",
+                      "In some rows, the column `times better` also contains an interval in brackets. In these rows, each",
+                      "pair of measurements consists of one run of each program. The two runs followed each other directly,",
+                      "in alternating order. The value of `times better` is the median of the ratios of all pairs. The",
+                      "brackets contain its 90 % confidence interval, computed by a bootstrap of the median with a fixed",
+                      "seed.",
                       ""])
     earlier = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.exists() else []
     sections = {text.split("\n", 1)[0]: text.rstrip("\n") for text in earlier}
@@ -226,7 +236,7 @@ def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
             table["title"], "",
             f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
             f" torch {machine['torch']}, {machine['date']}." +
-            (" Made with `--quick`: one run of the peer for each row, so a figure here is an indication." if table["quick"] else ""), "",
+            (" Made with `--quick`: one run of the compared program for each row, so each value is only an indication." if table["quick"] else ""), "",
             *markdown(table)])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join([head, *(f"\n## {text}\n" for text in sections.values())]), encoding="utf-8")

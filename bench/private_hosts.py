@@ -1,5 +1,5 @@
-"""Two hosts on one machine for launch_sights.py: network namespaces connected by one cable, with Debian's default names, where a host's own name is
-127.0.1.1. Needs root and removes everything at the end."""
+"""Creates two hosts on one machine for launch_observations.py: network namespaces, connected by a veth pair. Each host resolves
+its own name to 127.0.1.1, which is the default of Debian. Needs root. Removes the namespaces at the end."""
 
 import contextlib
 import dataclasses
@@ -8,12 +8,12 @@ import pathlib
 import subprocess
 from collections.abc import Iterator
 
-from agents import NotHere
+from agents import NotAvailable
 
 
 @dataclasses.dataclass
 class Hosts:
-    commands: list[tuple[str, ...]]  # the words that start a program on that host
+    commands: list[tuple[str, ...]]  # per host: the words that run a command on that host if they precede the command
     first_address: str
 
 
@@ -24,7 +24,7 @@ def ip(*words: str) -> None:
 @contextlib.contextmanager
 def two_hosts(folder: pathlib.Path) -> Iterator[Hosts]:
     if os.geteuid() != 0:
-        raise NotHere("hosts of its own need root")
+        raise NotAvailable("network namespaces need root")
     names = [f"ddpbench{os.getpid()}-{host}" for host in range(2)]
     commands = []
     try:
@@ -41,7 +41,7 @@ def two_hosts(folder: pathlib.Path) -> Iterator[Hosts]:
                              f'hostname benchhost{host}; mount --bind {file} /etc/hosts; exec "$@"', "sh"))
         yield Hosts(commands, "10.77.0.10")
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        raise NotHere(f"network namespaces cannot be made here: {error}") from None
+        raise NotAvailable(f"network namespaces cannot be created here: {error}") from None
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

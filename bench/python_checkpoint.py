@@ -1,5 +1,6 @@
-"""The peer of checkpoint_bench.py: the same network, optimizer and number of steps in Python, saved by torch.save or by
-torch.distributed.checkpoint.async_save, timed where training stands still.
+"""The Python program that checkpoint_bench.py compares with ddptrain. It trains the same network as ddptrain, with the same
+optimizer and number of steps. It saves with torch.save or torch.distributed.checkpoint.async_save, and reports the time for
+which training is blocked.
 
 usage: python_checkpoint.py torch.save|async_save SETTINGS.json METRICS.jsonl FOLDER
 """
@@ -47,7 +48,7 @@ def main() -> None:
                 os.replace(folder / "state.pt.tmp", folder / "state.pt")
                 pause = time.perf_counter() - begin
             else:
-                weights, state = get_state_dict(model, optimizer)  # not timed: a user may keep these
+                weights, state = get_state_dict(model, optimizer)  # not timed, since other scripts may have these dicts already
                 begin = time.perf_counter()
                 if in_flight is not None:
                     in_flight.result()
@@ -58,7 +59,7 @@ def main() -> None:
     if in_flight is not None:
         in_flight.result()
     dist.destroy_process_group()
-    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (CONTRIBUTING.md, notes)
+    os._exit(0)  # threads of PyTorch can abort the process in a normal exit (CONTRIBUTING.md, notes)
 
 
 main()

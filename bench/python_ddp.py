@@ -1,5 +1,6 @@
-"""The peer: DistributedDataParallel as PyTorch's documentation recommends it (DistributedSampler, DataLoader, DDP wrapper), reading the
-same settings as ddptrain. The data set is decoded and normalised once before training, which favours this side.
+"""The Python program that recovery_bench.py compares with ddptrain: DistributedDataParallel as PyTorch's documentation
+recommends it, with DistributedSampler and DataLoader. It reads the settings of ddptrain. The data set is decoded and normalized
+once before training, which is an advantage for this program.
 
 usage: torchrun ... python_ddp.py SETTINGS.json METRICS.jsonl [SAVE_EVERY CHECKPOINT]
 """
@@ -89,12 +90,12 @@ def main():
     loss_of = nn.CrossEntropyLoss()
     metrics = open(sys.argv[2], "a", encoding="utf-8") if rank == 0 else None
     step, every, last = 0, settings["log"]["every_steps"], settings["max_steps"]
-    if checkpoint and os.path.exists(checkpoint):  # the worker was restarted after a failure
+    if checkpoint and os.path.exists(checkpoint):  # the worker was restarted after a failure, so it loads the checkpoint
         saved = torch.load(checkpoint)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         step = saved["step"]
-    done = step % len(loader)  # steps of the epoch
+    done = step % len(loader)  # number of steps of the current epoch that are already done
     for epoch in range(step // len(loader), settings["epochs"]):
         sampler.set_epoch(epoch)
         for images, labels in itertools.islice(loader, done, None):
@@ -105,7 +106,7 @@ def main():
             step += 1
             if step == 1 or step % every == 0 or step == last:
                 mean = loss.detach().clone()
-                dist.all_reduce(mean)  # ddptrain logs the mean over all workers as well
+                dist.all_reduce(mean)  # the mean over all workers, which ddptrain logs as well
                 value = mean.item() / world
                 if metrics:
                     metrics.write(json.dumps({"event": "step", "time_ns": time.time_ns(), "step": step, "loss": value}) + "\n")
@@ -119,7 +120,7 @@ def main():
                 if metrics:
                     metrics.close()
                 dist.destroy_process_group()
-                os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (CONTRIBUTING.md, notes)
+                os._exit(0)  # threads of PyTorch can abort the process in a normal exit (CONTRIBUTING.md, notes)
         done = 0
 
 

@@ -1,11 +1,14 @@
-"""The peer: eager Python's DistributedDataParallel with the networks of the equivalence tests, reading the same settings as ddptrain. For each byte
-on its standard input it trains again, from the first weights and with a new optimizer, so one start serves many measurements. Much favours this side:
-the data is in memory, decoded and normalised, a batch is one index into it, the optimizer is PyTorch's fused one, and every round but the first is
-warm.
+"""The Python program that training_bench.py compares with ddptrain: DistributedDataParallel in eager Python, with the networks
+of the equivalence tests. It reads the settings of ddptrain. For each byte that it reads from its standard input, it trains
+again from the initial weights with a new optimizer. A single start of the program is therefore enough for many measurements.
+This program has several advantages. The decoded and normalized data is in memory, a batch is a single index operation, the
+optimizer is PyTorch's fused one, and all training runs except the first are warm.
 
 usage: torchrun ... python_rounds.py SETTINGS.json [--data-loader | --bytes]
        -> a line for each round: [[step, nanoseconds], ...] of the steps that are logged
---data-loader: batches as PyTorch's documentation recommends them. --bytes: images stay bytes until they are in a batch."""
+
+--data-loader: takes batches from a DataLoader, as PyTorch's documentation recommends. --bytes: images stay uint8 until they are
+in a batch."""
 
 import copy
 import itertools
@@ -40,7 +43,7 @@ def read_bytes(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
     return images.unsqueeze(1), labels.long()
 
 
-def of_data_loader(inputs: torch.Tensor, targets: torch.Tensor, share: int):
+def data_loader_batches(inputs: torch.Tensor, targets: torch.Tensor, share: int):
     dataset = TensorDataset(inputs, targets)
     sampler = DistributedSampler(dataset, shuffle=True, seed=0)
     loader = DataLoader(dataset, batch_size=share, sampler=sampler)
@@ -49,7 +52,7 @@ def of_data_loader(inputs: torch.Tensor, targets: torch.Tensor, share: int):
         yield from loader
 
 
-def by_one_index(inputs: torch.Tensor, targets: torch.Tensor, settings: dict):
+def indexed_batches(inputs: torch.Tensor, targets: torch.Tensor, settings: dict):
     rank, world, data = dist.get_rank(), dist.get_world_size(), settings["data"]
     for batch, _, _ in global_batches(len(targets), settings["batch_size"], settings["seed"]):
         share = batch[rank::world]
@@ -67,7 +70,7 @@ def train(model: DistributedDataParallel, batches, settings: dict) -> list[tuple
         optimizer.step()
         if step == 1 or step % every == 0 or step == last:
             mean = loss.detach().clone()
-            dist.all_reduce(mean)  # ddptrain logs the mean over all workers as well
+            dist.all_reduce(mean)  # the mean over all workers, which ddptrain logs as well
             assert mean.item() / world < 1e6
             logged.append((step, time.time_ns()))
     return logged
@@ -82,16 +85,16 @@ def main() -> None:
     inputs, targets = read_bytes(settings["data"]) if how == "--bytes" else read_dataset(settings["data"])
     network = make_network(settings, inputs)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
-    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # its peak memory is measured in one round
-    while os.read(0, 1):  # each rank takes one byte per round, in any order
+    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # --bytes: one round, for its peak memory
+    while os.read(0, 1):  # all ranks share this standard input, and each reads one byte per training
         if first:
             network.load_state_dict(first)
         share = settings["batch_size"] // dist.get_world_size()
-        logged = train(model, of_data_loader(inputs, targets, share) if how == "--data-loader" else by_one_index(inputs, targets, settings), settings)
+        logged = train(model, data_loader_batches(inputs, targets, share) if how == "--data-loader" else indexed_batches(inputs, targets, settings), settings)
         if dist.get_rank() == 0:
             print(json.dumps(logged), flush=True)
     dist.destroy_process_group()
-    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (docs/internals/decisions/tests/python-sigabrt.md)
+    os._exit(0)  # threads of PyTorch can abort the process in a normal exit: docs/internals/decisions/tests/python-sigabrt.md
 
 
 main()

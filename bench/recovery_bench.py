@@ -1,8 +1,10 @@
-"""One of two workers is killed with SIGKILL: the time until the next new step is finished, and the number of repeated steps.
+"""Kills one of two workers with SIGKILL. Measures the time until the next new step is finished, and the number of repeated
+steps.
 
-Measures ddptrain under ddprun with survivors that keep their state (the lost worker is started again, or a standby takes over), and with a restart of
-all workers from a checkpoint. The peer is Python DistributedDataParallel under torchrun, which loads its newest checkpoint (every 50 steps on both
-sides). By default torchrun's workers share a store with their agent. Without that store its recovery is more dependable, so both are shown."""
+ddptrain runs under ddprun in three ways: a standby replaces the lost worker, the lost worker is started again, or all workers
+restart from a checkpoint. In the first two ways the survivor keeps its state. ddptrain is compared with DistributedDataParallel
+in Python under torchrun, which restarts from its newest checkpoint. Both programs save every 50 steps. By default torchrun's
+workers share a store with their agent. Without the shared store torchrun recovers more reliably, so the table shows both."""
 
 import json
 import os
@@ -12,16 +14,16 @@ import subprocess
 import tempfile
 import time
 
-from measure import How, Row, Series, Table, Tools, environment, progress
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress
 from training_cases import FASHION_MNIST, MLP, SGD
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAVE_EVERY = 50
-KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval after a checkpoint
-GIVE_UP_S = 60
+KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # in steps: half an interval after a checkpoint
+TIMEOUT_S = 60
 OURS = {"standby": ["--standby", "1"], "live": ["--recovery", "live"], "checkpoint": ["--recovery", "checkpoint"]}
-TITLES = {"standby": "a standby takes over", "live": "state kept", "checkpoint": "all started again"}
-AT_MOST = {"standby": 0.3, "live": 1.0, "checkpoint": None}  # seconds
+TITLES = {"standby": "a standby takes over", "live": "state kept", "checkpoint": "all workers restarted"}
+MAX_SECONDS = {"standby": 0.3, "live": 1.0, "checkpoint": None}  # seconds
 
 
 def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
@@ -33,7 +35,8 @@ def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
 
 
 def newest_step(file: pathlib.Path) -> int:
-    """Reads only the file's end, so that polling takes no CPU time from the workers. -1: no step there."""
+    """Returns the newest step in the file, or -1. Reads only the end of the file, so that polling takes no CPU time from the
+    workers."""
     try:
         with open(file, "rb") as metrics:
             metrics.seek(max(0, metrics.seek(0, os.SEEK_END) - 4096))
@@ -44,7 +47,7 @@ def newest_step(file: pathlib.Path) -> int:
 
 
 def worker_of_rank(rank: int, run: str) -> int:
-    """The pid of the process that was started with this rank and names `run` in its command line."""
+    """Returns the pid of the process that was started with this rank and has `run` in its command line."""
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -55,11 +58,11 @@ def worker_of_rank(rank: int, run: str) -> int:
             continue
         if f"RANK={rank}".encode() in variables and run.encode() in command:
             return int(entry.name)
-    raise RuntimeError(f"no worker of rank {rank}")
+    raise RuntimeError(f"no worker with rank {rank} found")
 
 
 def wait_for_step(metrics: pathlib.Path, step: int, process: subprocess.Popen) -> bool:
-    deadline = time.monotonic() + GIVE_UP_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         if newest_step(metrics) >= step:
             return True
@@ -68,7 +71,7 @@ def wait_for_step(metrics: pathlib.Path, step: int, process: subprocess.Popen) -
 
 
 def wait_for_standby(console: pathlib.Path, process: subprocess.Popen) -> bool:
-    deadline = time.monotonic() + GIVE_UP_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         if b'"standby_waits"' in console.read_bytes():
             return True
@@ -77,16 +80,17 @@ def wait_for_standby(console: pathlib.Path, process: subprocess.Popen) -> bool:
 
 
 def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, console: pathlib.Path | None = None) -> tuple[float, int] | None:
-    """(seconds from the kill to the first new step, repeated steps); None if the job did not recover. `console`: the job has a standby, and reports
-    there when it waits."""
+    """Starts the command, kills rank 1, and waits for the recovery. Returns (seconds from the kill to the first new step,
+    number of repeated steps), or None if the job did not recover. `console`: file with the output of a job that has a standby
+    process; a line in it reports that the standby is ready."""
     with open(console or os.devnull, "wb") as out:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
     try:
         if not wait_for_step(metrics, KILL_AFTER, process) or (console and not wait_for_standby(console, process)):
-            raise RuntimeError(f"{' '.join(command)} does not train")
+            raise RuntimeError(f"{' '.join(command)} did not start training")
         killed_ns = time.time_ns()
         os.kill(worker_of_rank(1, run), signal.SIGKILL)
-        time.sleep(0.05)  # records in progress at the kill are written by now
+        time.sleep(0.05)  # lines that were being written at the time of the kill are complete after this
         before = [(s, t) for s, t in steps_in(metrics) if t < killed_ns + 50_000_000]
         newest = before[-1][0]
         if not wait_for_step(metrics, newest + 2, process):
@@ -94,7 +98,8 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
         after = [(s, t) for s, t in steps_in(metrics) if t > before[-1][1]]
         first_new = min(t for s, t in after if s > newest)
         again = {s for s, t in after if s <= newest}
-        # ddptrain removes repeated steps from its records: a step before the kill that is missing was repeated.
+        # ddptrain removes repeated steps from its metrics file. So the number of repeated steps is computed from the restart
+        # event, which contains the step at which training resumed.
         restarts = [json.loads(line) for line in metrics.read_bytes().split(b"\n")[:-1] if b'"restart"' in line]
         made_again = newest - restarts[-1]["step"] if restarts else len(again)
         return (first_new - killed_ns) / 1e9, made_again
@@ -117,7 +122,7 @@ def write_config(folder: pathlib.Path) -> pathlib.Path:
 
 
 def our_run(ddprun: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> tuple[float, int] | None:
-    """one_run() for a job of ddptrain, in a run directory that is removed afterwards."""
+    """Calls one_run() for a job of ddptrain, in a temporary run directory."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         run_dir = pathlib.Path(name, "run")
         console = pathlib.Path(name, "console.json") if kind == "standby" else None
@@ -125,7 +130,7 @@ def our_run(ddprun: str, kind: str, config: pathlib.Path, folder: pathlib.Path) 
         return one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment(), console)
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     found: dict[str, list[tuple[float, int] | None]] = {}
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
@@ -151,9 +156,9 @@ def run(tools: Tools, how: How) -> list[Table]:
 
     rows = []
     for ours, name in TITLES.items():
-        bar = AT_MOST[ours]
+        bar = MAX_SECONDS[ours]
         for label in peer:
             rows.append(Row(f"{name}; {label}", "s", series(ours, 0), series(label, 0), at_most=bar))
             rows.append(Row(f"{name}; {label}: recovered", "", recovered(ours), recovered(label), wanted=f"{how.repeats} of {how.repeats}"))
-        rows.append(Row(f"{name}: steps made again", "steps", series(ours, 1), series("store not shared", 1), at_most=None if ours == "checkpoint" else 0))
-    return [Table("From SIGKILL of a worker of two to the next new step", "torchrun + Python DDP, a checkpoint every 50 steps", rows)]
+        rows.append(Row(f"{name}: repeated steps", "steps", series(ours, 1), series("store not shared", 1), at_most=None if ours == "checkpoint" else 0))
+    return [Table("From SIGKILL of one of two workers to the next new step", "torchrun + Python DDP, a checkpoint every 50 steps", rows)]

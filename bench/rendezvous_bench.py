@@ -1,6 +1,7 @@
-"""Rounds of two nodes compared with torchrun's. Without a peer, since torchrun has no equivalent: one coordinator for up to ten thousand agents over
-real connections, all on this machine (crowd.cpp), with the time of rounds and the cost of each agent; and two nodes under a flood of strangers
-(flood.py). bench.py calls run()."""
+"""Compares ddprun's rounds (starts of all workers) on two nodes with torchrun's. Two more tables have no values for torchrun,
+which has no equivalent. The first is about one coordinator for up to ten thousand agents over real connections on this machine
+(crowd.cpp). It contains the time to start a round and the memory per agent. The second is about two nodes during a flood of
+connections from unknown peers (flood.py). bench.py calls run()."""
 
 import json
 import pathlib
@@ -8,19 +9,19 @@ import subprocess
 import sys
 import tempfile
 
-import launch_figures as figures
+import launch_measurements as figures
 from agents import Side, c10d, free_port, listening
-from launch_bench import NODE_LOST, REPLACED_ON_TWO_NODES, TWO_AGENTS, Figure, beside_torchrun
-from measure import How, Row, Series, Table, Tools, progress
+from launch_bench import NODE_LOST, REPLACED_ON_TWO_NODES, TWO_AGENTS, Measurement, compare_with_torchrun
+from measure import RunOptions, Row, Series, Table, Tools, progress
 
 TWO_NODES = [
     TWO_AGENTS,
     REPLACED_ON_TWO_NODES,
     NODE_LOST,
-    Figure(f"a node joins under 1:2, to the larger world (last call {figures.LAST_CALL} s)", "s", figures.node_joins, figures.LAST_CALL + 1, most=2),
+    Measurement(f"`--nnodes 1:2`: from the start of a second node to the first round of two nodes (`last_call_timeout` {figures.LAST_CALL} s)", "s", figures.node_joins, figures.LAST_CALL + 1, most=2),
 ]
 
-AT_MOST_MS = {10000: 8000}  # until all agents are released
+MAX_MS = {10000: 8000}  # {number of agents: maximum milliseconds until all agents may start their workers}
 
 
 def crowd(program: pathlib.Path, agents: int) -> dict:
@@ -29,7 +30,7 @@ def crowd(program: pathlib.Path, agents: int) -> dict:
 
 
 RESTARTS = 6
-# Rounds of less than a second would be a crash loop, in which restarts are delayed.
+# The workers run for a second before they fail. ddprun treats faster failures as a crash loop and delays the restarts.
 FAILS_AFTER_A_SECOND = f"""if [ "$TORCHELASTIC_RESTART_COUNT" = {RESTARTS} ]; then exit 0; fi
 if [ "$RANK" = 0 ]; then sleep 1000; fi
 sleep 1.1
@@ -38,14 +39,14 @@ exit 5"""
 
 
 def round_times(tools: Tools, flooded: bool) -> list[float]:
-    """Milliseconds from a worker's failure until both nodes' next workers have started; one value for each restart."""
+    """Returns for each restart the milliseconds from a worker's failure until the next workers of both nodes have started."""
     flood = None
     with tempfile.TemporaryDirectory() as folder, Side([str(tools.ddprun)], True, pathlib.Path(folder)) as side:
         port = free_port()
         command = [*c10d("2", port), "--max-restarts", str(RESTARTS), side.script(FAILS_AFTER_A_SECOND)]
         try:
             side.start(*command)
-            side.until(lambda: listening(port), 10, "nobody listens")
+            side.until(lambda: listening(port), 10, "no listener")
             if flooded:
                 flood = subprocess.Popen([sys.executable, pathlib.Path(__file__).with_name("flood.py"), "127.0.0.1", str(port), "60"],
                                          stdout=subprocess.DEVNULL)
@@ -57,29 +58,29 @@ def round_times(tools: Tools, flooded: bool) -> list[float]:
                 flood.kill()
                 flood.wait()
         failed = [float(line[2]) for line in side.lines("failed")]
-        begun: dict[int, float] = {}
+        started: dict[int, float] = {}
         for line in side.lines():
-            begun[int(line[3])] = max(begun.get(int(line[3]), 0.0), float(line[2]))
-    return [(begun[restart + 1] - when) * 1000 for restart, when in enumerate(failed)]
+            started[int(line[3])] = max(started.get(int(line[3]), 0.0), float(line[2]))
+    return [(started[restart + 1] - when) * 1000 for restart, when in enumerate(failed)]
 
 
-def flooded_rounds(tools: Tools, how: How) -> Table:
+def flooded_rounds(tools: Tools, how: RunOptions) -> Table:
     calm, flooded = [], []
     for _ in range(how.repeats):
-        progress("two nodes restart, alone and under a flood of strangers")
+        progress("restarts of two nodes, first without and then with a flood of unknown peers")
         calm += round_times(tools, False)
         flooded += round_times(tools, True)
-    return Table("A flood of strangers at the coordinator's port", "",
-                 [Row("from a worker's failure to both nodes' next workers", "ms", Series(calm), None),
-                  Row("the same while strangers connect as fast as they can", "ms", Series(flooded), None,
+    return Table("A flood of unknown peers at the coordinator's port", "",
+                 [Row("from the failure of a worker to the start of the next workers on both nodes", "ms", Series(calm), None),
+                  Row("the same, while unknown peers open connections to the port as fast as possible", "ms", Series(flooded), None,
                       at_most=round(2 * Series(calm).median, 1))])
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     build = pathlib.Path(tools.ddprun).parent.parent
     program = build / "bin" / "rendezvous_crowd"
     if not program.exists():
-        progress("building the crowd")
+        progress("building rendezvous_crowd")
         subprocess.run(["cmake", "--build", str(build), "--target", program.name], check=True, stdout=subprocess.DEVNULL)
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
@@ -89,7 +90,7 @@ def run(tools: Tools, how: How) -> list[Table]:
         def row(name: str, unit: str, key: str, results: list[dict] = results, agents: int = agents, **bars) -> Row:
             return Row(f"{agents:,} agents: {name}", unit, Series([result[key] for result in results]), None, **bars)
 
-        rows += [row("until all are released into a round", "ms", "joined_ms", at_most=AT_MOST_MS.get(agents)),
-                 row("from a worker's failure until all are in the next round", "ms", "restarted_ms"),
-                 row("memory of the coordinator for each", "KB", "coordinator_kb_per_agent", at_most=80)]
-    return [*beside_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "", rows), flooded_rounds(tools, how)]
+        rows += [row("from the start of the agents to the first round of all", "ms", "joined_ms", at_most=MAX_MS.get(agents)),
+                 row("from the failure of a worker to the next round of all agents", "ms", "restarted_ms"),
+                 row("memory of the coordinator per agent", "KB", "coordinator_kb_per_agent", at_most=80)]
+    return [*compare_with_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "", rows), flooded_rounds(tools, how)]

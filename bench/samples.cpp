@@ -1,7 +1,7 @@
-// Measures how many samples per second a config's data gives to one worker that trains nothing. Samples are read, augmented,
-// batched and finished by the same loader as in a job. bench/samples_bench.py runs it.
+// Measures how many samples per second one worker can load, without training. The samples are read, augmented, batched and
+// uploaded by the same loader as in a job. bench/samples_bench.py runs this program.
 //
-// usage: loaded_samples CONFIG SECONDS      -> samples a second, after a tenth of that time
+// usage: loaded_samples CONFIG SECONDS      prints the samples per second, measured for SECONDS after a warm-up of SECONDS / 10
 #include <ATen/Parallel.h>
 
 #include <chrono>

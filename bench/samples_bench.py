@@ -1,5 +1,5 @@
-"""Samples per second of each kind of data for one worker that trains nothing: read, augmented, batched and finished as in a job (loaded_samples,
-which is built when needed)."""
+"""Measures for each kind of data how many samples per second one worker can load, without training. The samples are read,
+augmented and batched as in a job. The program is loaded_samples (samples.cpp), which is built if necessary."""
 
 import json
 import pathlib
@@ -7,12 +7,12 @@ import random
 import subprocess
 import tempfile
 
-from measure import How, Row, Series, Table, Tools, environment, progress
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress
 from training_cases import MLP, Folder
 
-TITLE = "Samples that data gives to a worker"
+TITLE = "Samples per second by kind of data"
 SECONDS = 2.0
-SIZE = 256  # size of a JPEG image, from which a crop of 224 is taken
+SIZE = 256  # Width and height of a JPEG image in pixels. Training crops it to 224 x 224.
 
 
 def write_jpegs(folder: pathlib.Path) -> bool:
@@ -51,27 +51,27 @@ def configs(folder: Folder) -> dict[str, dict]:
         "cifar10, cropped and flipped, batch 64": {"data": folder.data("cifar10") | {"augment": {"crop_padding": 4, "flip": True}}, "model": MLP, "batch_size": 64},
         "csv, 20 columns, batch 64": {"data": folder.data("csv"), "model": MLP, "batch_size": 64},
         "arrays, 20 numbers, batch 64": {"data": {"type": "arrays", "dir": str(arrays)}, "model": MLP, "batch_size": 64},
-        "made up, 3 x 224 x 224, batch 16": {"data": {"type": "synthetic", "shape": [3, 224, 224]}, "model": {"type": "resnet18"}, "batch_size": 16},
-        "made-up tokens, 128 of a sample, batch 8": {"data": {"type": "synthetic", "block_size": 128, "vocab_size": 256}, "model": gpt, "batch_size": 8},
-        "tokens, 128 of a sample, batch 8": {"data": folder.data("text"), "model": gpt, "batch_size": 8},
+        "synthetic, 3 x 224 x 224, batch 16": {"data": {"type": "synthetic", "shape": [3, 224, 224]}, "model": {"type": "resnet18"}, "batch_size": 16},
+        "synthetic tokens, 128 per sample, batch 8": {"data": {"type": "synthetic", "block_size": 128, "vocab_size": 256}, "model": gpt, "batch_size": 8},
+        "tokens, 128 per sample, batch 8": {"data": folder.data("text"), "model": gpt, "batch_size": 8},
     }
     if write_jpegs(jpegs):
         found["folder of JPEG files, 256 x 256, 2 threads, batch 16"] = {
             "data": {"type": "folder", "dir": str(jpegs), "classes": 2, "resize": SIZE, "image_size": 224}, "model": {"type": "resnet18"}, "batch_size": 16}
     else:
-        progress("left out: a folder of JPEG files, since Pillow is not here to write them")
+        progress("skipped: the row for a folder of JPEG files needs Pillow to write the files: install Pillow")
     return found
 
 
 def built(tools: Tools) -> pathlib.Path:
     program = pathlib.Path(tools.ddptrain).with_name("loaded_samples")
     if (program.parent.parent / "build.ninja").exists():
-        progress(f"building {program.name}, where it is not new")
+        progress(f"building {program.name} if it is out of date")
         subprocess.run(["cmake", "--build", str(program.parent.parent), "--target", program.name], check=True, stdout=subprocess.DEVNULL)
     return program
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         path = pathlib.Path(name)

@@ -1,19 +1,20 @@
-"""A network namespace whose loopback sends at a given rate, for soak_bench.py. Workers that wait for the network leave the CPUs to other processes,
-and faults interrupt collectives. Needs root and removes everything at the end."""
+"""Creates a network namespace whose loopback has a limited rate, for soak_bench.py. Workers in the namespace mostly wait for
+the network. So they leave the CPUs to other processes, and most injected faults interrupt a collective. Needs root. Removes the
+namespace at the end."""
 
 import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
 
-from agents import NotHere
+from agents import NotAvailable
 
 
 @contextlib.contextmanager
 def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
-    """Yields the words with which a command must begin to run in it."""
+    """Yields the first words of a command line; a command that is appended to them runs in the namespace."""
     name = f"ddpslow{os.getpid()}"
-    queue = ["burst", "256kb", "latency", "5s"]  # the burst must hold several of loopback's packets of 64 KiB
+    queue = ["burst", "256kb", "latency", "5s"]  # loopback has packets of up to 64 KiB, and the burst must hold several of them
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)
@@ -21,8 +22,8 @@ def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
                        capture_output=True, text=True)
         yield ("nsenter", f"--net=/run/netns/{name}")
     except FileNotFoundError as error:
-        raise NotHere(f"a slow network cannot be made here: {error}") from None
+        raise NotAvailable(f"a slow network cannot be created here: {error}") from None
     except subprocess.CalledProcessError as error:
-        raise NotHere(f"a slow network cannot be made here: {' '.join(error.cmd)}: {error.stderr.strip()}") from None
+        raise NotAvailable(f"a slow network cannot be created here: {' '.join(error.cmd)}: {error.stderr.strip()}") from None
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

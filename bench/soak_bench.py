@@ -1,12 +1,14 @@
-"""The soak: jobs of two workers, on one agent and on two, with faults of all kinds. A seed determines the faults, which come five seconds apart on
-average; among them is a run directory that blocks writes for some seconds. At the end the weights must be those of the undisturbed run, every fault
-must be counted, and no process or file may be left. It also measures the agent's cost: its memory over 1,000 restarts, and its CPU time while workers
-train.
+"""The soak test runs three jobs of two workers, on one agent or on two, and injects faults of all kinds. The faults are drawn
+from a seed, and occur every five seconds on average. One kind of fault blocks writes to the run directory for some seconds. At
+the end three conditions must hold: the weights are equal to those of a run without faults, every fault was counted, and no
+process or file is left. The benchmark also measures the agent's cost: the growth of its memory over 1,000 restarts, and its CPU
+time while workers train.
 
     ./dev bench soak --seed 7        300 to 1,000 faults (chosen by the seed) for each of three jobs; three hours and more
-    ./dev bench soak --seed 8 --faults 24 --only "two agents"       a piece of it; its table adds up all pieces so far
+    ./dev bench soak --seed 8 --faults 24 --only "two agents"       one piece of a soak test; its table covers all pieces so far
     ./dev bench soak --network-mbit 20       on a slow network, where workers wait instead of keeping the processors busy
-    ./dev bench soak --only agent;  --quick: 20 faults, one second apart
+    ./dev bench soak --only agent            only the agent's cost
+    ./dev bench soak --quick                 20 faults, one second apart
 """
 
 import contextlib
@@ -19,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from measure import How, Row, Series, Table, Tools, environment, progress
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress
 from slow_network import slow_network
 from soak_pieces import Piece, Pieces
 from training_cases import FASHION_MNIST
@@ -31,12 +33,12 @@ import rehearsal  # noqa: E402
 from disks import StallingDisk, stalling_disk  # noqa: E402
 
 RESTARTS = 1000
-BEGINNING_SECONDS = 6  # the beginning of a run, in which workers send more messages
+BEGINNING_SECONDS = 6  # the first seconds of a run are not measured, since workers send more messages then
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
-seed, apart, network_mbit, results = 1, 5.0, 0.0, pathlib.Path()  # set by bench.py
-faults: int | None = None  # set by bench.py; None: the seed determines the number
+seed, apart, network_mbit, results = 1, 5.0, 0.0, pathlib.Path()  # bench.py sets these from its options
+faults: int | None = None  # set by bench.py from its options; None if the number is drawn from the seed
 
 
 def settings(steps: int) -> dict:
@@ -46,7 +48,8 @@ def settings(steps: int) -> dict:
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
-    """The run lasts as long as that number of faults needs at the speed of `place`. Its own network is not slowed down."""
+    """Returns the number of steps, and the digest of the weights, of a run without faults. The run has as many steps as a run
+    with `number` faults needs. The speed is measured in `place`, but the run itself does not use the slow network."""
     length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
     if known := pieces.calm(tools.ddptrain, length):
         return known
@@ -56,24 +59,25 @@ def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: in
     steps = int(number * seconds_apart * speed)
     rehearsal.Place(place.folder).train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
     run = {"steps": steps, "digest": jobs.weights_digest(place.folder / "calm")}
-    pieces.keep_calm(tools.ddptrain, length, run)
+    pieces.store_baseline(tools.ddptrain, length, run)
     return run
 
 
 def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mix, seconds_apart: float, only: str) -> None:
-    """Runs one piece of each job, with its own faults."""
+    """Runs every job once with its own faults, and stores each result as one piece of the soak test."""
     calm = undisturbed(tools, place, pieces, mix.count, seconds_apart)
-    progress(f"{calm['steps']} steps, {mix.count} faults for each job, {mix.stalls} of them stalls of the run directory, seed {seed}")
+    progress(f"{calm['steps']} steps and {mix.count} faults for each job, of which {mix.stalls} stall the run directory; seed {seed}")
     for place_in_list, (what, agents, more) in enumerate(JOBS):
         if only and only not in ("faults", what):
             continue
         faults = rehearsal.draw(1000 * place_in_list + seed, mix, steps=calm["steps"], workers=2)
         name = f"run-{place_in_list}"
-        # An argument is limited to 128 KiB; 1,000 faults need 50 KiB.
+        # All faults are passed to ddprun in one argument. The kernel limits an argument to 128 KiB, and 1,000 faults need 50
+        # KiB.
         flags = [*more, *rehearsal.flags(place.folder, faults)]
         try:
             text = place.train(tools.ddprun, name, settings(calm["steps"]), agents, flags, timeout=6 * 3600, faults=faults)
-            wrong = place.what_is_wrong(calm["digest"], name, faults)
+            wrong = place.describe_problem(calm["digest"], name, faults)
         except AssertionError as failed:
             text, wrong = str(failed), ["the job failed"]
         piece = Piece(what, seed, mix.count, seconds_apart, wrong, network_mbit=network_mbit, stalls=mix.stalls)
@@ -85,22 +89,22 @@ def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mi
         if wrong:
             kept = tempfile.mkdtemp(prefix="ddprun-soak-failed-")
             shutil.copytree(place.folder, kept, dirs_exist_ok=True, symlinks=True)
-            sys.exit(f"{text[-3000:]}\nsoak with seed {seed}, {what}: {'; '.join(wrong)}\nkept in {kept}")
+            sys.exit(f"{text[-3000:]}\nthe soak of '{what}' with seed {seed} failed: {'; '.join(wrong)}\nits files are kept in {kept}")
 
 
 @contextlib.contextmanager
-def disk_that_stalls(folder: pathlib.Path) -> Iterator[StallingDisk | None]:
+def stalling_disk_folder(folder: pathlib.Path) -> Iterator[StallingDisk | None]:
     with contextlib.ExitStack() as stack:
         try:
             disk = stack.enter_context(stalling_disk(folder))
         except pytest.skip.Exception as reason:
-            progress(f"no run directory stalls in this soak: {reason}")
+            progress(f"this soak does not stall the run directory: {reason}")
             disk = None
         yield disk
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
-    """The growth of the agent's memory from its 100th restart to the last."""
+    """Returns by how many MB the agent's memory grows from its 100th restart to the last."""
     policy = folder / "restarts.json"
     policy.write_text(json.dumps({"max_restarts": restarts, "pause": {"first_s": 0, "longest_s": 0}}), encoding="utf-8")
     process = subprocess.Popen([tools.ddprun, "--json", "--standalone", "--restart-policy", str(policy), "--no-python", "false"],
@@ -116,7 +120,8 @@ def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of its only thread in nanoseconds: in 20 s the agent uses less than two of the ticks that /proc/PID/stat counts."""
+    """Returns the CPU seconds of a process with one thread. They are read from schedstat, which counts in nanoseconds.
+    /proc/PID/stat counts in ticks, and the agent uses less than two ticks in 20 s."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
 
 
@@ -136,7 +141,7 @@ def agent_cpu_percent(tools: Tools, folder: pathlib.Path, watched: float) -> flo
         process.communicate(timeout=60)
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     number, seconds_apart = (20, 1.0) if how.quick else (faults, apart)
     with tempfile.TemporaryDirectory(prefix="ddprun-soak-") as name:
         folder = pathlib.Path(name)
@@ -148,7 +153,7 @@ def run(tools: Tools, how: How) -> list[Table]:
                          at_most=1)]
         if how.only != ONLY_AGENT:
             pieces = Pieces(results)
-            with disk_that_stalls(folder / "disk") as disk, slow_network(network_mbit) if network_mbit else contextlib.nullcontext(()) as begin_with:
+            with stalling_disk_folder(folder / "disk") as disk, slow_network(network_mbit) if network_mbit else contextlib.nullcontext(()) as begin_with:
                 place = rehearsal.Place(folder, begin_with=begin_with, disk=disk)
                 soak(tools, place, pieces, rehearsal.Mix.of(seed, number, stalls=disk is not None), seconds_apart, how.only)
             rows += pieces.rows()

@@ -1,5 +1,6 @@
-"""The results of soaks so far. A soak of many hours is run in pieces with different seeds; each piece is a line in a file next to the other results.
-Used by soak_bench.py; its rows cover all pieces together, including failed ones."""
+"""The results of all soak tests so far. A long soak test is run in pieces with different seeds. The result of a piece is one
+line in a file, which is in the folder of the other results. The rows of soak_bench.py cover all pieces together, including
+failed ones."""
 
 import dataclasses
 import hashlib
@@ -11,18 +12,20 @@ from measure import Row, Series
 
 @dataclasses.dataclass
 class Piece:
-    """One job with its faults, run to its end."""
+    """The result of one piece: one job with its injected faults."""
 
     job: str
     seed: int
     faults: int
-    apart: float  # seconds, at the speed of an undisturbed run
-    wrong: list[str]  # empty if the weights are those of the undisturbed run, all faults were counted and no process or file was left
+    apart: float  # seconds between two faults, at the speed of a run without faults
+    # Problems found: other weights than without faults, uncounted faults, leftover processes or files. Empty if there were
+    # none.
+    wrong: list[str]
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     steps_lost: int = 0
-    network_mbit: float = 0  # 0: no limit on loopback
-    stalls: int = 0  # stalls of the run directory, included in the faults
+    network_mbit: float = 0  # rate limit of the loopback network; 0 for no limit
+    stalls: int = 0  # number of faults that blocked writes to the run directory
 
     @property
     def how(self) -> str:
@@ -37,7 +40,7 @@ class Piece:
 class Pieces:
     def __init__(self, folder: pathlib.Path):
         self.file = folder / "soak-pieces.jsonl"
-        self.calm_file = folder / "soak-calm.json"
+        self.baseline_file = folder / "soak-calm.json"
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, piece: Piece) -> None:
@@ -52,24 +55,25 @@ class Pieces:
         for job in dict.fromkeys(piece.job for piece in self.all()):
             mine = [piece for piece in self.all() if piece.job == job]
             injected, good = sum(p.faults for p in mine), sum(p.faults for p in mine if not p.wrong)
-            rows.append(Row(f"{job}: faults after which the weights are those of the undisturbed run, all are counted and nothing is left", "",
+            rows.append(Row(f"{job}: faults after which the run ended with the weights of a run without faults, a complete report, and no leftover process or file", "",
                             f"{good} of {injected}", None, wanted=f"{injected} of {injected}"))
             for how in sorted({p.how for p in mine}, reverse=True):
                 shares = [p.useful_percent for p in mine if p.how == how and p.seconds]
                 if shares:
-                    rows.append(Row(f"{job}: useful share of the time, {how}", "%", Series(shares), None, larger_is_better=True))
+                    rows.append(Row(f"{job}: share of the time with useful work, {how}", "%", Series(shares), None, larger_is_better=True))
         return rows
 
     def calm(self, ddptrain: str, length: str) -> dict | None:
-        """The number of steps of the undisturbed run of that length, and the digest of its weights. The run is made once."""
-        return self._calm_runs().get(self._key(ddptrain, length))
+        """Returns the number of steps and the digest of the weights of a run of this length without faults. Returns None if no
+        such result is stored. It is stored for each ddptrain binary, so the run is needed only once."""
+        return self._baseline_runs().get(self._key(ddptrain, length))
 
-    def keep_calm(self, ddptrain: str, length: str, run: dict) -> None:
-        runs = {**self._calm_runs(), self._key(ddptrain, length): run}
-        self.calm_file.write_text(json.dumps(runs, indent=1), encoding="utf-8")
+    def store_baseline(self, ddptrain: str, length: str, run: dict) -> None:
+        runs = {**self._baseline_runs(), self._key(ddptrain, length): run}
+        self.baseline_file.write_text(json.dumps(runs, indent=1), encoding="utf-8")
 
-    def _calm_runs(self) -> dict:
-        return json.loads(self.calm_file.read_text(encoding="utf-8")) if self.calm_file.exists() else {}
+    def _baseline_runs(self) -> dict:
+        return json.loads(self.baseline_file.read_text(encoding="utf-8")) if self.baseline_file.exists() else {}
 
     @staticmethod
     def _key(ddptrain: str, length: str) -> str:

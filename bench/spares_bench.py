@@ -1,8 +1,9 @@
-"""One of eight workers that have imported torch is killed: the time until the first lines of all eight new workers.
+"""Kills one of eight workers that have imported torch. Measures the time until all eight new workers have printed their first
+line.
 
-Runs a script under ddprun with eight ready spare interpreters, under ddprun without spares, and under torchrun. In each round the script imports
-torch, prints a line and waits. Each kind is one job that is restarted again and again. With spares the next kill waits until all eight are ready
-again; that time is shown as well."""
+The script imports torch, prints a line and waits. It runs in three jobs: under ddprun with eight spares (Python interpreters
+that have already imported torch), under ddprun without spares, and under torchrun. Each job is restarted many times. With
+spares, the next kill waits until all eight spares are ready again; the table also shows that time."""
 
 import os
 import pathlib
@@ -13,20 +14,20 @@ import tempfile
 import threading
 import time
 
-from measure import How, Row, Series, Table, Tools, environment, progress
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress
 
 WORKERS = 8
-GIVE_UP_S = 300
+TIMEOUT_S = 300
 SCRIPT = """\
 import os, time
 import torch
-os.write(1, f"first line {os.environ['RANK']} {os.getpid()}\\n".encode())  # at once: torchrun glues the pieces of several ranks together
+os.write(1, f"first line {os.environ['RANK']} {os.getpid()}\\n".encode())  # in one write: torchrun mixes the pieces of several ranks
 time.sleep(3600)
 """
 
 
 class Output:
-    """The lines of a job, each with the time at which it was read."""
+    """The lines that a job has printed, each with the time at which it was read."""
 
     def __init__(self, process: subprocess.Popen):
         self.process, self.lines = process, []
@@ -40,18 +41,19 @@ class Output:
                 self.changed.notify()
 
     def wait_for(self, text: str, count: int, since: int) -> list[tuple[float, str]]:
-        """The first `count` lines with this text, after the first `since` lines."""
+        """Ignores the first `since` output lines, then waits for `count` lines that contain the text, and returns them."""
         def found() -> list[tuple[float, str]]:
             return [(t, line) for t, line in self.lines[since:] if text in line]
 
         with self.changed:
-            if not self.changed.wait_for(lambda: len(found()) >= count or self.process.poll() is not None, GIVE_UP_S) or len(found()) < count:
-                raise RuntimeError("the job does not get there:\n" + "".join(line for _, line in self.lines[-40:]))
+            if not self.changed.wait_for(lambda: len(found()) >= count or self.process.poll() is not None, TIMEOUT_S) or len(found()) < count:
+                raise RuntimeError("the job did not print the expected lines:\n" + "".join(line for _, line in self.lines[-40:]))
             return found()[:count]
 
 
 def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float], list[float]]:
-    """Seconds from each kill until every worker has printed its first line, and from then until all spares are ready."""
+    """Returns two lists, with a value for each kill: the seconds until every worker has printed its first line, and the seconds
+    from these lines until all spares are ready."""
     process = subprocess.Popen(command, env=environment(PYTHON_EXEC=sys.executable), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = Output(process)
     seconds, refills = [], []
@@ -60,9 +62,9 @@ def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float]
         lines = output.wait_for("first line", WORKERS, begin)
         for _ in range(repeats):
             if spares:
-                ready = output.wait_for("a spare interpreter waits", WORKERS, begin)
+                ready = output.wait_for("spare interpreter ready", WORKERS, begin)
                 refills.append(ready[-1][0] - lines[-1][0])
-            time.sleep(1)  # so that the machine is quiet again
+            time.sleep(1)  # gives the machine time to become idle again
             begin = len(output.lines)
             victim = next(int(line.split()[-1]) for _, line in lines if "first line 1 " in line)
             killed = time.monotonic()
@@ -78,7 +80,7 @@ def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float]
     return seconds, refills
 
 
-def run(tools: Tools, how: How) -> list[Table]:
+def run(tools: Tools, how: RunOptions) -> list[Table]:
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         script = pathlib.Path(name) / "first_line.py"
         script.write_text(SCRIPT, encoding="utf-8")
@@ -91,5 +93,5 @@ def run(tools: Tools, how: How) -> list[Table]:
         progress(f"torchrun: {peer}")
     rows = [Row("eight spares are ready", "s", Series(with_spares), Series(peer), at_most=0.15),
             Row("without spares", "s", Series(without), Series(peer)),
-            Row("until eight spares are ready (again)", "s", Series(refills), None)]
+            Row("time until eight new spares are ready", "s", Series(refills), None)]
     return [Table("From SIGKILL of one of eight workers to the first lines of eight new ones that import torch", "torchrun", rows)]

@@ -1,8 +1,9 @@
-"""A job whose ranks are slowed down while it runs, and ddprun's reports about them: for straggler_bench.py and for
+"""Runs a job in which one rank can be slowed down, and reads ddprun's straggler reports. Used by straggler_bench.py and
 tests/whole_program/test_stragglers.py.
 
-In each step, each rank of the script computes for a while, sleeps for longer, and reads a block from a disk, past the page cache. Then one rank is
-slowed down: by SIGSTOP in pulses, a quota of CPU time, a disk with a low rate, a loader that sleeps, or more computation.
+In each step, each rank computes for a while, sleeps for a longer time, and reads a block from the disk without the page cache.
+There are five ways to slow down a rank: pulses of SIGSTOP, a CPU quota, a limit on disk reads, a data loader that sleeps, and
+more computation.
 """
 
 import contextlib
@@ -14,10 +15,10 @@ import subprocess
 import threading
 import time
 
-from agents import NotHere
+from agents import NotAvailable
 
 BUSY_S = 0.008
-ASLEEP_S = 0.016  # so that the machine has capacity for other processes
+ASLEEP_S = 0.016  # a rank sleeps for most of a step, which leaves the CPUs to other processes
 BLOCK = 128 << 10
 SCRIPT = f"""\
 import mmap, os, time
@@ -74,7 +75,7 @@ BY_SCRIPT = {"data": 1, "compute": 2}
 
 
 class Job:
-    """A job under --json, whose events are read as they arrive."""
+    """A job with --json. A thread reads its events as they arrive."""
 
     def __init__(self, command: list, folder: pathlib.Path, env: dict):
         self.folder = folder
@@ -102,7 +103,8 @@ class Job:
         return [event for event in self.events[since:] if event["event"] == name]
 
     def wait(self, name: str, seconds: float, since: int = 0, **fields) -> dict | None:
-        """The first such event with these fields, or None if it does not come in time."""
+        """Waits for the first event with this name and these fields, and returns it. Returns None if no such event arrives in
+        time."""
         def found() -> dict | None:
             return next((e for e in self.of(name, since) if all(e.get(key) == value for key, value in fields.items())), None)
 
@@ -136,7 +138,7 @@ class Job:
 
 
 class ScriptJob(Job):
-    """A job with the script above."""
+    """A job that runs the training script SCRIPT of this file."""
 
     def __init__(self, ddprun, folder: pathlib.Path, env: dict, workers: int = 2, options: tuple = (), watch: bool = True, steps: int = 10**9):
         (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -149,9 +151,9 @@ class ScriptJob(Job):
 
     @contextlib.contextmanager
     def planted(self, kind: str, rank: int):
-        """Slows the rank down in this way while the block runs."""
+        """Slows a rank down by the method `kind` until the with block ends."""
         if kind in BY_SCRIPT:
-            with open(self.folder / "plant", "r+b") as plant:  # changed in place, because the ranks have the file mapped
+            with open(self.folder / "plant", "r+b") as plant:  # changed in place, since the ranks have mapped the file
                 plant.write(bytes([BY_SCRIPT[kind], rank]))
                 plant.flush()
                 yield
@@ -164,7 +166,8 @@ class ScriptJob(Job):
 
 @contextlib.contextmanager
 def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08):
-    """Stops the process for 80 ms, or for the given time, after every 120 ms."""
+    """Stops the process repeatedly, for 80 ms or the given number of seconds, with SIGSTOP. It runs for 120 ms between the
+    stops."""
     over = threading.Event()
 
     def go() -> None:
@@ -183,7 +186,8 @@ def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08)
 
 
 def controller(name: str) -> tuple[pathlib.Path, bool]:
-    """The folder in which cgroups with that controller can be made, and whether they are of version 2."""
+    """Returns the folder in which cgroups with this controller can be created, and True if the folder belongs to a cgroup v2
+    hierarchy."""
     for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, after = line.split(" - ")
         kind, _, options = after.split(" ")[:3]
@@ -193,7 +197,7 @@ def controller(name: str) -> tuple[pathlib.Path, bool]:
         version = {"cpu": "cpu", "blkio": "io"}[name]
         if kind == "cgroup2" and version in (where / "cgroup.subtree_control").read_text().split() and os.access(where, os.W_OK):
             return where, True
-    raise NotHere(f"no cgroup with the controller {name} can be made here")
+    raise NotAvailable(f"no cgroup with the controller {name} can be created here")
 
 
 @contextlib.contextmanager
@@ -213,7 +217,7 @@ def in_cgroup(pid: int, name: str, limits: dict[str, str], limits_of_2: dict[str
             try:
                 folder.rmdir()
                 break
-            except OSError:  # a process is still ending
+            except OSError:  # a process in the cgroup has not exited yet, so try again
                 time.sleep(0.01)
 
 
@@ -223,7 +227,7 @@ def quota(pid: int, _folder: pathlib.Path):
 
 
 def slow_disk(pid: int, folder: pathlib.Path):
-    """Limits reads to eight blocks per second, on the disk of the folder."""
+    """Limits how fast the process reads from the disk that contains the folder, to eight blocks per second."""
     device = os.stat(folder).st_dev
     which = f"{os.major(device)}:{os.minor(device)}"
     rate = 8 * BLOCK

@@ -1,9 +1,11 @@
-"""ddptrain under ddprun against eager Python's DistributedDataParallel under torchrun, for each model that ddptrain has, in fp32.
+"""Compares the training speed of ddptrain under ddprun with DistributedDataParallel in eager Python under torchrun. There is a
+row for each model of ddptrain, in fp32.
 
-Both train the same network on the same data with the same batch, optimizer and logged steps, and one intra-op thread per worker. Each run reports the
-wall-clock time of its logged steps; speed is computed between two of them, after the warm-up. Speeds are measured in pairs, in changing order: a
-whole job of ddptrain, and one round of a peer that stays started (python_rounds.py). Exported models are measured in the same turns, and compared
-with the hand-written model and with the peer."""
+Both programs train the same network on the same data, with the same batch size, optimizer and logged steps. Both use one
+intra-op thread per worker. Each run reports the wall-clock time of its logged steps, and the speed is computed from two of them
+after the warm-up. Speeds are measured in pairs, in alternating order. For ddptrain a measurement is a whole job. The Python
+program is started once, and each measurement is one training run in it (python_rounds.py). Exported models are measured
+alternately with them, and compared with the hand-written model and with Python's DDP."""
 
 import contextlib
 import dataclasses
@@ -15,27 +17,29 @@ import sys
 import tempfile
 import time
 
-from measure import How, Row, Series, Table, Tools, environment, progress, timed
+from measure import RunOptions, Row, Series, Table, Tools, environment, progress, timed
 from training_cases import CASES, Case, Folder
 
 HERE = pathlib.Path(__file__).resolve().parent
 PEER = "torchrun + Python DDP"
-START, SPEED, BESIDE, PARTS, MEMORY = ("Launch to the first finished step", "Steady training speed", "Exported models beside hand-written ones",
+START, SPEED, HAND_WRITTEN, PARTS, MEMORY = ("Launch to the first finished step", "Steady training speed", "Exported and hand-written models",
                                        "Where the time of a step goes", "Peak memory of a worker")
-FILLS = {START: (START,), SPEED: (SPEED, BESIDE, PARTS), MEMORY: (MEMORY,)}  # tables that a measurement fills
-FACTOR, LOW = 1.0, 0.95  # targets for a pair's ratio: its median, and the lower end of its interval
+# {kind of measurement: the tables to which it adds rows}
+FILLS = {START: (START,), SPEED: (SPEED, HAND_WRITTEN, PARTS), MEMORY: (MEMORY,)}
+# targets for a row's ratio: FACTOR for the median of its pairs, LOW for the lower end of its confidence interval
+FACTOR, LOW = 1.0, 0.95
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
-STARTS, PEAKS = 5, 3  # largest numbers of repeats: each start of Python takes seconds, and a peak is the same each time
+STARTS, PEAKS = 5, 3  # maximum number of repeats of the start and memory measurements
 
 
 def speed(steps: list[tuple[int, int]], batch: int) -> float:
-    """Samples per second after the warm-up, which is the first fifth of the steps."""
+    """Returns the samples per second after the warm-up, which is the first fifth of the steps."""
     (first, begin), *_, (last, end) = [step for step in steps if step[0] >= steps[-1][0] // 5]
     return (last - first) * batch / ((end - begin) / 1e9)
 
 
 class Job:
-    """ddptrain's side: each measurement is a job of its own."""
+    """Measures ddptrain. Each measurement is a separate job."""
 
     def __init__(self, tools: Tools, config: pathlib.Path, workers: int, folder: pathlib.Path):
         self.command = [tools.ddprun, "-q", "--nproc-per-node", str(workers)]
@@ -60,23 +64,24 @@ class Job:
 
 
 class Peer:
-    """Python's side: started once and measured any number of times."""
+    """Measures the Python program that is compared with ddptrain. The program is started once and can then be measured many
+    times."""
 
     def __init__(self, tools: Tools, config: pathlib.Path, workers: int, *options: str, before: list[str] | None = None):
         self.workers, self.batch = workers, json.loads(config.read_text())["batch_size"]
-        self.said = tempfile.TemporaryFile()
+        self.stderr_file = tempfile.TemporaryFile()
         self.process = subprocess.Popen([*tools.torchrun, "--standalone", "--nproc-per-node", str(workers), *(before or []),
                                          str(HERE / "python_rounds.py"), str(config), *options],
-                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
+                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr_file)
 
     def round(self) -> list[tuple[int, int]]:
-        with contextlib.suppress(BrokenPipeError):  # the peer has ended; its output is printed below
+        with contextlib.suppress(BrokenPipeError):  # the Python program has exited; the code below prints its output
             self.process.stdin.write(b"g" * self.workers)
             self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            self.said.seek(0)
-            sys.exit(f"bench: the peer ended:\n{self.said.read().decode(errors='replace')[-4000:]}")
+            self.stderr_file.seek(0)
+            sys.exit(f"bench: the compared program ended:\n{self.stderr_file.read().decode(errors='replace')[-4000:]}")
         return json.loads(line)
 
     def measure(self) -> float:
@@ -87,11 +92,11 @@ class Peer:
             self.process.stdin.close()
         self.process.wait(timeout=60)
         self.process.stdout.close()
-        self.said.close()
+        self.stderr_file.close()
 
 
-def in_turns(programs: dict, turns: int) -> dict[str, Series]:
-    """The measurements of all of them, with another one first each time."""
+def interleaved(programs: dict, turns: int) -> dict[str, Series]:
+    """Measures all programs `turns` times. The order rotates, so that each program is sometimes the first."""
     values = {name: Series([]) for name in programs}
     names = list(programs)
     for turn in range(turns):
@@ -103,7 +108,7 @@ def in_turns(programs: dict, turns: int) -> dict[str, Series]:
 @dataclasses.dataclass
 class Speeds:
     rows: list[Row] = dataclasses.field(default_factory=list)
-    beside: list[Row] = dataclasses.field(default_factory=list)
+    hand_written: list[Row] = dataclasses.field(default_factory=list)
     parts: list[Row] = dataclasses.field(default_factory=list)
 
     def add(self, case: Case, workers: int, turns: int, tools: Tools, folder: Folder) -> None:
@@ -113,13 +118,14 @@ class Speeds:
         if case.exported and workers == max(case.workers):
             programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
         with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
-            peer.round()  # the peer has started after this uncounted round, and no longer disturbs the others
-            measured = in_turns({**programs, "peer": peer}, turns)
+            # This training run is not measured. When it ends, the Python program has started and waits without CPU use.
+            peer.round()
+            measured = interleaved({**programs, "peer": peer}, turns)
         factor = case.factors[workers - 1] if case.factors else FACTOR
         self.rows.append(paired(label, measured["ours"], measured["peer"], factor))
         if "exported" in measured:
             self.rows.append(paired(f"exported {label}", measured["exported"], measured["peer"]))
-            self.beside.append(paired(f"exported {label}", measured["exported"], measured["ours"], None))
+            self.hand_written.append(paired(f"exported {label}", measured["exported"], measured["ours"], None))
         for name, job in programs.items():
             self.parts.append(Row(f"exported {label}" if name == "exported" else label, "", job.where_time_goes(), None))
         for row in self.rows[-len(programs):]:
@@ -143,7 +149,8 @@ def start(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) 
 
 
 def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) -> Row:
-    """Peak memory in RAM of the worker with the most. Both train the same steps; the peer's images stay bytes until they are in a batch."""
+    """Measures the peak resident memory of the worker that uses the most memory. Both programs train the same number of steps
+    on the same data. The Python program stores images as bytes until they are in a batch."""
     config = folder.config(case, workers)
     ours, peer = Series([]), Series([])
     for turn in range(repeats):
@@ -159,8 +166,8 @@ def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder)
     return Row(case.label(workers), "MB", ours, peer, factor=2.0)
 
 
-def run(tools: Tools, how: How) -> list[Table]:
-    """`how.only` selects by a row's name or a table's title."""
+def run(tools: Tools, how: RunOptions) -> list[Table]:
+    """Returns the tables with their rows. `how.only` is a text that the names of the selected rows or tables contain."""
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder, speeds, rows = Folder(pathlib.Path(name)), Speeds(), {START: [], MEMORY: []}
         for case in CASES:
@@ -168,14 +175,14 @@ def run(tools: Tools, how: How) -> list[Table]:
                 case = dataclasses.replace(case, steps=max(6, case.steps // 4), steps_alone=case.steps_alone // 4)
             for workers in case.workers:
                 label = case.label(workers)
-                asked = [title for title, fills in FILLS.items() if any(how.only in text for text in (label, *fills))]
-                if SPEED in asked or (case.exported and how.only in f"exported {label}"):
+                requested = [title for title, fills in FILLS.items() if any(how.only in text for text in (label, *fills))]
+                if SPEED in requested or (case.exported and how.only in f"exported {label}"):
                     speeds.add(case, workers, how.repeats, tools, folder)
                 for title, wanted, measure, most in ((START, case.start, start, STARTS),
                                                      (MEMORY, case.memory and workers == max(case.workers), memory, PEAKS)):
-                    if wanted and title in asked:
+                    if wanted and title in requested:
                         rows[title].append(measure(case, workers, min(most, how.repeats), tools, folder))
                         progress(f"{title}: {label}: {rows[title][-1].times_better:.1f}x")
-    tables = [Table(START, PEER, rows[START]), Table(SPEED, PEER, speeds.rows), Table(BESIDE, "hand-written", speeds.beside),
+    tables = [Table(START, PEER, rows[START]), Table(SPEED, PEER, speeds.rows), Table(HAND_WRITTEN, "hand-written", speeds.hand_written),
               Table(PARTS, "", speeds.parts), Table(MEMORY, PEER, rows[MEMORY])]
     return [table for table in tables if table.rows]

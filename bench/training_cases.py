@@ -1,6 +1,6 @@
-"""The cases of the training benchmark: ddptrain's models, each with its data, batch, optimizer and number of steps.
+"""The cases of the training benchmark: the models of ddptrain, each with its data, batch size, optimizer and number of steps.
 
-A run is short: a worker needs one or two seconds for its steps, of which the first fifth is the warm-up."""
+The runs are short. A worker needs one or two seconds for all steps, and the first fifth of them is the warm-up."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ import random
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-REFERENCE = ROOT / "tests" / "whole_program" / "reference"  # the networks in Python, which the equivalence tests train as well
+REFERENCE = ROOT / "tests" / "whole_program" / "reference"  # the same networks in Python; the equivalence tests also train them
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 SGD = {"type": "sgd", "lr": 0.005, "momentum": 0.9}
@@ -32,18 +32,19 @@ class Case:
     model: dict
     batch: int  # samples per worker
     steps: int
-    steps_alone: int = 0  # steps of a single worker, which waits for no other; 0: the same number
+    # Number of steps of a run with one worker. Such a run is faster, since it does not wait for other ranks. 0 for `steps`.
+    steps_alone: int = 0
     data: str = "fashion"
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     workers: tuple[int, ...] = (2,)
-    data_loader: bool = False  # the peer's batches come from a DataLoader, so the row does not measure DistributedDataParallel alone
-    factors: tuple[float, ...] | None = None  # targets for 1 and 2 workers, if they differ from training_bench.FACTOR
-    exported: bool = False  # is also measured as model.type "exported"
+    data_loader: bool = False  # True if Python's DDP uses a DataLoader, so that the row measures more than DDP
+    factors: tuple[float, ...] | None = None  # minimum ratios for 1 and 2 workers, if they differ from training_bench.FACTOR
+    exported: bool = False  # also measured as an exported model, with model.type "exported"
     memory: bool = False
     start: bool = False
 
     def label(self, workers: int) -> str:
-        return f"{self.name}, batch {self.batch} a worker, {workers} worker{'s' if workers > 1 else ''}"
+        return f"{self.name}, batch {self.batch} per worker, {workers} worker{'s' if workers > 1 else ''}"
 
     def steps_of(self, workers: int) -> int:
         return self.steps_alone or self.steps if workers == 1 else self.steps
@@ -52,7 +53,7 @@ class Case:
 CASES = [
     Case("mlp", MLP, 1, 200, 1600, workers=(1, 2)),
     Case("mlp", MLP, 64, 200, 400, workers=(1, 2), exported=True, memory=True, start=True),
-    Case("mlp beside a DataLoader", MLP, 64, 150, 300, workers=(1, 2), data_loader=True, factors=(1.5, 1.1)),
+    Case("mlp against a DataLoader", MLP, 64, 150, 300, workers=(1, 2), data_loader=True, factors=(1.5, 1.1)),
     Case("cnn", {"type": "cnn"}, 64, 40, workers=(1, 2), exported=True, memory=True, start=True),
     Case("resnet18", {"type": "resnet18"}, 4, 12, workers=(1, 2), exported=True, start=True),
     Case("resnet34", {"type": "resnet34"}, 4, 7, data="cifar10"),
@@ -68,7 +69,7 @@ CASES = [
 
 
 class Folder:
-    """Data sets that are made on first use, configs, and exported models."""
+    """The files that the cases need: data sets (created on first use), configs and exported models."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -96,7 +97,7 @@ class Folder:
         return path
 
     def exported(self, case: Case, workers: int) -> pathlib.Path:
-        """The config of an exported model, made from the case's network in Python."""
+        """Returns the path of a config that trains the exported model. Exports the case's Python network on first use."""
         path = self.path / f"{case.name}.ddp".replace(" ", "-")
         if not path.exists():
             export(case, path)
@@ -122,7 +123,7 @@ def export(case: Case, path: pathlib.Path) -> None:
 
 
 def write_fashion(folder: pathlib.Path) -> None:
-    """Writes uncompressed files, which both sides read fastest."""
+    """Writes the data files without compression, in the form that both programs read fastest."""
     for file in FASHION_MNIST.glob("*.gz"):
         (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
 
@@ -149,13 +150,13 @@ def text() -> bytes:
 
 
 def write_text(folder: pathlib.Path) -> None:
-    """The text of these docs."""
+    """Writes a data set of tokens from the text of this project's docs."""
     (folder / "train.txt").write_bytes(text())
     (folder / "val.txt").write_bytes(text()[:4 * BLOCK + 1])
 
 
 def write_tensors(folder: pathlib.Path) -> None:
-    """The same text in the format that an exported model takes."""
+    """Writes the tokens of the docs in the data format of exported models."""
     import safetensors.torch
     import torch
 

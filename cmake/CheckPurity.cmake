@@ -1,7 +1,7 @@
 # cmake -DLINKER=ld -DNM=nm -DARCHIVES=a.a;b.a -DOBJECT=pure.o -P cmake/CheckPurity.cmake: links the whole libraries of all PURE
-# rooms (Rooms.cmake) into one object, with nothing else, and checks the undefined symbols of that object. A state machine may
+# modules (Modules.cmake) into one object, with nothing else, and checks the undefined symbols of that object. A state machine may
 # compute, allocate memory and throw; the functions that it may need of the C library and the C++ runtime are listed here.
-# Sockets, files, processes, environment variables, threads and clocks are not in the list, nor are functions of rooms that are
+# Sockets, files, processes, environment variables, threads and clocks are not in the list, nor are functions of modules that are
 # not pure.
 cmake_minimum_required(VERSION 3.25)
 
@@ -36,8 +36,8 @@ foreach(symbol ${symbols})
   string(APPEND mistakes "  ${symbol}\n")
 endforeach()
 if(mistakes)
-  message(NOTICE "The pure rooms need what is not theirs to need:\n${mistakes}"
-                 "A pure room computes: events and the time come in, actions go out. Move the call to a shell, or take PURE "
-                 "from the room in its CMakeLists.txt.")
-  message(FATAL_ERROR "cmake/Rooms.cmake says what a pure room is")
+  message(NOTICE "Pure modules use symbols that they must not use:\n${mistakes}"
+                 "A pure module only computes: it receives events and the time, and returns actions. Move the call to a shell, or "
+                 "remove PURE from the module in its CMakeLists.txt.")
+  message(FATAL_ERROR "cmake/Modules.cmake defines a pure module")
 endif()

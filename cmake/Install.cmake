@@ -32,7 +32,7 @@ if(DDPRUN_BUILD_TRAINER)
     file(CREATE_LINK \"${TORCH_ROOT}\" \"\${link}\" SYMBOLIC)
     list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${CMAKE_INSTALL_PREFIX}/${module_folder}/torch\")")
 endif()
-# Modules are the MODULE libraries of the rooms.
+# Modules are the MODULE libraries below the modules' folders.
 function(ddprun_install_modules folder component)
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target ${targets})
@@ -53,10 +53,13 @@ if(DDPRUN_BUILD_TRAINER)
 endif()
 # The package that Python scripts import, with that folder on PYTHONPATH. A wheel has it as a package (pyproject.toml).
 install(DIRECTORY python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/python FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json" PATTERN "perl-text.sh"
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "perl-text.sh"
         PATTERN "letters.py" PATTERN perl-text EXCLUDE PATTERN letters EXCLUDE PATTERN digits EXCLUDE)
-# README lies next to docs/, as in the sources, so that its links work.
+# README and the examples lie next to docs/, as in the sources, so that the links work.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR}  # without the results of examples that were run here
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.py" PATTERN "*.json" PATTERN "*.cpp" PATTERN CMakeLists.txt PATTERN build EXCLUDE
+        PATTERN checkpoints EXCLUDE PATTERN data EXCLUDE PATTERN model.ddp EXCLUDE PATTERN out EXCLUDE PATTERN runs EXCLUDE PATTERN shapes EXCLUDE)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The program prints the manual page and the completions from its tables. A program for another processor does not run here.

@@ -3,14 +3,14 @@
 # it.
 include(CMakePackageConfigHelpers)
 
-# One archive of the rooms' objects, and next to it the archives that they link.
+# One archive of the modules' objects, and next to it the archives that they link.
 add_library(ddprun_worker STATIC)
 set_target_properties(ddprun_worker PROPERTIES LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sdk)
-get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
-foreach(room ${rooms})
-  string(REPLACE "/" "_" target ${room})
+get_property(modules GLOBAL PROPERTY DDPRUN_MODULES)
+foreach(module ${modules})
+  ddprun_target_of(${module} target)
   get_target_property(type ${target} TYPE)
-  if(room MATCHES "^(common|trainer)/" AND type STREQUAL STATIC_LIBRARY)
+  if(module MATCHES "^(common|trainer)/" AND type STREQUAL STATIC_LIBRARY)
     target_sources(ddprun_worker PRIVATE $<TARGET_OBJECTS:${target}>)
   endif()
 endforeach()
@@ -38,9 +38,10 @@ install(TARGETS ddprun_worker ARCHIVE DESTINATION lib/ddprun)
 install(FILES ${archives} DESTINATION lib/ddprun)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ddprun DESTINATION include)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
+install(FILES ${PROJECT_SOURCE_DIR}/examples/cpp-loop/loop.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/example)
 # Only the headers that those headers include.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
-               trainer/data/source.hpp trainer/picture_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
+               trainer/data/source.hpp trainer/image_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
                trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/ddprun/${folder})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the letters and digits of this machine's fonts, and writes them as the pictures of letters.json and digits.json.
+"""Draws the letters and digits of this machine's fonts, and writes them as the images of letters.json and digits.json.
 
-Needs Pillow (Debian: python3-pil). Training and test pictures come from different families of fonts. The same fonts give the same pictures.
+Needs Pillow (Debian: python3-pil). Training and test images come from different families of fonts. The same fonts give the same images.
 """
 
 import argparse
@@ -15,14 +15,14 @@ try:
 except ImportError:
     sys.exit("letters.py: Pillow is missing; install Debian's python3-pil, or the package pillow with pip")
 
-SIDE = 40  # of a letter's picture; letters.json makes 36 of it and cuts 32 out
+SIDE = 40  # pixels of a letter's image; letters.json scales it to 36 and crops 32
 CIFAR_SIDE = 32
-MISSING = "\U0010fffe"  # no font has it, so it is drawn as what a font shows instead
-FEWEST = 2  # families of fonts, and every fifth is to test
+MISSING = "\U0010fffe"  # no font has this character, so it is drawn as the placeholder of the font
+FEWEST = 2  # required families of fonts; every fifth family is used for the test images
 
 
 def has_all(path: pathlib.Path, signs: str) -> bool:
-    """Whether the font draws each sign, and each in its own way."""
+    """True if the font has a different image for each sign."""
     try:
         font = ImageFont.truetype(path, 40)
         drawn = [bytes(font.getmask(sign)) for sign in signs + MISSING]
@@ -32,7 +32,7 @@ def has_all(path: pathlib.Path, signs: str) -> bool:
 
 
 def families(folders: list[pathlib.Path]) -> list[list[pathlib.Path]]:
-    """The fonts of each family, in the order of their names. Of files with one name there is one."""
+    """The fonts of each family, in the order of their names. Files with the same name count once."""
     files = {path.stem: path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix.lower() in (".ttf", ".otf")}
     found: dict[str, list[pathlib.Path]] = {}
     for _, path in sorted(files.items()):
@@ -42,7 +42,7 @@ def families(folders: list[pathlib.Path]) -> list[list[pathlib.Path]]:
 
 
 def colours(chance: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the paper and of the ink. One is at least 60 lighter than the other."""
+    """The colours of the paper and of the ink. One is at least 60 lighter than the other."""
     while True:
         paper, ink = (tuple(chance.randrange(256) for _ in range(3)) for _ in range(2))
         if abs(sum(paper) - sum(ink)) >= 3 * 60:
@@ -52,13 +52,13 @@ def colours(chance: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def draw(path: pathlib.Path, sign: str, side: int, chance: random.Random) -> Image.Image:
     """One sign of random size, place, angle and colours."""
     paper, ink = colours(chance)
-    picture = Image.new("RGB", (side, side), paper)
+    image = Image.new("RGB", (side, side), paper)
     font = ImageFont.truetype(path, chance.randint(side * 5 // 8, side * 7 // 8))
     left, top, right, bottom = font.getbbox(sign)
-    room = side // 10
-    place = ((side - left - right) / 2 + chance.uniform(-room, room), (side - top - bottom) / 2 + chance.uniform(-room, room))
-    ImageDraw.Draw(picture).text(place, sign, font=font, fill=ink)
-    return picture.rotate(chance.uniform(-20, 20), resample=Image.Resampling.BILINEAR, fillcolor=paper)
+    margin = side // 10
+    place = ((side - left - right) / 2 + chance.uniform(-margin, margin), (side - top - bottom) / 2 + chance.uniform(-margin, margin))
+    ImageDraw.Draw(image).text(place, sign, font=font, fill=ink)
+    return image.rotate(chance.uniform(-20, 20), resample=Image.Resampling.BILINEAR, fillcolor=paper)
 
 
 def write_letters(folder: pathlib.Path, fonts: list[pathlib.Path], copies: int) -> int:

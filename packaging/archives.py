@@ -13,7 +13,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNINSTALL = """#!/bin/sh
-# Removes what the tarball has put here, and the folders that are empty then.
+# Removes the tarball's files, and folders that are then empty.
 cd "$(dirname "$0")/../.." || exit 1
 files=$(cut -c67- share/{name}/SHA256SUMS) || exit 1
 rm share/{name}/SHA256SUMS
@@ -31,7 +31,7 @@ Depends: {depends}
 Priority: optional
 Description: {summary}
  ddprun starts one worker process per GPU or core, restarts workers when one
- fails, says what failed first and why, and leaves no process behind.
+ fails, reports what failed first and why, and leaves no process behind.
 """
 
 
@@ -71,8 +71,8 @@ def files_of(wheel: pathlib.Path, name: str = "ddprun") -> dict[str, tuple[bytes
 
 
 def documents() -> dict[str, tuple[bytes, int]]:
-    """README next to docs/, so that its links work, and the configs."""
-    named = [line for line in subprocess.run(["git", "-C", ROOT, "ls-files", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "configs"],
+    """README and the examples next to docs/, so that the links work, and the configs."""
+    named = [line for line in subprocess.run(["git", "-C", ROOT, "ls-files", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "examples", "configs"],
                                              check=True, capture_output=True, text=True).stdout.splitlines() if (ROOT / line).is_file()]
     return {f"share/ddprun/{name}" if name.startswith("configs/") else f"share/doc/ddprun/{name}": ((ROOT / name).read_bytes(), 0o644) for name in named}
 

@@ -13,9 +13,9 @@ def mistakes_of(wheel: pathlib.Path, lent: set[str]) -> list[str]:
     found = analyze_wheel_abi(get_wheel_libc(wheel.name), get_wheel_architecture(wheel.name), wheel, frozenset(lent), disable_isa_ext_check=False,
                               allow_graft=False)
     kept = found.overall_policy.name
-    print(f"  auditwheel: {kept}, taken from elsewhere: {', '.join(sorted(lent))}", flush=True)
+    print(f"  auditwheel: {kept}, expected from outside: {', '.join(sorted(lent))}", flush=True)
 
     def order(tag: str) -> tuple[int, ...]:  # linux_x86_64, which promises nothing, sorts last
         return tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", tag + "manylinux_999_0_").groups()))
 
-    return [f"auditwheel: {wheel.name} keeps {kept} only"] if order(kept) > order(wheel.name) else []
+    return [f"auditwheel: {wheel.name} meets only {kept}"] if order(kept) > order(wheel.name) else []

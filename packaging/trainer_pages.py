@@ -41,8 +41,8 @@ complete -o filenames -F _ddptrain ddptrain
 
 def zsh(options: list[tuple[str, str, str]]) -> str:
     def spec(name: str, value: str, explanation: str) -> str:
-        said = re.sub(r"([\[\]:\\])", r"\\\1", explanation).replace("'", "'\\''")
-        return f"  '{name}[{said}]{':value:_files' if value else ''}'"
+        escaped = re.sub(r"([\[\]:\\])", r"\\\1", explanation).replace("'", "'\\''")
+        return f"  '{name}[{escaped}]{':value:_files' if value else ''}'"
 
     return "#compdef ddptrain\n_arguments \\\n" + " \\\n".join(spec(*each) for each in options) + " \\\n  '*:file:_files'\n"
 

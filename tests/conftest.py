@@ -1,5 +1,5 @@
-"""Fixtures of the whole-program tests. The programs under test are those of $DDPRUN_BUILD_DIR (default: build/), or $DDPRUN_BIN and
-$DDPTRAIN_BIN. Tests that need what a machine lacks are skipped with a reason, and counted."""
+"""Fixtures of the whole-program tests. They test the programs in $DDPRUN_BUILD_DIR (default: build/), or $DDPRUN_BIN and $DDPTRAIN_BIN.
+Tests for which the machine lacks something, for example a GPU, are skipped with a reason and counted."""
 
 import importlib.util
 import os
@@ -13,18 +13,37 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD_DIR", ROOT / "build"))
 
 
+# Test files that take more than 15 s, the longest first. They start in this order, because a long file that starts last would run alone at
+# the end. All other files follow.
+LONGEST = ["python_equivalence", "live_recovery", "python_programs", "exported_models", "examples", "snapshots", "docs_recipes", "sdk", "nodes",
+           "torchrun_contract", "kill_matrix", "standby", "network_faults", "soak", "hangs", "custom_loop", "checkpoints", "gpt", "bench",
+           "live_nodes", "precision", "slurm_submit", "slurm", "stragglers", "custom_worker", "live_lost_nodes", "surroundings", "lent_snapshots", "recovery",
+           "step_parts", "synced_batch_norm", "hosts", "torchrun_nodes", "silent_corruption", "stop_signals", "generate", "stalls", "spares",
+           "synthetic", "start_scripts", "running_jobs", "gpt_real_run", "machine", "lora", "evaluation_rules", "skipped_steps", "edge_cases",
+           "script_store"]
+# `./dev test --quick` skips the files in LONGEST, except these.
+QUICK_TOO = ["kill_matrix", "recovery"]
+
+
 def pytest_configure(config):
-    # Whoever started us with nohup or in the background ignores signals that the tests send, and so would everything we start.
+    config.option.loadscopereorder = False  # without this, pytest-xdist would start the files with the most tests first
+    # nohup and background shells ignore some signals that the tests send, and all processes of the tests would inherit these
+    # settings.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    # Also registered in pytest.ini; that file is not read when pytest is started elsewhere.
+    # These markers are registered in pytest.ini as well, but pytest does not read that file if it is started in another folder.
     for line in ("needs_torch_python: compares with Python's PyTorch or starts torchrun; needs the whole wheel",
                  "long: takes more than a minute", "gpu: needs a GPU"):
         config.addinivalue_line("markers", line)
 
 
 def pytest_collection_modifyitems(items):
+    first = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+    if os.environ.get("DDPRUN_QUICK_TESTS"):
+        left_out = set(first) - {f"test_{name}.py" for name in QUICK_TOO}
+        items[:] = [item for item in items if item.path.name not in left_out]
     torch_missing = None
     if os.environ.get("DDPRUN_NO_TORCH_PYTHON"):
         torch_missing = "left out by --no-python"
@@ -63,7 +82,7 @@ def ddprun(ddprun_bin) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def torchrun():
-    """The real torchrun, imported once in a process of its own (whole_program/contract_launchers.py)."""
+    """Starts the torchrun of the installed torch. One server process imports torch for all runs (whole_program/contract_launchers.py)."""
     import contract_launchers
 
     launcher = contract_launchers.Torchrun()
@@ -73,13 +92,14 @@ def torchrun():
 
 @pytest.fixture
 def run_dir(tmp_path) -> pathlib.Path:
-    """A run directory that is not there yet."""
+    """The path of a run directory that does not exist yet."""
     return tmp_path / "run"
 
 
 @pytest.fixture
 def run(tmp_path):
-    """run(args, timeout=30, **environment): a finished program, its output as text, started in the test's own folder."""
+    """Returns run(args, timeout=30, **environment). It runs a program in the test's folder until it ends, and captures its
+    output as text."""
 
     def start(args, timeout: float = 30, **environment: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}

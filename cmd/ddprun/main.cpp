@@ -1,6 +1,6 @@
-// ddprun: parses the command line, plans the job and runs it (launcher/start/). It reports as many errors as possible before it
-// starts anything. An error ends it with one line "ddprun: ..." on stderr and the exit code of the error's type
-// (docs/exit-codes.md).
+// ddprun: parses the command line, plans the job and runs it (launcher/launch/). It checks for as many errors as possible
+// before it starts a process. After an error it prints one line "ddprun: ..." on stderr. Its exit code depends on the type of
+// the error (docs/exit-codes.md).
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -21,25 +21,28 @@
 #include "common/base/version.hpp"
 #include "common/config/keys.hpp"
 #include "common/system/print.hpp"
+#include "common/system/write_all.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/commands/version_text.hpp"
+#include "launcher/doctor/doctor.hpp"
 #include "launcher/events/event_json.hpp"
+#include "launcher/launch/refusals.hpp"
+#include "launcher/launch/removed_folder.hpp"
+#include "launcher/launch/start_script.hpp"
+#include "launcher/launch/start_training.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/network/join_job.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/options/completion.hpp"
 #include "launcher/options/man_page.hpp"
 #include "launcher/options/options.hpp"
-#include "launcher/options/options_torchrun.hpp"
 #include "launcher/options/scheduler.hpp"
+#include "launcher/options/torchrun_differences.hpp"
 #include "launcher/plan/plan.hpp"
 #include "launcher/plan/torchrun_name.hpp"
-#include "launcher/start/refusals.hpp"
-#include "launcher/start/start_script.hpp"
-#include "launcher/start/start_training.hpp"
 #include "launcher/workers/worker_environment.hpp"
-#include "rendezvous/identity/token.hpp"
+#include "rendezvous/identity/token_search.hpp"
 
 namespace ddprun {
 namespace {
@@ -49,19 +52,19 @@ namespace fs = std::filesystem;
 fs::path current_folder() {
   std::error_code error;
   fs::path folder = fs::current_path(error);
-  if (error) throw UsageError("the current folder cannot be used: " + error.message() + "; cd to one that exists");
+  if (error) throw UsageError("the current folder cannot be used: " + error.message() + "; change to a folder that exists");
   return folder;
 }
 
-void complain(CalledAs called_as, const std::string& message) {
-  // Escaped, since a message quotes the command line and file names. Some messages have several lines.
-  const std::string line =
-      (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + printable(message, LineEnds::kKeep) + "\n";
-  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
+void print_error(CalledAs called_as, const std::string& message) {
+  // Escaped, because a message may quote the command line and file names. Line ends are kept, because some messages have
+  // several lines.
+  const std::string program = called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ";
+  write_all(STDERR_FILENO, program + printable(message, LineEnds::kKeep) + "\n");
 }
 
-// The answer to --help and similar options, which start no job.
-std::optional<std::string> text_asked_for(const Arguments& arguments) {
+// Returns the text for --help and similar options, which start no job. nullopt if no such option is given.
+std::optional<std::string> requested_text(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
   if (settings.flag("help-all")) return long_help_text();
@@ -76,42 +79,46 @@ std::optional<std::string> text_asked_for(const Arguments& arguments) {
   return std::nullopt;
 }
 
-void say_first(const Plan& plan) {
+void print_notices(const Plan& plan) {
   if (plan.verbosity >= 0) {
     for (const std::string& warning : plan.warnings) {
-      complain(plan.as_torchrun ? CalledAs::kTorchrun : CalledAs::kDdprun, "warning: " + warning);
+      print_error(plan.as_torchrun ? CalledAs::kTorchrun : CalledAs::kDdprun, "warning: " + warning);
     }
   }
-  const std::string banner = threads_banner(plan, process_environment());
-  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, banner.data(), banner.size());
+  write_all(STDERR_FILENO, threads_banner(plan, process_environment()));
 }
 
 int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
-  // The variable is removed immediately, whether it is needed or not: every process started later would inherit it.
+  // Removes the job's secret token from this process's environment immediately, because every child process would inherit it.
   std::optional<std::string> token = take_token_variable();
   if (joined != nullptr) token = std::exchange(joined->token, {});
   const Environment environment = process_environment();
   Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
   if (joined != nullptr) follow(plan, *joined);
   if (plan.dry_run) {
-    refuse_what_cannot_run(plan);
+    refuse_invalid_start(plan);
     const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
+  }
+  if (plan.preflight) {
+    // Before the rendezvous: a node with an error never joins, so that the other nodes of --nnodes MIN:MAX start without it.
+    for (std::string& warning : doctor::preflight(plan)) plan.warnings.push_back(std::move(warning));
   }
   std::optional<NetworkStart> network;
   if (plan.rendezvous.many()) {
     network = prepare_network(plan, job_text(arguments, plan, current_folder()), std::move(token));
   } else {
     if (token) const Token wiped(std::move(*token));
-    refuse_a_taken_port(plan);
+    refuse_taken_port(plan);
   }
-  say_first(plan);
+  print_notices(plan);
   return plan.kind == Plan::Kind::kTrain ? start_training(plan, std::move(network))
                                          : start_script(plan, environment, std::move(network));
 }
 
-// ddprun join: runs in the coordinator's working directory, if this machine has it.
+// Runs `ddprun join`: fetches the job from the coordinator and runs it. It changes to the coordinator's working directory if
+// this directory exists on this machine.
 int join(std::span<const std::string> args) {
   if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
     print(join_help_text());
@@ -120,32 +127,27 @@ int join(std::span<const std::string> args) {
   JoinedJob job = fetch_job(args, process_environment());
   std::error_code ignored;
   fs::current_path(job.folder, ignored);
-  struct Removed {
-    fs::path folder;
-    ~Removed() {
-      std::error_code error;
-      if (!folder.empty()) fs::remove_all(folder, error);
-    }
-  } const config{job.files};
+  const RemovedFolder files{job.files};
   return run(job.arguments, &job);
 }
 
-// An unexpected file system error. It is a usage error if the user can fix it, and an internal error if a disk or process has
-// run out of a resource.
+// Converts an unexpected file system error. The result is a usage error if the user can fix the path, else an internal error,
+// for example if the disk is full.
 Error error_of_path(const fs::filesystem_error& error) {
-  constexpr std::array<int, 10> kToMend{EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EROFS, EEXIST, ENOTEMPTY};
-  const bool usage = std::find(kToMend.begin(), kToMend.end(), error.code().value()) != kToMend.end();
+  constexpr std::array<int, 10> kUserFixable{EACCES, EPERM,        ENOENT, ENOTDIR, EISDIR,
+                                             ELOOP,  ENAMETOOLONG, EROFS,  EEXIST,  ENOTEMPTY};
+  const bool usage = std::find(kUserFixable.begin(), kUserFixable.end(), error.code().value()) != kUserFixable.end();
   const std::string path = error.path1().empty() ? std::string(error.what()) : "'" + error.path1().string() + "'";
   return Error(usage ? ExitCode::kUsage : ExitCode::kInternal,
                path + " cannot be used: " + error.code().message() +
-                   (usage ? "; mend that path or its permissions, or name another one" : ""));
+                   (usage ? "; fix that path or its permissions, or use another path" : ""));
 }
 
-// Runs a function, and turns an error into one line and the exit code of its type.
+// Runs `function`. After an error it prints one line and returns the exit code of the error's type.
 template <typename Function>
 int guarded(CalledAs called_as, bool json, const Function& function) {
   const auto end_with = [&](const Error& error) {
-    complain(called_as, error.what());
+    print_error(called_as, error.what());
     if (json && error.code() == ExitCode::kUsage) print(usage_error_line(error.what()));
     return static_cast<int>(error.code());
   };
@@ -156,12 +158,13 @@ int guarded(CalledAs called_as, bool json, const Function& function) {
   } catch (const fs::filesystem_error& error) {
     return end_with(error_of_path(error));
   } catch (const std::exception& error) {
-    complain(called_as, error.what());
+    print_error(called_as, error.what());
     return static_cast<int>(ExitCode::kInternal);
   }
 }
 
-// Otherwise a descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be used as the console.
+// Opens /dev/null in place of closed standard streams. Otherwise a file that we open later (such as a lock or a socket) could
+// get a descriptor below 3. Console output would then be written into that file.
 void open_missing_standard_streams() {
   int fd = 0;
   do fd = ::open("/dev/null", O_RDWR);
@@ -174,19 +177,20 @@ void open_missing_standard_streams() {
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
-  ::mallopt(M_ARENA_MAX, 1);   // threads only write files and resolve names; separate heaps for them would cost time and memory
+  ::mallopt(M_ARENA_MAX, 1);   // our threads only write files and resolve names; a separate heap for each would waste memory
   ::signal(SIGPIPE, SIG_IGN);  // a closed console must not end the job
-  ::signal(SIGCHLD, SIG_DFL);  // if the caller ignored it, the kernel would reap our workers and discard their exit status
+  ::signal(SIGCHLD, SIG_DFL);  // with SIG_IGN inherited from the caller, the kernel would discard the workers' exit status
   using namespace ddprun;
   const CalledAs called_as = name_called_by(argc > 0 ? argv[0] : "");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::optional<Arguments> arguments;
-  std::optional<int> ended;  // set: the command is complete, and nothing is left to plan
-  // Decided from the plain word, before the command line is parsed. A script's own --json is harmless at this point.
-  const bool asks_for_json = std::find(args.begin(), args.end(), "--json") != args.end();
-  const int parsed = guarded(called_as, asks_for_json, [&] {
+  std::optional<int> ended;  // exit code of a command that has already run and starts no job, such as `ddprun ps`
+  // Searches all arguments for --json, because the command line is not parsed yet. If --json belongs to the script's arguments,
+  // a usage error is also printed as a JSON line, which is harmless.
+  const bool wants_json = std::find(args.begin(), args.end(), "--json") != args.end();
+  const int parsed = guarded(called_as, wants_json, [&] {
     if (called_as == CalledAs::kDdprun)
-      ended = run_subcommand(args);  // not under the name torchrun, which has no subcommands: a script may have that name
+      ended = run_subcommand(args);  // torchrun has no subcommands, and a script could be named "stop"
     if (ended) return *ended;
     if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
       ended = join(std::span(args).subspan(1));
@@ -195,7 +199,7 @@ int main(int argc, char** argv) {
     arguments = parse_arguments(args, process_environment());
     arguments->called_as = called_as;
     arguments->called_from = fs::path(argc > 0 ? argv[0] : "").parent_path();
-    if (const auto text = text_asked_for(*arguments)) {
+    if (const auto text = requested_text(*arguments)) {
       print(*text);
       ended = 0;
     } else if (arguments->positional.empty()) {
@@ -207,5 +211,5 @@ int main(int argc, char** argv) {
   });
   if (parsed != 0 || ended) return parsed;
   const int exit_code = guarded(called_as, arguments->settings.flag("json"), [&] { return run(*arguments); });
-  return called_as == CalledAs::kTorchrun ? torchruns_exit_code(exit_code) : exit_code;
+  return called_as == CalledAs::kTorchrun ? torchrun_exit_code(exit_code) : exit_code;
 }

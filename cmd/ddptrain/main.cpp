@@ -1,5 +1,5 @@
-// ddptrain: one training worker, started by ddprun, torchrun, srun, mpirun or a shell. Its command line is in docs/. Its
-// implementation begins in trainer/life/worker.hpp.
+// ddptrain: one training worker, started by ddprun, torchrun, srun, mpirun or a shell. Its implementation starts in
+// trainer/life/worker.hpp. Its command line is documented in docs/.
 #include "trainer/life/subject.hpp"
 #include "trainer/life/worker.hpp"
 

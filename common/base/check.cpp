@@ -1,4 +1,3 @@
-// Implementation of check.hpp.
 #include "common/base/check.hpp"
 
 #include <string>
@@ -9,12 +8,13 @@
 namespace ddprun {
 namespace {
 
-// Compilers name files by the path on their command line; messages show the path in the repository.
+// The path of a source file relative to the repository. __FILE__ alone may be an absolute path, since it is the path from the
+// compiler's command line.
 std::string_view in_repository(std::string_view file) {
   constexpr std::string_view kThisFile = __FILE__;
-  constexpr std::string_view kOurName = "common/base/check.cpp";
-  if (!kThisFile.ends_with(kOurName)) return file;
-  const std::string_view root = kThisFile.substr(0, kThisFile.size() - kOurName.size());
+  constexpr std::string_view kRelativePath = "common/base/check.cpp";
+  if (!kThisFile.ends_with(kRelativePath)) return file;
+  const std::string_view root = kThisFile.substr(0, kThisFile.size() - kRelativePath.size());
   return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 

@@ -1,5 +1,5 @@
-// The error taxonomy: one exception type per kind of exit. Every message states what was expected, what was found, where, and
-// what to do next. It is shown to users unchanged, after "ddprun: " or "ddptrain: ".
+// The exception types: each of them has one exit code. Every message contains what was expected, what was found, where, and
+// what to do next. Users see the message unchanged, after "ddprun: " or "ddptrain: ".
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Base of all errors that end a program with one of ddprun's own exit codes.
+// The base class of all errors that end ddprun or ddptrain with an exit code from exit_code.hpp.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -19,31 +19,31 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A wrong command line, config, data set or run directory, which the user can fix. Exit code 2, never restarted.
+// A wrong command line, config, data set or run directory, which the user can correct. Exit code 2; the job is never restarted.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-// Checkpoints exist, but none is valid. Exit code 87.
+// The run has checkpoints, but none of them is valid. Exit code 87.
 class BadCheckpointError : public Error {
  public:
   explicit BadCheckpointError(const std::string& message) : Error(ExitCode::kBadCheckpoint, message) {}
 };
 
-// The loss is not a number, or ranks disagree. Exit code 88.
+// The training loss is not finite, or the training states of the ranks differ. Exit code 88.
 class DivergedError : public Error {
  public:
   explicit DivergedError(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-// The operating system refused a resource that ddprun needs, or an invariant broke. Exit code 89.
+// The operating system refused a resource that ddprun needs, or an invariant of ddprun does not hold. Exit code 89.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-// Another process continues this run. Exit code 90, never restarted: this process has nothing more to do.
+// Another process continues this run, so this process must exit. Exit code 90; the job is never restarted.
 class SupersededError : public Error {
  public:
   explicit SupersededError(const std::string& message) : Error(ExitCode::kSuperseded, message) {}

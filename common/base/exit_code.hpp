@@ -1,27 +1,29 @@
-// The exit codes of ddprun and ddptrain. They are stable, so that Slurm, Kubernetes (podFailurePolicy) and shell scripts can
-// act on them. docs/exit-codes.md is the table for users. A worker's own exit code is passed through unchanged, and 128+N
-// stands for a worker that died of signal N. Only causes other than a worker's exit have a code of 80 to 90. AgentState ends a
-// job in finish() or end_with_stuck_workers(). The code comes from the judge, the coordinator (multi-node) or the agent. An
-// error before the start of the job has its own code (common/base/error.hpp). Under the name torchrun, main() maps it to 0, 1
-// or 2.
+// The exit codes of ddprun and ddptrain. They never change, so that Slurm, Kubernetes (podFailurePolicy) and shell scripts can
+// depend on them. docs/exit-codes.md is the table for users.
+//
+// If a worker's exit ends the job, ddprun exits with that worker's code, or with 128+N if signal N killed the worker. The codes
+// 80 to 90 are for all other causes. launcher/agent_state/job_ending.hpp determines the exit code of a job. An error before the
+// start of the job has the code of its exception (common/base/error.hpp). If the program is called as torchrun, main() maps the
+// code to 0, 1 or 2.
 #pragma once
 
 namespace ddprun {
 
 enum class ExitCode : int {
   kDone = 0,
-  kUsage = 2,           // wrong usage or config; never restarted
-  kPeersMissing = 80,   // rendezvous ended without enough members
-  kTokenRefused = 81,   // wrong or missing token
-  kBudgetSpent = 82,    // restart budget spent on causes other than a worker's exit
-  kNoProgress = 83,     // the same failure at the same step in two rounds
-  kOutOfMemory = 84,    // out of memory, and nothing can be made smaller
-  kPreempted = 85,      // stopped by a signal after a save: please requeue
-  kMinority = 86,       // cut off from the majority of the members
-  kBadCheckpoint = 87,  // checkpoints exist but none is valid: training does not silently start over
-  kDiverged = 88,       // NaN or infinite loss, or ranks that no longer agree
-  kInternal = 89,       // a bug in ddprun, or a resource of the machine is exhausted
-  kSuperseded = 90,     // another start continues this run: this one has nothing more to do
+  kUsage = 2,          // wrong command line or config; the job is never restarted
+  kPeersMissing = 80,  // too few nodes joined in time
+  kTokenRefused = 81,  // missing, weak or wrong token
+  kBudgetSpent = 82,   // the restart budget is spent, and the last failure was not a worker's exit
+  kNoProgress = 83,    // the same failure occurred at the same step after two starts of the workers
+  kOutOfMemory = 84,   // out of memory, and no setting is left that would reduce memory use
+  kPreempted = 85,     // stopped by a signal after saving a checkpoint: the scheduler should requeue the job
+  kMinority = 86,      // this node is cut off from the majority of the nodes
+  // checkpoints exist, but none is valid; training does not silently start from scratch
+  kBadCheckpoint = 87,
+  kDiverged = 88,    // the training loss is NaN or infinite, or the training states of the ranks differ
+  kInternal = 89,    // a bug in ddprun, or a resource of the machine is exhausted
+  kSuperseded = 90,  // a newer start of ddprun continues this run
 };
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Combines several callables into one, for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant).
-// Without a generic part (auto), the compiler reports each alternative of the variant that is not handled.
+// Combines several callables into one for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant). If
+// no callable has an `auto` parameter, the compiler reports each alternative of the variant that is not handled.
 #pragma once
 
 namespace ddprun {
@@ -8,11 +8,11 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-// C++20 deduces this by itself, but clang 14 does not yet, and its clang-tidy reads these files.
+// Clang 14 needs this deduction guide, although C++20 does not, and clang-tidy 14 checks these files.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// Ignores the named alternatives in a visit. The visit's result is then an empty Result.
+// A callable that ignores the alternatives `Types` and returns Result().
 template <class Result, class Type>
 struct IgnoredOne {
   Result operator()(const Type& /*ignored*/) const { return Result(); }

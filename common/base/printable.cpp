@@ -1,4 +1,3 @@
-// Implementation of printable.hpp.
 #include "common/base/printable.hpp"
 
 #include <cstddef>
@@ -9,10 +8,10 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  // 0: not UTF-8
+  std::size_t bytes = 0;  // 0: the text does not start with a UTF-8 character
 };
 
-// The first character of a text that is not empty.
+// The first character of `text`, which must not be empty.
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = byte(0);
@@ -38,6 +37,12 @@ std::string hex(std::uint32_t byte) {
 
 std::size_t bytes_of_first_character(std::string_view text) {
   return first_character(text).bytes;
+}
+
+std::string_view cut_to(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
+  return text.substr(0, limit);
 }
 
 std::string printable(std::string_view text, LineEnds line_ends) {

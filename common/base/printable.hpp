@@ -1,4 +1,4 @@
-// Escapes text from a user or a file for a terminal. The code that composes messages calls it. Pure.
+// Escapes text from a user or a file for a terminal. Code that writes messages calls it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,16 @@
 
 namespace ddprun {
 
-// Size of the first character; `text` must not be empty. 0 if it does not start with a UTF-8 character.
+// Size of the first character in bytes; 0 if `text` does not start with a UTF-8 character. `text` must not be empty.
 std::size_t bytes_of_first_character(std::string_view text);
 
-enum class LineEnds { kEscape, kKeep };  // kKeep: for a text with several lines; also keeps tabs
+// The longest start of the text that has at most `limit` bytes and does not end within a UTF-8 character.
+std::string_view cut_to(std::string_view text, std::size_t limit);
 
-// Control characters become \u00XX, so that no quoted key can move the cursor or change colors. Bytes that are not UTF-8 become
-// \xXX. Everything else is unchanged.
+enum class LineEnds { kEscape, kKeep };  // kKeep: line ends and tabs are not escaped
+
+// Replaces control characters by \u00XX, so that quoted text cannot move the cursor or change colors. Replaces bytes that are
+// not UTF-8 by \xXX. All other characters stay the same.
 std::string printable(std::string_view text, LineEnds line_ends = LineEnds::kEscape);
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// Implementation of signal_name.hpp. The C library provides names of signals only since glibc 2.32.
+// Implementation of signal_name.hpp. It has its own table of names, because glibc has a function for them only since version
+// 2.32.
 #include "common/base/signal_name.hpp"
 
 #include <algorithm>

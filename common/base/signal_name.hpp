@@ -1,4 +1,4 @@
-// Names of signals, for reports, console, errors and TORCHELASTIC_SIGNALS_TO_HANDLE.
+// Names of signals, for the report, the console, error messages and TORCHELASTIC_SIGNALS_TO_HANDLE.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace ddprun {
 
-// "KILL"; empty for a signal without a name, such as a real-time signal. Any thread.
+// The name without "SIG": "KILL". Empty for a signal without a name, such as a real-time signal. Any thread may call it.
 std::string_view signal_abbreviation(int signal);
 
-// "SIGKILL"; "signal 99" for a signal without a name. Any thread.
+// The name: "SIGKILL", or "signal 99" for a signal without a name. Any thread may call it.
 std::string signal_name(int signal);
 
 }  // namespace ddprun

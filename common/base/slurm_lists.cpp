@@ -1,28 +1,24 @@
-// Implementation of slurm_lists.hpp. Only the first host is needed: the first value of each bracket, up to the first comma
-// outside brackets.
+// Implementation of slurm_lists.hpp. Only the first host of a list is needed. In "rack[1-2]node[08-11],m01", the first comma
+// outside brackets ends its entry. The first value of each bracket gives its name: rack1node08.
 #include "common/base/slurm_lists.hpp"
 
-#include <charconv>
-
 #include "common/base/error.hpp"
+#include "common/base/numbers.hpp"
 
 namespace ddprun {
 namespace {
 
 [[noreturn]] void malformed(std::string_view what, std::string_view text, std::string_view example) {
-  throw UsageError("Slurm's " + std::string(what) + " \"" + std::string(text) + "\" can't be read; expected something like \"" +
+  throw UsageError("Slurm's " + std::string(what) + " \"" + std::string(text) + "\" cannot be parsed; expected a form like \"" +
                    std::string(example) +
-                   "\". Say by hand where the job is: --nnodes, --node-rank and --master-addr for ddprun; MASTER_ADDR, RANK, "
-                   "WORLD_SIZE and LOCAL_RANK for ddptrain");
+                   "\". Specify the job's layout explicitly: --nnodes, --node-rank and --master-addr for ddprun; MASTER_ADDR, "
+                   "RANK, WORLD_SIZE and LOCAL_RANK for ddptrain");
 }
 
 int read_count(std::string_view number, std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (error != std::errc() || end != number.data() + number.size() || value < 1 || value > (1 << 20)) {
-    malformed("list of tasks per node", text, "2(x3),1");
-  }
-  return value;
+  const auto value = exact_number<int>(number);
+  if (!value || *value < 1 || *value > (1 << 20)) malformed("list of tasks per node", text, "2(x3),1");
+  return *value;
 }
 
 }  // namespace
@@ -42,7 +38,7 @@ std::string first_slurm_host(std::string_view list) {
     const std::string_view first = ranges.substr(0, ranges.find_first_of("-,"));
     if (first.empty() || first.find_first_not_of("0123456789") != std::string_view::npos)
       malformed("list of nodes", list, kExample);
-    host += first;  // unchanged: leading zeros belong to the name
+    host += first;  // added as text and not as a number, since leading zeros are part of the host's name
     at = close + 1;
   }
   if (host.empty()) malformed("list of nodes", list, kExample);

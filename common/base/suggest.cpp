@@ -1,5 +1,5 @@
-// The nearest name by edit distance. Callers have a few dozen candidates for an unknown flag, key or value, so the plain
-// quadratic algorithm is fast enough.
+// Implementation of suggest.hpp. An unknown option, key or value has a few dozen candidates, so an edit distance with quadratic
+// cost is fast enough.
 #include "common/base/suggest.hpp"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace ddprun {
 namespace {
 
-// Differences in case, and between dash and underscore, do not count as typing errors.
+// Converts to lower case, and a dash to an underscore, so that these differences do not count as typing errors.
 char folded(char c) {
   if (c == '-') return '_';
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Counts insertions, deletions, replacements and swaps of neighbors.
+// The smallest number of insertions, deletions, replacements and swaps of neighboring characters that turns `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -33,12 +33,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Longer names are not typing errors, and the limit keeps hostile input cheap.
+// Names longer than this get no suggestion, which limits the quadratic cost for hostile input.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
 
-std::string nearest(std::string_view typed, std::span<const std::string_view> candidates) {
+std::string closest_name(std::string_view typed, std::span<const std::string_view> candidates) {
   if (typed.size() > kLongestName) return "";
   const std::size_t limit = std::max<std::size_t>(2, typed.size() / 3);
   std::string_view best;
@@ -46,7 +46,7 @@ std::string nearest(std::string_view typed, std::span<const std::string_view> ca
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words with nothing in common are also within the limit, but such a suggestion would not help.
+    // Two short words can be within the limit without a common character. Such a suggestion would not help, so it is skipped.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;
@@ -57,7 +57,7 @@ std::string nearest(std::string_view typed, std::span<const std::string_view> ca
 }
 
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates) {
-  const std::string name = nearest(typed, candidates);
+  const std::string name = closest_name(typed, candidates);
   return name.empty() ? "" : " Did you mean '" + name + "'?";
 }
 

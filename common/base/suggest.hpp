@@ -1,4 +1,4 @@
-// "Did you mean": the nearest valid name for a mistyped one. Pure.
+// The text "Did you mean 'x'?" in messages: finds the valid name that is most similar to a mistyped one. Pure.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-// The candidate with the smallest edit distance (dash and underscore are equal), or empty if all distances exceed max(2, length
-// / 3).
-std::string nearest(std::string_view typed, std::span<const std::string_view> candidates);
+// The candidate with the smallest edit distance from `typed`. Case is ignored, and a dash equals an underscore. The result is
+// empty if all distances exceed max(2, length of `typed` / 3).
+std::string closest_name(std::string_view typed, std::span<const std::string_view> candidates);
 
-// " Did you mean 'x'?" or empty.
+// " Did you mean 'x'?", or an empty text if no candidate is similar.
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates);
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of version.hpp.
 #include "common/base/version.hpp"
 
 #include <ddprun_built_version.hpp>  // written by cmake/WriteVersion.cmake

@@ -1,4 +1,4 @@
-// The product's version, and the commit from which it was built. CMakeLists.txt defines the number (project VERSION), and each
+// The version of ddprun, and the commit from which it was built. CMakeLists.txt defines the version (project VERSION). Each
 // build gets the commit from git (cmake/WriteVersion.cmake).
 #pragma once
 
@@ -7,12 +7,14 @@
 namespace ddprun {
 
 extern const char* const kVersion;  // "0.1.0"
-extern const char* const kCommit;   // "0486c001d2f3", "0486c001d2f3+" with local changes; empty when built outside a checkout
+// "0486c001d2f3"; "0486c001d2f3+" if the checkout had local changes; empty if built outside a git checkout
+extern const char* const kCommit;
 
-// Precedes the version of LibTorch in ddptrain's file; that version ends with a zero byte.
+// A string in the executable file of ddptrain. LibTorch's version follows it, up to a zero byte, so ddprun can read the version
+// from the file.
 #define DDPRUN_LIBTORCH_MARK "ddptrain was built with LibTorch "
 
-// "0.1.0 (0486c001d2f3)", for --version
+// The text for --version: "0.1.0 (0486c001d2f3)".
 std::string version_and_commit();
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of bounded_file.hpp.
 #include "common/bounded/bounded_file.hpp"
 
 #include <fcntl.h>
@@ -11,23 +10,24 @@
 
 #include "common/base/error.hpp"
 #include "common/system/descriptor.hpp"
-#include "common/system/refused_file.hpp"
+#include "common/system/resource_errors.hpp"
 
 namespace ddprun {
 namespace {
 
 [[noreturn]] void refuse(int error, const std::string& problem) {
   const std::string text = problem + ": " + std::strerror(error);
-  throw_if_machine_lacks(error, text);
+  throw_if_resources_exhausted(error, text);
   throw UsageError(text);
 }
 
 }  // namespace
 
-std::string read_bounded(const std::filesystem::path& file, std::size_t most, std::string_view what) {
+std::string read_bounded(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what) {
   const std::string name = file.string();
   const auto too_long = [&](const std::string& bytes) {
-    return UsageError(name + ": has " + bytes + " bytes; " + std::string(what) + " has at most " + std::to_string(most));
+    return UsageError(name + ": has " + bytes + " bytes; the maximum for " + std::string(what) + " is " +
+                      std::to_string(max_bytes));
   };
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (opened.get() < 0) refuse(errno, name + " cannot be read");
@@ -35,9 +35,9 @@ std::string read_bounded(const std::filesystem::path& file, std::size_t most, st
   if (::fstat(opened.get(), &status) != 0) refuse(errno, name + " cannot be read");
   if (!S_ISREG(status.st_mode)) throw UsageError(name + " is not a regular file");
   const auto size = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
-  if (size > most) throw too_long(std::to_string(size));
-  // The buffer has one byte more than the limit. This detects a file that grows while it is read, and one in /proc, whose size
-  // is 0.
+  if (size > max_bytes) throw too_long(std::to_string(size));
+  // The buffer may grow to one byte more than the limit. So a file over the limit is detected even if its reported size is too
+  // small. A file may grow while it is read, and files in /proc report size 0.
   std::string text(size + 1, '\0');
   std::size_t filled = 0;
   while (true) {
@@ -46,8 +46,8 @@ std::string read_bounded(const std::filesystem::path& file, std::size_t most, st
     if (got < 0) refuse(errno, name + " cannot be read");
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
-    if (filled > most) throw too_long("more than " + std::to_string(most));
-    if (filled == text.size()) text.resize(std::min(2 * text.size(), most + 1));
+    if (filled > max_bytes) throw too_long("more than " + std::to_string(max_bytes));
+    if (filled == text.size()) text.resize(std::min(2 * text.size(), max_bytes + 1));
   }
   text.resize(filled);
   return text;

@@ -1,4 +1,4 @@
-// Reads a small file completely, up to a limit. For every file that another user, node or program may have written.
+// Reads a small file completely, up to a limit. Use it for each file that another user, node or program may have written.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace ddprun {
 
-// `most`: bytes. `what` is the kind of file for the message: "FILE: has N bytes; a manifest has at most M". Allocates no more
-// than the limit, even if the file claims a larger size, and never waits for a FIFO. Throws UsageError that begins with the
-// file's path: longer than the limit, not a regular file, missing, unreadable. If the machine lacks memory or descriptors, it
-// throws as throw_if_machine_lacks().
-std::string read_bounded(const std::filesystem::path& file, std::size_t most, std::string_view what);
+// Returns the content of `file`. `what` is the kind of file for messages, such as "a manifest". Allocates at most the limit,
+// even if the reported size is larger, and never waits for the writer of a FIFO. Throws UsageError, with the file's path first,
+// if the file is longer than the limit, not a regular file, missing, or unreadable. If memory or descriptors are exhausted,
+// throws like throw_if_resources_exhausted().
+std::string read_bounded(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what);
 
 }  // namespace ddprun

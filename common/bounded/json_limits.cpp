@@ -1,7 +1,5 @@
-// Implementation of json_limits.hpp.
 #include "common/bounded/json_limits.hpp"
 
-#include <cstdint>
 #include <unordered_set>
 #include <vector>
 
@@ -14,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// The callbacks of nlohmann's SAX parser. `false` stops it: the text is not JSON.
+// The callbacks of nlohmann's SAX parser. They throw UsageError for an exceeded limit. parse_error() only stops the scan, since
+// the real parser reports syntax errors later.
 class LimitScan {
  public:
   explicit LimitScan(const JsonLimits& limits) : limits_(limits) {}
@@ -47,7 +46,7 @@ class LimitScan {
   struct Open {
     bool object = false;
     std::size_t entries = 0;
-    std::unordered_set<std::string> keys{};  // only with unique_keys
+    std::unordered_set<std::string> keys{};  // used only with JsonLimits::unique_keys
   };
 
   bool value() {
@@ -60,9 +59,7 @@ class LimitScan {
 
   bool open(bool object) {
     value();
-    if (open_.size() == limits_.depth) {
-      throw UsageError("is nested deeper than " + std::to_string(limits_.depth) + " levels");
-    }
+    if (open_.size() == limits_.depth) throw UsageError("is nested deeper than " + std::to_string(limits_.depth) + " levels");
     open_.push_back({.object = object});
     return true;
   }

@@ -1,7 +1,11 @@
-// Limits that a JSON text must meet before it is parsed into memory. A parsed value takes up to thirty times the bytes of its
-// text, and functions of nlohmann/json that copy or print it recurse once per level. So the text is scanned first, in constant
-// memory per level. A filter for nlohmann's own parser is no alternative: after each object it visits all members of the
-// enclosing object, so a file of N entries costs N * N. Pure.
+// Limits on the size and the depth of a JSON text, checked before the text is parsed. Pure.
+//
+// The problem. A parsed JSON value needs up to thirty times the memory of its text. Functions of nlohmann/json that copy or
+// print a value recurse once per level, so deep nesting overflows the stack. A hostile file could use both to end the process.
+// The idea: the text is scanned first, with constant memory per level, and is parsed only if it is within the limits.
+//
+// Alternatives tried. A filter callback for nlohmann's own parser is too slow. After each object it visits all members of the
+// enclosing object, so a file of N entries costs N * N steps.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +16,19 @@
 namespace ddprun {
 
 struct JsonLimits {
-  std::size_t depth = 64;          // open objects and arrays
-  std::size_t values = 1 << 24;    // total of strings, numbers, objects, arrays, ...
-  std::size_t keys = 1 << 24;      // of one object
-  std::size_t elements = 1 << 24;  // of one array
-  bool unique_keys = false;        // an object with the same key twice is refused
-  const char* entries = "keys";    // the name of the keys in the message
+  std::size_t depth = 64;          // maximum number of levels of nested objects and arrays
+  std::size_t values = 1 << 24;    // maximum number of values of all types
+  std::size_t keys = 1 << 24;      // maximum number of keys in one object
+  std::size_t elements = 1 << 24;  // maximum number of elements in one array
+  bool unique_keys = false;        // true: a duplicate key in an object is an error
+  const char* entries = "keys";    // the noun for keys in messages
 };
 
-// Throws UsageError for the first exceeded limit: "is nested deeper than 4 levels". Ignores syntax errors, which the parser
-// reports.
+// Throws UsageError for the first exceeded limit: "is nested deeper than 4 levels". Ignores syntax errors, since the parser
+// reports them.
 void require_json_within(std::string_view text, const JsonLimits& limits);
 
-// Both in one call. Throws UsageError: a limit, or "is not valid JSON (it is wrong at byte 7 of 20)".
+// Checks the limits, and then parses the text. Throws UsageError for an exceeded limit or for invalid JSON.
 nlohmann::json parse_json_within(const std::string& text, const JsonLimits& limits);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Quotes a piece of a file or of another process's message in an error text: printable and short. Pure.
+// Quotes a part of a file, or of a message of another process, in an error message: printable and short. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace ddprun {
 
-inline constexpr std::size_t kMostQuotedBytes = 100;
+inline constexpr std::size_t kMaxQuotedBytes = 100;
 
-// At most kMostQuotedBytes bytes of `text`, cut between two characters. A cut text ends with "... (N bytes)".
+// At most kMaxQuotedBytes bytes of `text`, truncated between two characters. A truncated text ends with "... (N bytes)".
 inline std::string short_quote(std::string_view text) {
-  if (text.size() <= kMostQuotedBytes) return printable(text);
-  std::size_t kept = kMostQuotedBytes;
-  // A continuation byte of UTF-8 at the cut belongs to a character that began before it.
-  while (kept > kMostQuotedBytes - 4 && (static_cast<unsigned char>(text[kept]) & 0xc0U) == 0x80U) --kept;
+  if (text.size() <= kMaxQuotedBytes) return printable(text);
+  std::size_t kept = kMaxQuotedBytes;
+  // A UTF-8 continuation byte belongs to a character that starts before the limit, so the whole character is omitted.
+  while (kept > kMaxQuotedBytes - 4 && (static_cast<unsigned char>(text[kept]) & 0xc0U) == 0x80U) --kept;
   return printable(text.substr(0, kept)) + "... (" + std::to_string(text.size()) + " bytes)";
 }
 

@@ -1,18 +1,18 @@
-// Encodes messages as frames and decodes them. The JSON of a frame is an object with "type" and the fields of fields.hpp. For
-// keys and values of store requests it contains only the lengths; their bytes follow behind it in the same order. Numbers that
-// JSON does not support (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md describes the format
-// for authors of another implementation.
+// Implementation of codec.hpp. The JSON of a frame is an object with "type" and the fields of fields.hpp. For keys and values
+// of store requests, the JSON contains only the lengths, and the bytes follow the JSON in the same order. Numbers that JSON
+// does not support are the strings "nan", "inf" and "-inf". docs/worker-channel.md describes the format for other
+// implementations.
 #include "common/channel/codec.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "common/base/printable.hpp"
 #include "common/channel/fields.hpp"
 
 namespace ddprun::channel {
@@ -38,35 +38,17 @@ std::string name(std::string_view field) {
   return "'" + std::string(field) + "'";
 }
 
-// Cuts between two UTF-8 characters, not within one.
-std::string_view cut(std::string_view text) {
-  if (text.size() <= kMaxTextBytes) return text;
-  std::size_t end = kMaxTextBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end);
-}
-
 void check_size(std::string_view field, std::size_t size, std::size_t limit) {
   if (size <= limit) return;
   throw ProtocolError("field " + name(field) + " has " + std::to_string(size) + " bytes, at most " + std::to_string(limit) +
                       " are allowed");
 }
 
-void check_count(std::size_t count) {
-  if (count <= kMaxKeys) return;
-  throw ProtocolError("a request has " + std::to_string(count) + " keys, at most " + std::to_string(kMaxKeys) + " are allowed");
-}
-
-void check_figures(std::size_t count) {
-  if (count <= kMaxFigures) return;
-  throw ProtocolError("a message has " + std::to_string(count) + " figures, at most " + std::to_string(kMaxFigures) +
-                      " are allowed");
-}
-
-void check_step_times(std::size_t count) {
-  if (count <= kMaxStepTimes) return;
-  throw ProtocolError("a message has the times of " + std::to_string(count) + " steps, at most " +
-                      std::to_string(kMaxStepTimes) + " are allowed");
+// `what` and `entries` are words for the error message, such as "a request" and "keys".
+void check_count(const char* what, std::size_t count, const char* entries, std::size_t limit) {
+  if (count <= limit) return;
+  throw ProtocolError(std::string(what) + " has " + std::to_string(count) + " " + entries + ", at most " +
+                      std::to_string(limit) + " are allowed");
 }
 
 Json to_json(double value) {
@@ -82,18 +64,19 @@ class Writer {
   template <class T>
   void operator()(const char* field, const T& value) {
     if constexpr (std::is_enum_v<T>) {
-      json_[field] = NamesOf<T>::value.at(static_cast<std::size_t>(value));
+      json_[field] = kNames<T>.at(static_cast<std::size_t>(value));
     } else if constexpr (std::is_same_v<T, std::string>) {
-      json_[field] = cut(value);
+      json_[field] = cut_to(value, kMaxTextBytes);
     } else if constexpr (std::is_same_v<T, double>) {
       json_[field] = to_json(value);
-    } else if constexpr (std::is_same_v<T, FigureList>) {
-      check_figures(value.size());
+    } else if constexpr (std::is_same_v<T, MetricList>) {
+      check_count("a message", value.size(), "metrics", kMaxMetrics);
       Json pairs = Json::array();
-      for (const Figure& figure : value) pairs.push_back(Json::array({cut(figure.name), to_json(figure.value)}));
+      for (const Metric& figure : value)
+        pairs.push_back(Json::array({cut_to(figure.name, kMaxTextBytes), to_json(figure.value)}));
       json_[field] = std::move(pairs);
     } else if constexpr (std::is_same_v<T, std::vector<StepTime>>) {
-      check_step_times(value.size());
+      check_count("a message", value.size(), "step times", kMaxStepTimes);
       Json times = Json::array();
       for (const StepTime& one : value)
         times.push_back(Json::array({one.step, one.steps, one.own_us, one.waiting_us, one.data_us}));
@@ -111,7 +94,7 @@ class Writer {
     if (value != T{}) (*this)(field, value);
   }
   void keys(const char* field, const std::vector<std::string>& keys) {
-    check_count(keys.size());
+    check_count("a request", keys.size(), "keys", kMaxKeys);
     Json lengths = Json::array();
     for (const std::string& key : keys) {
       check_size(field, key.size(), kMaxKeyBytes);
@@ -131,10 +114,7 @@ class Writer {
     check_size("json", json.size(), kMaxJsonBytes);
     std::size_t size = 2 * kLengthBytes + json.size();
     for (const std::string_view blob : blobs_) size += blob.size();
-    if (size > kMaxFrameBytes) {
-      throw ProtocolError("a frame of " + std::to_string(size) + " bytes, at most " + std::to_string(kMaxFrameBytes) +
-                          " are allowed");
-    }
+    check_count("a frame", size, "bytes", kMaxFrameBytes);
     std::string out;
     out.reserve(size);
     append_length(out, size - kLengthBytes);
@@ -146,7 +126,7 @@ class Writer {
 
  private:
   Json json_ = Json::object();
-  std::vector<std::string_view> blobs_;  // views into the message, which outlives the writer
+  std::vector<std::string_view> blobs_;  // views into the message, which must outlive this object
 };
 
 class Reader {
@@ -165,7 +145,7 @@ class Reader {
   }
   template <class T>
   void later(const char* field, T& value) {
-    value = T{};  // an older minor version doesn't send it
+    value = T{};  // the default if the sender's minor version is older and lacks the field
     const auto found = json_.find(field);
     if (found != json_.end()) read(field, *found, value);
   }
@@ -177,7 +157,7 @@ class Reader {
   void keys(const char* field, std::vector<std::string>& keys) {
     const Json& lengths = need(field);
     if (!lengths.is_array()) wrong(field, "an array of lengths", lengths);
-    check_count(lengths.size());
+    check_count("a request", lengths.size(), "keys", kMaxKeys);
     keys.reserve(lengths.size());
     for (const Json& length : lengths) keys.push_back(take(field, length, kMaxKeyBytes));
   }
@@ -198,17 +178,16 @@ class Reader {
   static void read(const char* field, const Json& json, T& value) {
     if constexpr (std::is_enum_v<T>) {
       if (!json.is_string()) wrong(field, "a name", json);
-      const auto& names = NamesOf<T>::value;
-      for (std::size_t i = 0; i < names.size(); ++i) {
-        if (json.get_ref<const std::string&>() != names[i]) continue;
-        value = static_cast<T>(i);
+      const auto named = std::ranges::find(kNames<T>, json.get_ref<const std::string&>());
+      if (named != kNames<T>.end()) {
+        value = static_cast<T>(named - kNames<T>.begin());
         return;
       }
       if constexpr (std::is_same_v<T, Stage>) {
-        value = Stage::kSomewhere;  // a stage of a newer minor version
+        value = Stage::kSomewhere;  // unknown stage: a newer minor version has added it
         return;
       }
-      throw ProtocolError("field " + name(field) + " has a value that is not known");
+      throw ProtocolError("field " + name(field) + " has an unknown value");
     } else if constexpr (std::is_same_v<T, bool>) {
       if (!json.is_boolean()) wrong(field, "true or false", json);
       value = json.get<bool>();
@@ -217,8 +196,8 @@ class Reader {
       value = json.get_ref<const std::string&>();
     } else if constexpr (std::is_same_v<T, double>) {
       read_double(field, json, value);
-    } else if constexpr (std::is_same_v<T, FigureList>) {
-      read_figures(field, json, value);
+    } else if constexpr (std::is_same_v<T, MetricList>) {
+      read_metrics(field, json, value);
     } else if constexpr (std::is_same_v<T, std::vector<StepTime>>) {
       read_step_times(field, json, value);
     } else {
@@ -240,22 +219,22 @@ class Reader {
     }
   }
 
-  static void read_figures(const char* field, const Json& json, FigureList& value) {
+  static void read_metrics(const char* field, const Json& json, MetricList& value) {
     if (!json.is_array()) wrong(field, "an array of names and numbers", json);
-    check_figures(json.size());
+    check_count("a message", json.size(), "metrics", kMaxMetrics);
     for (const Json& pair : json) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string()) wrong(field, "a name and a number", pair);
-      Figure& figure = value.emplace_back();
+      Metric& figure = value.emplace_back();
       figure.name = pair[0].get_ref<const std::string&>();
       read_double(field, pair[1], figure.value);
     }
   }
 
   static void read_step_times(const char* field, const Json& json, std::vector<StepTime>& value) {
-    if (!json.is_array()) wrong(field, "an array of the times of steps", json);
-    check_step_times(json.size());
+    if (!json.is_array()) wrong(field, "an array of step times", json);
+    check_count("a message", json.size(), "step times", kMaxStepTimes);
     for (const Json& numbers : json) {
-      if (!numbers.is_array() || numbers.size() < 5) wrong(field, "five numbers for each", numbers);
+      if (!numbers.is_array() || numbers.size() < 5) wrong(field, "five numbers for each step", numbers);
       StepTime& one = value.emplace_back();
       std::size_t place = 0;
       for (std::int64_t* const number : {&one.step, &one.steps, &one.own_us, &one.waiting_us, &one.data_us})
@@ -276,8 +255,8 @@ class Reader {
     read_integer(field, length, size);
     check_size(field, size, limit);
     if (size > blob_.size()) {
-      throw ProtocolError("field " + name(field) + " should have " + std::to_string(size) + " bytes, the frame has " +
-                          std::to_string(blob_.size()) + " left");
+      throw ProtocolError("field " + name(field) + " has a declared length of " + std::to_string(size) + " bytes, but only " +
+                          std::to_string(blob_.size()) + " are left in the frame");
     }
     std::string bytes(blob_.substr(0, size));
     blob_.remove_prefix(size);
@@ -291,30 +270,30 @@ class Reader {
 template <class Variant>
 std::string encode_any(const Variant& message) {
   return std::visit(
-      [](const auto& m) {
-        Writer writer(kTypeName<std::decay_t<decltype(m)>>);
+      [&](const auto& m) {
+        Writer writer(kTypeNames<Variant>.at(message.index()));
         visit_fields(writer, m);
         return writer.frame();
       },
       message);
 }
 
-// Returns nullopt for a message of a newer minor version.
+// Returns nullopt for an unknown type, which a newer minor version may have added.
 template <class Variant, std::size_t kIndex = 0>
 std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {
     return std::nullopt;
   } else {
-    using Message = std::variant_alternative_t<kIndex, Variant>;
-    if (type != kTypeName<Message>) return decode_as<Variant, kIndex + 1>(type, json, blob);
-    Message message;
+    if (type != kTypeNames<Variant>[kIndex]) return decode_as<Variant, kIndex + 1>(type, json, blob);
+    std::variant_alternative_t<kIndex, Variant> message;
     Reader reader(json, blob);
     visit_fields(reader, message);
     return message;
   }
 }
 
-// Only these fields have the same meaning in all major versions.
+// Reads a Hello of a different major version. Returns nullopt if the major version is missing or is this program's. Reads only
+// the fields that have the same meaning in all major versions.
 std::optional<Hello> hello_of_another_major(const Json& json) {
   const auto integer = [&json](const char* field) {
     const auto found = json.find(field);
@@ -331,11 +310,11 @@ std::optional<Hello> hello_of_another_major(const Json& json) {
 template <class Variant>
 std::optional<Variant> decode(std::string_view text, std::string_view blob) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) throw ProtocolError("a frame's JSON is not an object");
+  if (json.is_discarded() || !json.is_object()) throw ProtocolError("the header of a frame is not a JSON object");
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) throw ProtocolError("a message has no type");
   if constexpr (std::is_same_v<Variant, FromWorker>) {
-    if (*type == kTypeName<Hello>)
+    if (*type == "hello")
       if (auto hello = hello_of_another_major(json)) return *std::move(hello);
   }
   return decode_as<Variant>(type->get_ref<const std::string&>(), json, blob);
@@ -351,8 +330,8 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
-  // Removes the messages that were returned, so that the buffer holds no more than one frame and the data that arrived with its
-  // end. The rest is moved only if it is the smaller part, so the cost per byte stays constant.
+  // Removes the messages that were returned, so that the buffer holds at most one frame and the data that arrived with its last
+  // bytes. The remaining bytes are moved only if they are less than half of the buffer, so the cost per byte is constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
     if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // frees the memory after a large value
@@ -370,13 +349,15 @@ std::optional<Decoder::Frame> Decoder::next_frame() {
   if (rest.size() < kLengthBytes) return std::nullopt;
   const std::size_t length = read_length(rest.data());
   if (length < kLengthBytes || length > kMaxFrameBytes - kLengthBytes) {
-    throw ProtocolError("a frame says it has " + std::to_string(length) + " bytes, from " + std::to_string(kLengthBytes) +
-                        " to " + std::to_string(kMaxFrameBytes - kLengthBytes) + " are allowed");
+    throw ProtocolError("expected a frame of " + std::to_string(kLengthBytes) + " to " +
+                        std::to_string(kMaxFrameBytes - kLengthBytes) + " bytes, found a declared length of " +
+                        std::to_string(length));
   }
   if (rest.size() < 2 * kLengthBytes) return std::nullopt;
   const std::size_t json_length = read_length(rest.data() + kLengthBytes);
   if (json_length > length - kLengthBytes || json_length > kMaxJsonBytes) {
-    throw ProtocolError("a frame of " + std::to_string(length) + " bytes says its JSON has " + std::to_string(json_length));
+    throw ProtocolError("a frame of " + std::to_string(length) + " bytes declares a JSON part of " +
+                        std::to_string(json_length) + " bytes, which is too long");
   }
   if (rest.size() < kLengthBytes + length) return std::nullopt;
   consumed_ += kLengthBytes + length;

@@ -1,198 +1,131 @@
-// The list of the fields of each worker channel message: their names in the frame's JSON, and the struct members. codec.cpp
-// walks it in both directions, so writing and reading cannot disagree. --json uses the same names for enum values
+// The fields of each worker channel message, with their names in the frame's JSON. codec.cpp uses this one list to encode and
+// to decode, so encoding and decoding cannot disagree. The output of --json uses the same names for enum values
 // (launcher/events/event_json.cpp).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 
+#include "common/base/check.hpp"
 #include "common/channel/message.hpp"
 
 namespace ddprun::channel {
 
-// The names of an enum's values, in their order.
+// The names of an enum's values, in the order of the enum.
 template <class Enum>
-struct NamesOf;
+inline constexpr std::array<std::string_view, 0> kNames{};
 template <>
-struct NamesOf<Phase> {
-  static constexpr std::array<std::string_view, 6> value{"starting", "joining", "running", "saving", "evaluating", "done"};
-};
+inline constexpr std::array<std::string_view, 6> kNames<Phase>{"starting", "joining",    "running",
+                                                               "saving",   "evaluating", "done"};
 template <>
-struct NamesOf<Shrink> {
-  static constexpr std::array<std::string_view, 3> value{"unknown", "done", "nothing_left"};
-};
+inline constexpr std::array<std::string_view, 3> kNames<Shrink>{"unknown", "done", "nothing_left"};
 template <>
-struct NamesOf<Stage> {
-  static constexpr std::array<std::string_view, 9> value{"loading",   "forward", "batch_norm", "backward", "loss",
-                                                         "optimizer", "meeting", "comparing",  "somewhere"};
-};
+inline constexpr std::array<std::string_view, 9> kNames<Stage>{"loading",   "forward", "batch_norm", "backward", "loss",
+                                                               "optimizer", "meeting", "comparing",  "somewhere"};
 template <>
-struct NamesOf<ErrorKind> {
-  static constexpr std::array<std::string_view, 8> value{"exception", "usage",      "out_of_memory", "lost_peer",
-                                                         "diverged",  "checkpoint", "corrupt_state", "superseded"};
-};
+inline constexpr std::array<std::string_view, 8> kNames<ErrorKind>{"exception", "usage",      "out_of_memory", "lost_peer",
+                                                                   "diverged",  "checkpoint", "corrupt_state", "superseded"};
 template <>
-struct NamesOf<Stop::Mode> {
-  static constexpr std::array<std::string_view, 2> value{"save", "now"};
-};
+inline constexpr std::array<std::string_view, 2> kNames<Stop::Mode>{"save", "now"};
 template <>
-struct NamesOf<StoreRequest::Op> {
-  static constexpr std::array<std::string_view, 9> value{"set",         "get",    "try_get", "wait",    "add",
-                                                         "compare_set", "delete", "check",   "num_keys"};
-};
+inline constexpr std::array<std::string_view, 9> kNames<StoreRequest::Op>{"set",         "get",    "try_get", "wait",    "add",
+                                                                          "compare_set", "delete", "check",   "num_keys"};
 template <>
-struct NamesOf<StoreReply::Status> {
-  static constexpr std::array<std::string_view, 4> value{"ok", "timeout", "not_found", "error"};
-};
+inline constexpr std::array<std::string_view, 4> kNames<StoreReply::Status>{"ok", "timeout", "not_found", "error"};
 
-// The text of "type" for each message.
-template <class Message>
-inline constexpr std::string_view kTypeName = "";
-template <>
-inline constexpr std::string_view kTypeName<Hello> = "hello";
-template <>
-inline constexpr std::string_view kTypeName<PhaseChange> = "phase";
-template <>
-inline constexpr std::string_view kTypeName<Progress> = "progress";
-template <>
-inline constexpr std::string_view kTypeName<EvalResult> = "eval";
-template <>
-inline constexpr std::string_view kTypeName<Pace> = "pace";
-template <>
-inline constexpr std::string_view kTypeName<WorkerError> = "error";
-template <>
-inline constexpr std::string_view kTypeName<CheckpointPublished> = "checkpoint";
-template <>
-inline constexpr std::string_view kTypeName<SignalReceived> = "signal";
-template <>
-inline constexpr std::string_view kTypeName<StopReady> = "stop_ready";
-template <>
-inline constexpr std::string_view kTypeName<SavesOnStop> = "saves_on_stop";
-template <>
-inline constexpr std::string_view kTypeName<Regroupable> = "regroupable";
-template <>
-inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
-template <>
-inline constexpr std::string_view kTypeName<GroupFormed> = "regrouped";
-template <>
-inline constexpr std::string_view kTypeName<StandbyReady> = "standby_ready";
-template <>
-inline constexpr std::string_view kTypeName<Position> = "position";
-template <>
-inline constexpr std::string_view kTypeName<StoreRequest> = "store";
-template <>
-inline constexpr std::string_view kTypeName<Stop> = "stop";
-template <>
-inline constexpr std::string_view kTypeName<StopAt> = "stop_at";
-template <>
-inline constexpr std::string_view kTypeName<IgnoreSignal> = "carry";
-template <>
-inline constexpr std::string_view kTypeName<Regroup> = "regroup";
-template <>
-inline constexpr std::string_view kTypeName<Hold> = "hold";
-template <>
-inline constexpr std::string_view kTypeName<AssignRank> = "take_over";
-template <>
-inline constexpr std::string_view kTypeName<PositionRequest> = "where";
-template <>
-inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
+template <class Enum>
+std::string_view protocol_name(Enum value) {
+  const auto place = static_cast<std::size_t>(value);
+  check(place < kNames<Enum>.size(), "a message has a value without a name");
+  return kNames<Enum>[place];
+}
 
-// Calls visit(name, member) for each field. It calls visit.keys and visit.blob for fields whose bytes follow the JSON, and
-// visit.later for fields that a minor version has added: a missing one is T{}.
+// The values of the JSON field "type", in the order of the variant's messages.
+template <class Variant>
+inline constexpr std::array<std::string_view, 0> kTypeNames{};
+template <>
+inline constexpr std::array<std::string_view, std::variant_size_v<FromWorker>> kTypeNames<FromWorker>{
+    "hello",      "phase",         "progress",    "eval",          "pace",      "error",         "checkpoint", "signal",
+    "stop_ready", "saves_on_stop", "regroupable", "regroup_ready", "regrouped", "standby_ready", "position",   "store"};
+template <>
+inline constexpr std::array<std::string_view, std::variant_size_v<FromAgent>> kTypeNames<FromAgent>{
+    "stop", "stop_at", "carry", "regroup", "hold", "take_over", "where", "store_reply"};
+static_assert(!kTypeNames<FromWorker>.back().empty() && !kTypeNames<FromAgent>.back().empty(), "a message has no name");
+
+template <class Value>
+struct NamedField {
+  const char* name;
+  Value& value;
+};
+template <class Value>
+NamedField<Value> named(const char* name, Value& value) {
+  return {name, value};
+}
+template <class Visitor, class... Values>
+void visit_each(Visitor& visit, NamedField<Values>... fields) {
+  (visit(fields.name, fields.value), ...);
+}
+
+// The field's name in the JSON is the name of the struct member.
+#define FIELD(member) named(#member, m.member)
+
+// Visits the fields of a message in order with visit(name, member). Fields whose bytes follow the JSON use visit.keys and
+// visit.blob. Fields that a minor version has added use visit.later: if the field is missing, its value is T{}.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;
   if constexpr (std::is_same_v<M, Hello>) {
-    visit("protocol", m.protocol);
-    visit("version", m.version);
-    visit("pid", m.pid);
+    visit_each(visit, FIELD(protocol), FIELD(version), FIELD(pid));
     visit.later("minor", m.minor);
   } else if constexpr (std::is_same_v<M, PhaseChange>) {
-    visit("phase", m.phase);
-    visit("step", m.step);
-    visit("epoch", m.epoch);
+    visit_each(visit, FIELD(phase), FIELD(step), FIELD(epoch));
   } else if constexpr (std::is_same_v<M, Progress>) {
-    visit("step", m.step);
-    visit("steps_total", m.steps_total);
-    visit("epoch", m.epoch);
-    visit("epochs", m.epochs);
-    visit("samples", m.samples);
-    visit("loss", m.loss);
-    visit("lr", m.lr);
-    visit("samples_per_s", m.samples_per_s);
+    visit_each(visit, FIELD(step), FIELD(steps_total), FIELD(epoch), FIELD(epochs), FIELD(samples), FIELD(loss), FIELD(lr),
+               FIELD(samples_per_s));
     visit.later("figures", m.figures);
     visit.later("figures_step", m.figures_step);
   } else if constexpr (std::is_same_v<M, EvalResult>) {
-    visit("step", m.step);
-    visit("epoch", m.epoch);
-    visit("figures", m.figures);
-    visit("samples", m.samples);
+    visit_each(visit, FIELD(step), FIELD(epoch), FIELD(figures), FIELD(samples));
   } else if constexpr (std::is_same_v<M, Pace>) {
-    visit("times", m.times);
+    visit_each(visit, FIELD(times));
   } else if constexpr (std::is_same_v<M, WorkerError>) {
-    visit("kind", m.kind);
-    visit("message", m.message);
-    visit("device", m.device);
-    visit("step", m.step);
-    visit("phase", m.phase);
-    visit("bytes_asked", m.bytes_asked);
-    visit("bytes_free", m.bytes_free);
-    visit("time_ns", m.time_ns);
-    visit("fatal", m.fatal);
-    visit("exit_code", m.exit_code);
-    visit("shrink", m.shrink);
-    visit("others_suspect", m.others_suspect);
+    visit_each(visit, FIELD(kind), FIELD(message), FIELD(device), FIELD(step), FIELD(phase), FIELD(bytes_asked),
+               FIELD(bytes_free), FIELD(time_ns), FIELD(fatal), FIELD(exit_code), FIELD(shrink), FIELD(others_suspect));
   } else if constexpr (std::is_same_v<M, CheckpointPublished>) {
-    visit("step", m.step);
-    visit("path", m.path);
-    visit("pause_s", m.pause_s);
-    visit("save_s", m.save_s);
-    visit("bytes", m.bytes);
+    visit_each(visit, FIELD(step), FIELD(path), FIELD(pause_s), FIELD(save_s), FIELD(bytes));
   } else if constexpr (std::is_same_v<M, SignalReceived> || std::is_same_v<M, IgnoreSignal>) {
-    visit("signal", m.signal);
+    visit_each(visit, FIELD(signal));
   } else if constexpr (std::is_same_v<M, StopReady>) {
-    visit("started", m.started);
+    visit_each(visit, FIELD(started));
   } else if constexpr (std::is_same_v<M, Position>) {
-    visit("phase", m.phase);
-    visit("step", m.step);
-    visit("stage", m.stage);
+    visit_each(visit, FIELD(phase), FIELD(step), FIELD(stage));
   } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, GroupFormed>) {
-    visit("generation", m.generation);
-    visit("step", m.step);
+    visit_each(visit, FIELD(generation), FIELD(step));
   } else if constexpr (std::is_same_v<M, Regroup>) {
-    visit("generation", m.generation);
-    visit("rank", m.rank);
-    visit("world_size", m.world_size);
-    visit("group_rank", m.group_rank);
-    visit("group_world_size", m.group_world_size);
+    visit_each(visit, FIELD(generation), FIELD(rank), FIELD(world_size), FIELD(group_rank), FIELD(group_world_size));
   } else if constexpr (std::is_same_v<M, AssignRank>) {
-    visit("rank", m.rank);
-    visit("local_rank", m.local_rank);
-    visit("restart_count", m.restart_count);
+    visit_each(visit, FIELD(rank), FIELD(local_rank), FIELD(restart_count));
   } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Hold> || std::is_same_v<M, StandbyReady> ||
                        std::is_same_v<M, PositionRequest> || std::is_same_v<M, SavesOnStop>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
-    visit("id", m.id);
-    visit("op", m.op);
+    visit_each(visit, FIELD(id), FIELD(op));
     visit.keys("keys", m.keys);
     visit.blob("value", m.value);
     visit.blob("expected", m.expected);
-    visit("amount", m.amount);
-    visit("timeout_ms", m.timeout_ms);
+    visit_each(visit, FIELD(amount), FIELD(timeout_ms));
   } else if constexpr (std::is_same_v<M, Stop>) {
-    visit("mode", m.mode);
-    visit("deadline_ms", m.deadline_ms);
-    visit("reason", m.reason);
+    visit_each(visit, FIELD(mode), FIELD(deadline_ms), FIELD(reason));
   } else if constexpr (std::is_same_v<M, StopAt>) {
-    visit("step", m.step);
+    visit_each(visit, FIELD(step));
   } else {
     static_assert(std::is_same_v<M, StoreReply>);
-    visit("id", m.id);
-    visit("status", m.status);
+    visit_each(visit, FIELD(id), FIELD(status));
     visit.blob("value", m.value);
-    visit("number", m.number);
-    visit("message", m.message);
+    visit_each(visit, FIELD(number), FIELD(message));
   }
 }
+
+#undef FIELD
 
 }  // namespace ddprun::channel

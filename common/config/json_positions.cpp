@@ -1,11 +1,12 @@
-// Follows nlohmann's SAX events with a small scanner. At each event the scanner stands after the previous token, so the event's
-// token begins after spaces, comments and separators. At a syntax error, the same scanner determines what was expected.
+// Implementation of json_positions.hpp: a recursive descent parser. It records the position of each key and value. At a syntax
+// error it reports which token it expected. nlohmann/json decodes the individual strings and numbers.
 #include "common/config/json_positions.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <cstdint>
+#include <iterator>
 
-#include "common/config/json_hints.hpp"
+#include "common/base/numbers.hpp"
 #include "common/config/string_fault.hpp"
 
 namespace ddprun {
@@ -15,7 +16,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// The first byte from `at` on that is neither space nor comment. Stops at an unterminated comment.
+// The position of the first byte, from `at` on, that belongs neither to white space nor to a comment. If a comment has no end,
+// the position of that comment.
 std::size_t skip_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const std::string_view rest = text.substr(at);
@@ -55,233 +57,219 @@ std::size_t end_of_token(std::string_view text, std::size_t at) {
   return std::max(end, at + 1);
 }
 
-class Builder : public nlohmann::json_sax<Json> {
+// "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes next to
+// '{'. Otherwise empty.
+std::string_view wide_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
+  if (text.size() < 2 || (text[0] != '\0') == (text[1] != '\0')) return "";
+  return text.size() >= 4 && (text[2] == '\0') && (text[3] == '\0') ? "UTF-32" : "UTF-16";
+}
+
+// A hint such as ": write 8 ..." for 010, 0x10 and 1_000. `token` starts with a digit or '-', and is not a JSON number.
+std::string number_hint(std::string_view token) {
+  const std::string_view sign = token.starts_with("-") ? "-" : "", digits = token.substr(sign.size());
+  if (digits.size() > 2 && digits[0] == '0') {
+    const char mark = static_cast<char>(digits[1] | 0x20);
+    const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    const auto value = base == 0 ? std::nullopt : exact_number<std::uint64_t>(digits.substr(2), base);
+    if (value) return ": JSON has decimal numbers only; write " + std::string(sign) + std::to_string(*value);
+  }
+  std::string plain;
+  std::copy_if(digits.begin(), digits.end(), std::back_inserter(plain), [](char c) { return c != '_'; });
+  const bool grouped = plain.size() < digits.size();
+  const std::size_t zeros = std::min(plain.find_first_not_of('0'), plain.size());
+  plain.erase(0, zeros > 0 && (zeros == plain.size() || plain[zeros] < '0' || plain[zeros] > '9') ? zeros - 1 : zeros);
+  plain.insert(0, sign);
+  if (!nlohmann::json::accept(plain)) return ": strings need double quotes";
+  return (grouped ? ": JSON has no '_' in numbers; write " : ": JSON numbers have no leading zeros; write ") + plain;
+}
+
+// A hint such as ": write true" for True. `token` must not be empty.
+std::string literal_hint(std::string_view token) {
+  if (token == "True" || token == "TRUE") return ": write true";
+  if (token == "False" || token == "FALSE") return ": write false";
+  if (token == "None" || token == "NULL" || token == "Null") return ": write null";
+  if (token[0] == '.' || token[0] == '+') return ": numbers start with a digit or '-'";
+  if (token == "NaN" || token == "Infinity" || token == "inf" || token == "nan") return ", which is not a value in JSON";
+  return ": strings need double quotes";
+}
+
+// Parses one text. Each parsing function returns false after an error, which it has added to the problems. The caller then
+// stops.
+class Parser {
  public:
-  Builder(std::string_view text, PositionedJson& out) : text_(text), out_(out) {
-    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
-  }
+  Parser(std::string_view text, PositionedJson& out)
+      : text_(text), out_(out), at_(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0) {}
 
-  bool null() override { return scalar(nullptr); }
-  bool boolean(bool value) override { return scalar(value); }
-  bool number_integer(number_integer_t value) override { return number(value); }
-  bool number_unsigned(number_unsigned_t value) override { return number(value); }
-  bool number_float(number_float_t value, const string_t&) override { return number(value); }
-  bool string(string_t& value) override { return scalar(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // text has no binary values
-
-  bool start_object(std::size_t) override { return open(Json::object()); }
-  bool start_array(std::size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(string_t& name) override {
-    const std::size_t begin = token_begin();
-    Level& level = levels_.back();
-    level.pointer_of_value = pointer_to(level.pointer, name);
-    level.key = name;
-    key_place_ = begin;
-    if (level.json->contains(name)) {
-      out_.problems.push_back({begin, "key '" + name + "' is given twice (" + level.pointer_of_value + ")",
-                               out_.places[level.pointer_of_value].key});
-    }
-    at_ = end_of_token(text_, begin);
-    last_ = Last::kKey;
-    return true;
-  }
-
-  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
-    constexpr int kNumberTooLarge = 406;  // the only error of the parser that is not a syntax error
-    report(error.id == kNumberTooLarge);
-    return false;
+  bool parse() {
+    skip();
+    if (!parse_value(out_.root, "", at_, "'{'", "")) return false;
+    skip();
+    return next() == '\0' || refuse("the end of the file");
   }
 
  private:
-  enum class Last { kBegin, kOpen, kKey, kValue };
-
-  struct Level {
-    Json* json = nullptr;
-    std::string pointer;
-    std::string key;               // in an object: the key of the next value
-    std::string pointer_of_value;  // in an object: the pointer of the next value
-  };
-
-  // The start of this event's token. nlohmann's parser has checked the separators, so at most one is skipped.
-  std::size_t token_begin() const {
-    const std::size_t begin = skip_space(text_, at_);
-    const bool separator = begin < text_.size() && (text_[begin] == ',' || text_[begin] == ':');
-    return separator && last_ != Last::kBegin && last_ != Last::kOpen ? skip_space(text_, begin + 1) : begin;
-  }
-
-  Json* insert(Json value, std::size_t begin) {
-    if (levels_.empty()) {
-      out_.root = std::move(value);
-      out_.places[""] = {begin, begin};
-      return &out_.root;
-    }
-    Level& level = levels_.back();
-    if (level.json->is_object()) {
-      out_.places[level.pointer_of_value] = {key_place_, begin};
-      return &((*level.json)[level.key] = std::move(value));
-    }
-    level.pointer_of_value = pointer_to(level.pointer, std::to_string(level.json->size()));
-    out_.places[level.pointer_of_value] = {begin, begin};
-    level.json->push_back(std::move(value));
-    return &level.json->back();
-  }
-
-  bool scalar(Json value) {
-    const std::size_t begin = token_begin();
-    insert(std::move(value), begin);
-    at_ = end_of_token(text_, begin);
-    last_ = Last::kValue;
+  // The byte at the current position; a null character at the end of the text.
+  char next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  void skip() { at_ = skip_space(text_, at_); }
+  bool take(char expected) {
+    if (next() != expected) return false;
+    ++at_;
     return true;
   }
 
-  // nlohmann's parser ends a number where JSON's grammar ends it. So it reads 010 as 0 followed by other text.
-  bool number(Json value) {
-    const std::size_t begin = token_begin();
-    const std::string_view word = token_at(text_, begin);
-    if (Json::accept(word)) return scalar(std::move(value));
-    add(begin, "expected a number, found " + describe(begin) + number_hint(word));
+  // `key`: the position of the value's key, or of the value if it has no key. `expected` and `hint` are for the error message
+  // if there is no value.
+  bool parse_value(Json& value, const std::string& pointer, std::size_t key, const char* expected, const char* hint) {
+    out_.places[pointer] = {key, at_};
+    const char first = next();
+    if (first == '{' || first == '[') return parse_nested(value, pointer);
+    if (first == '"') return parse_string(value);
+    if (first == '-' || (first >= '0' && first <= '9')) return parse_number(value);
+    const std::string_view word = token_at(text_, at_);
+    if (word == "true" || word == "false" || word == "null") {
+      value = word == "null" ? Json() : Json(word == "true");
+      at_ += word.size();
+      return true;
+    }
+    if (is_word(first) && !pointer.empty()) return fail(at_, "expected a value, found " + described() + literal_hint(word));
+    return refuse(expected, hint);
+  }
+
+  bool parse_nested(Json& value, const std::string& pointer) {
+    constexpr std::size_t kMaxDepth = 64;  // maximum nesting depth: it limits the recursion and the length of JSON pointers
+    if (depth_ == kMaxDepth)
+      return fail(at_, "expected at most " + std::to_string(kMaxDepth) + " levels of nested '{' and '[', found more");
+    ++depth_;
+    value = next() == '{' ? Json::object() : Json::array();
+    ++at_;
+    const bool parsed = value.is_object() ? parse_object(value, pointer) : parse_array(value, pointer);
+    --depth_;
+    return parsed;
+  }
+
+  bool parse_object(Json& object, const std::string& pointer) {
+    for (bool first = true;; first = false) {
+      skip();
+      if (first && take('}')) return true;
+      const std::size_t begin = at_;
+      if (next() != '"') {
+        return refuse(first ? "a key in double quotes or '}'" : "a key in double quotes after ','",
+                      is_word(next()) ? ": write it in double quotes" : comma_hint(first));
+      }
+      Json name;
+      if (!parse_string(name)) return false;
+      const auto& key = name.get_ref<const std::string&>();
+      const std::string inside = pointer_to(pointer, key);
+      if (object.contains(key)) {
+        out_.problems.push_back({begin, "key '" + key + "' is given twice (" + inside + ")", out_.places[inside].key});
+      }
+      skip();
+      if (!take(':')) return refuse("':' after the key");
+      skip();
+      if (!parse_value(object[key], inside, begin, "a value after ':'", "")) return false;
+      skip();
+      if (take('}')) return true;
+      if (!take(',')) return refuse("',' or '}' after the value");
+    }
+  }
+
+  bool parse_array(Json& array, const std::string& pointer) {
+    for (bool first = true;; first = false) {
+      skip();
+      if (first && take(']')) return true;
+      const std::string inside = pointer_to(pointer, std::to_string(array.size()));
+      Json& element = array.emplace_back();
+      if (!parse_value(element, inside, at_, first ? "a value or ']'" : "a value after ','", comma_hint(first))) return false;
+      skip();
+      if (take(']')) return true;
+      if (!take(',')) return refuse("',' or ']' after the value");
+    }
+  }
+
+  bool parse_string(Json& value) {
+    if (const auto fault = fault_in_string(text_, at_)) return fail_string(*fault);
+    const std::string_view token = token_at(text_, at_);
+    value = Json::parse(token.begin(), token.end());
+    at_ += token.size();
+    return true;
+  }
+
+  bool parse_number(Json& value) {
+    const std::string_view token = token_at(text_, at_);
+    bool starts_with_number = false;  // true for 010: its first digit is a complete JSON number, 0
+    try {
+      value = Json::parse(token.begin(), token.end(), [&](int, Json::parse_event_t, const Json&) {
+        starts_with_number = true;
+        return true;
+      });
+    } catch (const Json::out_of_range&) {
+      return fail(at_, "this number is too large: expected at most about 1.8e308, found " + described());
+    } catch (const Json::parse_error&) {
+      return fail(at_, "expected a number, found " + described() + (starts_with_number ? number_hint(token) : ""));
+    }
+    at_ += token.size();
+    return true;
+  }
+
+  const char* comma_hint(bool first) const {
+    return !first && (next() == '}' || next() == ']') ? ": remove the ',' before it" : "";
+  }
+
+  // Adds an error at the current position: the expected token, the token found, and the hint. If the found token is invalid
+  // everywhere, such as '/', the error describes that instead. Returns false.
+  bool refuse(const std::string& expected, const std::string& hint = "") {
+    const std::string_view rest = text_.substr(at_);
+    if (rest.starts_with("/*")) return fail(at_, "expected '*/' at the end of this comment, found the end of the file");
+    if (rest.starts_with("/")) return fail(at_, "expected '//' or '/*' to start a comment, found '/'");
+    if (rest.starts_with("\"")) {
+      if (const auto fault = fault_in_string(text_, at_)) return fail_string(*fault);
+    }
+    return fail(
+        at_, "expected " + expected + ", found " + described() + hint + (next() == '\'' ? ": strings need double quotes" : ""));
+  }
+
+  bool fail_string(const StringFault& fault) {
+    switch (fault.kind) {
+      case StringFault::Kind::kEndOfText:
+        return fail(at_, "expected '\"' at the end of this string, found the end of the file");
+      case StringFault::Kind::kLineEnd:
+        return fail(at_, "expected '\"' at the end of this string, found the end of the line");
+      case StringFault::Kind::kControlCharacter:
+        return fail(fault.offset, "this string contains a control character: write it as \\u00XX");
+      case StringFault::Kind::kEscape:
+        return fail(
+            fault.offset,
+            "unknown escape sequence in a string: expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
+      case StringFault::Kind::kEncoding:
+        break;
+    }
+    return fail(fault.offset, "this string is not valid UTF-8: save the file as UTF-8");
+  }
+
+  bool fail(std::size_t offset, const std::string& message) {
+    out_.problems.push_back({offset, message, {}});
     return false;
   }
 
-  bool open(Json empty) {
-    const std::size_t begin = token_begin();
-    constexpr std::size_t kMaxDepth = 64;  // without a limit, JSON pointers of nested values could grow arbitrarily
-    if (levels_.size() == kMaxDepth) {
-      add(begin, "expected at most " + std::to_string(kMaxDepth) + " levels of '{' and '['");
-      return false;
-    }
-    Json* const json = insert(std::move(empty), begin);
-    // A parent's vector doesn't grow while its child is open, so the pointer stays valid.
-    levels_.push_back({json, levels_.empty() ? "" : levels_.back().pointer_of_value, "", ""});
-    at_ = begin + 1;
-    last_ = Last::kOpen;
-    return true;
-  }
-
-  bool close() {
-    at_ = skip_space(text_, at_) + 1;
-    levels_.pop_back();
-    last_ = Last::kValue;
-    return true;
-  }
-
-  // Reports what the parser expected, and the token that it found instead.
-  void report(bool too_large) {
-    const bool in_object = !levels_.empty() && levels_.back().json->is_object();
-    const std::string closer = in_object ? "'}'" : "']'";
-    std::size_t begin = skip_space(text_, at_);
-    std::string expected;
-    bool after_comma = false, wants_value = false, wants_key = false;
-    const bool inside_text = begin < text_.size();
-    if (last_ == Last::kBegin) {
-      expected = "'{'";
-    } else if (last_ == Last::kKey) {
-      if (inside_text && text_[begin] == ':') {
-        begin = skip_space(text_, begin + 1);
-        expected = "a value after ':'";
-        wants_value = true;
-      } else {
-        expected = "':' after the key";
-      }
-    } else if (last_ == Last::kOpen) {
-      expected = (in_object ? "a key in double quotes or " : "a value or ") + closer;
-      wants_key = in_object;
-      wants_value = !in_object;
-    } else if (levels_.empty()) {
-      expected = "the end of the file";
-    } else if (inside_text && text_[begin] == ',') {
-      after_comma = true;
-      begin = skip_space(text_, begin + 1);
-      expected = in_object ? "a key in double quotes after ','" : "a value after ','";
-      wants_key = in_object;
-      wants_value = !in_object;
-    } else {
-      expected = "',' or " + closer + " after the value";
-    }
-    if (report_token(begin) || (wants_value && report_scalar(begin, too_large))) return;
-    const std::string found = begin >= text_.size() ? "the end of the file" : std::string(text_.substr(begin, 1));
-    std::string message = "expected " + expected + ", found " + describe(begin);
-    if (after_comma && (found == "}" || found == "]")) message += ": remove the ',' before it";
-    if (found == "'") message += ": strings need double quotes";
-    if (wants_key && begin < text_.size() && is_word(text_[begin])) message += ": write it in double quotes";
-    add(begin, message);
-  }
-
-  // Reports a token that is wrong in every context. Returns true if it did.
-  bool report_token(std::size_t begin) {
-    const std::string_view rest = text_.substr(std::min(begin, text_.size()));
-    if (rest.starts_with("/*")) {
-      add(begin, "expected '*/' at the end of this comment, found the end of the file");
-    } else if (rest.starts_with("/")) {
-      add(begin, "expected '//' or '/*' to begin a comment");
-    } else if (rest.starts_with("\"")) {
-      return report_string(begin);
-    } else {
-      return false;
-    }
-    return true;
-  }
-
-  bool report_string(std::size_t begin) {
-    const auto fault = fault_in_string(text_, begin);
-    if (!fault) return false;
-    switch (fault->kind) {
-      case StringFault::Kind::kEndOfText:
-        add(begin, "expected '\"' at the end of this string, found the end of the file");
-        break;
-      case StringFault::Kind::kLineEnd:
-        add(begin, "expected '\"' at the end of this string, found the end of the line");
-        break;
-      case StringFault::Kind::kControlCharacter:
-        add(fault->offset, "control characters in strings must be written as \\u00XX");
-        break;
-      case StringFault::Kind::kEscape:
-        add(fault->offset, "expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
-        break;
-      case StringFault::Kind::kEncoding:
-        add(fault->offset, "this string is not valid UTF-8");
-        break;
-    }
-    return true;
-  }
-
-  // Reports a malformed number or literal at the place of a value: the parser would not have refused a correct one there.
-  bool report_scalar(std::size_t begin, bool too_large) {
-    const std::string_view rest = text_.substr(std::min(begin, text_.size()));
-    if (too_large) {
-      add(begin, "this number is too large: expected at most about 1.8e308, found " + describe(begin));
-    } else if (!rest.empty() && (rest[0] == '-' || (rest[0] >= '0' && rest[0] <= '9'))) {
-      add(begin, "expected a number, found " + describe(begin));
-    } else if (!rest.empty() && is_word(rest[0])) {
-      add(begin, "expected a value, found " + describe(begin) + literal_hint(token_at(text_, begin)));
-    } else {
-      return false;
-    }
-    return true;
-  }
-
-  std::string describe(std::size_t begin) const {
-    if (begin >= text_.size()) return "the end of the file";
-    const std::size_t end = end_of_token(text_, begin);
+  // Describes the token at the current position, for messages.
+  std::string described() const {
     constexpr std::size_t kShown = 40;
-    if (text_[begin] == '"') return end - begin > kShown ? "a string" : std::string(text_.substr(begin, end - begin));
-    const unsigned char first = static_cast<unsigned char>(text_[begin]);
+    if (at_ >= text_.size()) return "the end of the file";
+    const std::string_view token = token_at(text_, at_);
+    if (token[0] == '"') return token.size() > kShown ? "a string" : std::string(token);
+    const unsigned char first = static_cast<unsigned char>(token[0]);
     if (first < 0x20 || first == 0x7f) return "a control character";
-    if (text_[begin] == '\'') return "a single quote";
-    return "'" + std::string(text_.substr(begin, std::min(end - begin, kShown))) + "'";
+    if (token[0] == '\'') return "a single quote";
+    return "'" + std::string(token.substr(0, kShown)) + "'";
   }
-
-  void add(std::size_t offset, const std::string& message) { out_.problems.push_back({offset, message, {}}); }
 
   std::string_view text_;
   PositionedJson& out_;
-  std::vector<Level> levels_;
-  std::size_t at_ = 0;  // after the last token
-  std::size_t key_place_ = 0;
-  Last last_ = Last::kBegin;
+  std::size_t at_;
+  std::size_t depth_ = 0;
 };
 
 }  // namespace
@@ -302,9 +290,7 @@ PositionedJson parse_with_positions(std::string_view text) {
                                    ": save the file as UTF-8 (or iconv -f " + std::string(encoding) + " -t UTF-8 OLD > NEW)"});
     return out;
   }
-  Builder builder(text, out);
-  out.complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json, /*strict=*/true,
-                                 /*ignore_comments=*/true);
+  out.complete = Parser(text, out).parse();
   return out;
 }
 

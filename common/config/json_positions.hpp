@@ -1,5 +1,6 @@
-// Reads JSON with // and /* */ comments, and records the place of each key and value in the text. nlohmann/json gives positions
-// only for syntax errors, but config errors need them for everything. parse_config.cpp calls it. Pure.
+// Parses JSON with // and /* */ comments, and records the position of each key and value in the text. nlohmann/json reports
+// positions only for syntax errors, but messages about a config need the position of any key or value. parse_config.cpp calls
+// it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +13,38 @@
 
 namespace ddprun {
 
-// Offsets in bytes from the start of the text.
+// The position of a value, in bytes from the start of the text.
 struct JsonPlace {
-  std::size_t key = 0;    // the opening quote of the key; without a key, the place of the value
-  std::size_t value = 0;  // the value's first character
+  std::size_t key = 0;    // position of the opening quote of the value's key; equals `value` if there is no key
+  std::size_t value = 0;  // position of the first character of the value
 };
 
 struct JsonProblem {
   std::size_t offset = 0;
   std::string message;
-  std::optional<std::size_t> earlier{};  // for a duplicate key: the place of the first one
+  std::optional<std::size_t> earlier{};  // for a duplicate key: position of the first key with that name
 
-  // The text after the message. It counts lines in the text, so call it only for problems that are shown.
+  // A text to append to the message. It counts the lines of `text`, which takes time, so call it only for problems that are
+  // shown.
   std::string hint(std::string_view text) const;
 };
 
 struct PositionedJson {
   nlohmann::json root;
-  std::map<std::string, JsonPlace> places;  // by JSON pointer; "" is the root
-  std::vector<JsonProblem> problems;        // a syntax error (then root is incomplete), or duplicate keys
+  std::map<std::string, JsonPlace> places;  // position of each value by its JSON pointer; "" is the root
+  std::vector<JsonProblem> problems;        // duplicate keys, or a syntax error, after which `root` is incomplete
   bool complete = false;                    // true if the syntax is correct
 };
 
 PositionedJson parse_with_positions(std::string_view text);
 
-// The token at that offset as written: a string with its quotes, a number, a word, or one character.
+// The token at `offset`, as written in the text: a string with its quotes, a number, a word, or one character.
 std::string_view token_at(std::string_view text, std::size_t offset);
 
-// "7:3": line and column, both counted from 1; columns count characters (UTF-8), not bytes.
+// Line and column as text: "7:3". Both are counted from 1; a column is a UTF-8 character and not a byte.
 std::string line_and_column(std::string_view text, std::size_t offset);
 
-// The JSON pointer with one more token: "/a" + "b/c" -> "/a/b~1c".
+// The JSON pointer of a child: "/a/b~1c" for the parent "/a" and the key "b/c".
 std::string pointer_to(const std::string& parent, std::string_view key);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// The table of all keys of a train.json: name, type, range, default, meaning, and whether it may change within a run directory.
-// Reading, printing, comparing, the JSON Schema and the reference in docs/configuration.md are all generated from it. So a new
-// key is one entry in keys.cpp and one member in train_config.hpp. Internal to common/config.
+// The table of all keys of a train.json: name, type, range, default, description, and whether the key may change within a run
+// directory. Parsing, printing, comparing, the JSON Schema and the reference in docs/configuration.md all use this table. So a
+// new key only needs an entry in keys.cpp and a member in train_config.hpp. Internal to common/config.
 #pragma once
 
 #include <cstdint>
@@ -19,87 +19,94 @@ namespace ddprun {
 struct BoolKind {};
 struct IntegerKind {
   std::int64_t min = 0;
-  std::int64_t max = std::int64_t{1} << 53;  // every JSON reader represents integers up to this exactly
+  std::int64_t max = std::int64_t{1} << 53;  // the largest limit up to which every JSON parser represents integers exactly
   bool nullable = false;                     // null is accepted and means "not given"
 };
 struct NumberKind {
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is refused
-  bool below_max = false;  // max itself is refused
+  bool above_min = false;  // min itself is invalid
+  bool below_max = false;  // max itself is invalid
   bool nullable = false;   // null is accepted and means "not given"
 };
 struct TextKind {
   bool may_be_empty = false;
-  bool name_only = false;  // only characters of kNamePattern
-  bool path = false;       // a relative path becomes absolute when it is read
+  bool name_only = false;  // the text must match kNamePattern
+  bool path = false;       // if relative, the path becomes absolute when the config is read
 };
-struct NameKind {  // one of a few names
+struct NameKind {  // a string that is one of `names`
   std::vector<std::string_view> names;
 };
-struct IntegerListKind {  // must not be empty
+struct IntegerListKind {  // the list must not be empty
   std::int64_t min = 1;
   std::int64_t max = 1'000'000'000;
 };
-struct NumberPairKind {  // each number in min <= x < max
+struct NumberPairKind {  // for each number x: min <= x < max
   double min = 0;
   double max = 1;
 };
-struct TextListKind {          // may be empty
-  bool of_empty_ones = false;  // true if its strings may be empty
+struct TextListKind {         // may be empty
+  bool allows_empty = false;  // true if its strings may be empty
 };
-struct ParameterGroupsKind {};  // common/config/parameter_groups.hpp
+struct ParameterGroupsKind {};  // an array of ParameterGroup (common/config/parameter_groups.hpp)
 using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind, TextListKind,
                           ParameterGroupsKind>;
 
 inline constexpr std::string_view kNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$";
-inline constexpr std::int64_t kMaxList = 1000;  // entries of a list
+inline constexpr std::int64_t kMaxList = 1000;  // maximum number of entries in a list
 
-struct Key {
+// Optional properties of a key. In an entry of the table in keys.cpp they follow the description.
+struct KeyTraits {
+  bool required = false;
+  bool may_change = false;   // true if the value may change within one run directory
+  bool job_wide = false;     // for a key with may_change: all nodes need the same value, since collectives depend on it
+  bool added_later = false;  // some run directories are older than this key, so its default value is not part of the digest
+  // values of the section's key "type" for which this key exists; all values if the list is empty
+  std::vector<std::string_view> section_types{};
+  std::string default_text{};  // a description of the default, if it is not a single value
+};
+
+struct Key : KeyTraits {
   std::string section;  // "optimizer", "data.augment"; empty for a top-level key
   std::string name;
   Kind kind;
   std::string doc;
-  bool required = false;
-  bool may_change = false;                 // within one run directory
-  bool of_whole_job = false;               // if it may change: all nodes need the same value, since collectives depend on it
-  bool added_later = false;                // newer than existing run directories: its default does not change the digest
-  std::vector<std::string_view> of_types;  // the section's types that have this key; empty: all
-  std::string default_text;                // set if the default is not a single value
-  std::function<nlohmann::json(const TrainConfig&)> get;
-  std::function<void(TrainConfig&, const nlohmann::json&)> set;  // takes a value that problem_with() accepted
+  std::function<nlohmann::json(const TrainConfig&)> get{};
+  std::function<void(TrainConfig&, const nlohmann::json&)> set{};  // the caller has checked the value with accepts()
 
+  // True if the key exists for this value of the section's key "type".
+  bool exists_for(const nlohmann::json& type) const;
   std::string dotted() const { return section.empty() ? name : section + "." + name; }
   std::string pointer() const;
 };
 
-// The keys in the order of printing; keys of one section are adjacent.
+// All built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-// All of these keys, followed by those of a custom worker program in the section "task". The entries are for configs with the
-// same table, which must outlive them.
+// All built-in keys, followed by the keys of a custom worker program in the section "task". The result is valid for every
+// config with the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
 std::vector<Key> keys_with(const TaskConfig& task);
-// A config with default values for all keys.
+// A config in which all keys have their default values.
 TrainConfig defaults_with(const TaskConfig& task);
 
 struct Section {
-  std::string name;  // dotted; empty: the top level
+  std::string name;  // dotted name; "" for the top level
   std::string doc;
 };
 const std::vector<Section>& config_sections();
 std::vector<Section> sections_with(const TaskConfig& task);
 
-// The built-in key with that dotted name, or nullptr.
+// The built-in key with that dotted name; nullptr if unknown.
 const Key* find_key(std::string_view dotted);
 
-// True if the key has a meaning in this config ("momentum" only has one for sgd).
+// True if the key has an effect in this config. For example, "momentum" has an effect only for the optimizer type sgd.
 bool applies(const Key& key, const TrainConfig& config);
 
-// "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
+// The valid values of a kind, for messages: "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
 std::string expectation(const Kind& kind);
 
-// A non-empty string without zero characters.
+// True for a non-empty string without null characters.
 bool is_text(const nlohmann::json& value);
 
 // True if the value is of that kind and within its range.

@@ -1,4 +1,4 @@
-// The valid values of each kind of key, for the checks and as described to users.
+// The valid values of each kind of key: the checks, and their descriptions for users.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -31,7 +31,7 @@ bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
            value.get<std::int64_t>() <= max;
   if (value.is_number_integer()) return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
   if (!value.is_number_float()) return false;
-  // 1e3 is also an integer, as in JSON Schema.
+  // 1e3 is accepted as an integer too, as in JSON Schema.
   const double number = value.get<double>();
   if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max))) return false;
   return std::abs(number) >= 0x1p63 || static_cast<double>(static_cast<std::int64_t>(number)) == number;
@@ -62,7 +62,7 @@ std::string expectation(const Kind& kind) {
           },
           [](const NumberKind& k) { return "a number" + range_text(k) + (k.nullable ? ", or null" : ""); },
           [](const TextKind& k) -> std::string {
-            if (k.name_only) return "a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'";
+            if (k.name_only) return "a name of letters, digits, '.', '_' and '-', starting with a letter, digit or '_'";
             return k.may_be_empty ? "a string" : "a string that is not empty";
           },
           [](const NameKind& k) {
@@ -122,7 +122,7 @@ bool accepts(const Kind& kind, const Json& value) {
                  [&](const TextListKind& k) {
                    return value.is_array() && std::cmp_less_equal(value.size(), kMaxList) &&
                           std::all_of(value.begin(), value.end(),
-                                      [&](const Json& v) { return is_text(v) || (k.of_empty_ones && v == ""); });
+                                      [&](const Json& v) { return is_text(v) || (k.allows_empty && v == ""); });
                  },
                  [&](const ParameterGroupsKind&) {
                    return value.is_array() && std::cmp_less_equal(value.size(), kMaxList) && !problem_in_groups(value);

@@ -1,10 +1,8 @@
-// Implementation of parameter_groups.hpp.
 #include "common/config/parameter_groups.hpp"
 
 #include <array>
 #include <cmath>
 #include <string_view>
-#include <utility>
 
 #include "common/base/suggest.hpp"
 #include "common/config/keys.hpp"
@@ -16,14 +14,14 @@ using Json = nlohmann::json;
 
 std::string problem_with_member(const std::string& name, const Json& value) {
   if (name == "parameters") {
-    return is_text(value) ? "" : "expected a pattern of parameters' names, such as \"*.bias\", found " + value.dump();
+    return is_text(value) ? "" : "expected a pattern of parameter names, such as \"*.bias\", found " + value.dump();
   }
   if (name != "lr_scale" && name != "weight_decay") {
     constexpr std::array<std::string_view, 3> kMembers{"parameters", "lr_scale", "weight_decay"};
     return "unknown key '" + name + "'." + did_you_mean(name, kMembers);
   }
   const bool good = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0;
-  return good ? "" : "expected a number from 0, found " + value.dump();
+  return good ? "" : "expected a number of at least 0, found " + value.dump();
 }
 
 }  // namespace
@@ -38,31 +36,21 @@ std::optional<GroupProblem> problem_in_groups(const Json& groups) {
       if (!problem.empty()) return GroupProblem{std::string(at).append("/").append(name), problem};
     }
     if (!group.contains("parameters")) {
-      return GroupProblem{at, "key 'parameters' is missing: a pattern of parameters' names, such as \"*.bias\""};
+      return GroupProblem{at, "key 'parameters' is missing: set it to a pattern of parameter names, such as \"*.bias\""};
     }
   }
   return std::nullopt;
 }
 
-std::vector<ParameterGroup> groups_from_json(const Json& groups) {
-  std::vector<ParameterGroup> out;
-  for (const Json& group : groups) {
-    ParameterGroup one{.parameters = group.at("parameters").get<std::string>()};
-    if (group.contains("lr_scale")) one.lr_scale = group["lr_scale"].get<double>();
-    if (group.contains("weight_decay")) one.weight_decay = group["weight_decay"].get<double>();
-    out.push_back(std::move(one));
-  }
-  return out;
+void to_json(Json& json, const ParameterGroup& group) {
+  json = {{"parameters", group.parameters}, {"lr_scale", group.lr_scale}};
+  if (group.weight_decay) json["weight_decay"] = *group.weight_decay;
 }
 
-Json groups_to_json(const std::vector<ParameterGroup>& groups) {
-  Json out = Json::array();
-  for (const ParameterGroup& group : groups) {
-    Json one{{"parameters", group.parameters}, {"lr_scale", group.lr_scale}};
-    if (group.weight_decay) one["weight_decay"] = *group.weight_decay;
-    out.push_back(std::move(one));
-  }
-  return out;
+void from_json(const Json& json, ParameterGroup& group) {
+  group.parameters = json.at("parameters").get<std::string>();
+  group.lr_scale = json.value("lr_scale", group.lr_scale);
+  if (json.contains("weight_decay")) group.weight_decay = json["weight_decay"].get<double>();
 }
 
 }  // namespace ddprun

@@ -1,10 +1,10 @@
-// The value of optimizer.groups: its checks, and its conversion from and to JSON. keys.cpp and parse_config.cpp call it.
+// The key optimizer.groups: the checks of its value, and the conversion from and to JSON. keys.cpp and parse_config.cpp call
+// these functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/config/train_config.hpp"
 
@@ -15,11 +15,11 @@ struct GroupProblem {
   std::string message;
 };
 
-// The first problem in an array of groups.
+// The first problem in an array of groups; nullopt if there is none.
 std::optional<GroupProblem> problem_in_groups(const nlohmann::json& groups);
 
-// The array must have no problem.
-std::vector<ParameterGroup> groups_from_json(const nlohmann::json& groups);
-nlohmann::json groups_to_json(const std::vector<ParameterGroup>& groups);
+// nlohmann's conversions. problem_in_groups() must have found no problem in the group's array.
+void to_json(nlohmann::json& json, const ParameterGroup& group);
+void from_json(const nlohmann::json& json, ParameterGroup& group);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
-// Converts text to values: syntax, then overrides, then each key by the table of keys.hpp, then the rules between keys. Every
-// step adds to one list of problems, so that all errors of a file are reported together.
+// Implementation of parse_config.hpp, in four steps: check the syntax, apply the overrides, check each key by the table of
+// keys.hpp, and check the rules between keys. All steps add to one list of problems, so that all errors of a file are reported
+// together.
 #include "common/config/parse_config.hpp"
 
 #include <algorithm>
@@ -10,15 +11,14 @@
 #include <sstream>
 #include <system_error>
 
-#include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
-#include "common/config/config_problems.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
+#include "common/config/known_names.hpp"
 #include "common/config/parameter_groups.hpp"
+#include "common/config/problem_list.hpp"
 #include "common/config/read_config_text.hpp"
 #include "common/config/rules.hpp"
-#include "common/other_words/other_words.hpp"
 
 namespace ddprun {
 namespace {
@@ -33,62 +33,6 @@ bool is_utf8(const std::string& text) {
     return false;
   }
 }
-
-std::string joined(const std::string& section, const std::string& name) {
-  return section.empty() ? name : section + "." + name;
-}
-
-// The keys and sections that a config may have: the built-in ones, and those of the worker program.
-class KnownNames {
- public:
-  explicit KnownNames(const TaskConfig& task) : keys_(keys_with(task)), sections_(sections_with(task)) {}
-
-  const std::vector<Key>& keys() const { return keys_; }
-
-  const Key* find(std::string_view dotted) const {
-    const auto found = std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.dotted() == dotted; });
-    return found == keys_.end() ? nullptr : &*found;
-  }
-
-  bool is_section(std::string_view dotted) const {
-    return std::any_of(sections_.begin(), sections_.end(), [&](const Section& s) { return s.name == dotted; });
-  }
-
-  // Suggests the right place for a misplaced key ("lr" at the top), and otherwise the nearest name of the section.
-  std::string suggestion(const std::string& section, const std::string& name) const {
-    if (const std::size_t dot = name.find('.'); dot != std::string::npos && find(joined(section, name)) != nullptr) {
-      return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
-    }
-    if (section.empty() && name == kTaskSection) {
-      return R"( Only a program of your own has such keys: "worker" or --worker names it, and its --describe lists them.)";
-    }
-    std::vector<std::string> elsewhere;
-    for (const Key& key : keys_) {
-      if (key.name == name) elsewhere.push_back(key.dotted());
-    }
-    if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
-    const std::string hint = hint_for_other_key(name);
-    return hint.empty() ? did_you_mean(name, names_in(section)) : hint;
-  }
-
- private:
-  // The names that a section may contain.
-  std::vector<std::string_view> names_in(const std::string& section) const {
-    std::vector<std::string_view> out;
-    for (const Key& key : keys_) {
-      if (key.section == section) out.push_back(key.name);
-    }
-    for (const Section& child : sections_) {
-      const std::size_t dot = child.name.rfind('.');
-      const std::string parent = dot == std::string::npos ? "" : child.name.substr(0, dot);
-      if (!child.name.empty() && parent == section) out.push_back(std::string_view(child.name).substr(dot + 1));
-    }
-    return out;
-  }
-
-  std::vector<Key> keys_;
-  std::vector<Section> sections_;
-};
 
 class ConfigReader {
  public:
@@ -133,7 +77,8 @@ class ConfigReader {
     std::string text;
   };
 
-  // Adds a problem at the place of that pointer, or of the nearest enclosing value.
+  // Adds a problem at the position of the value with that JSON pointer. If the text does not contain the value, uses the
+  // nearest enclosing value.
   void add(std::string pointer, Part part, const std::string& message, ConfigProblems::Hint hint = {}) {
     for (;; part = Part::kKey) {
       if (const auto origin = origins_.find(pointer); origin != origins_.end()) {
@@ -142,7 +87,7 @@ class ConfigReader {
       if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
         return problems_.add_at(part == Part::kKey ? place->second.key : place->second.value, message, std::move(hint));
       }
-      pointer.resize(pointer.rfind('/'));  // the loop ends at the root, which has a place
+      pointer.resize(pointer.rfind('/'));  // the loop ends at the root, which always has a position
     }
   }
 
@@ -159,8 +104,8 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  // The worker that the config will name. It is needed first, since the overrides cannot be read without its keys. An invalid
-  // value is reported later, with the other errors.
+  // The worker program of the config, including overrides. It is determined first, because the parser needs the program's keys
+  // to read the overrides. An invalid value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
     constexpr std::string_view kOverride = "worker=";
     Json value = json_.root.value("worker", Json());
@@ -176,7 +121,7 @@ class ConfigReader {
     const Origin origin{index, text};
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return problems_.add_override(index, text, "expected key.path=value, like optimizer.lr=0.01");
+      return problems_.add_override(index, text, "expected KEY=VALUE, for example optimizer.lr=0.01");
     }
     if (!is_utf8(text)) return problems_.add_override(index, "...", "expected UTF-8");
     const std::string path = text.substr(0, equals);
@@ -186,9 +131,10 @@ class ConfigReader {
     std::vector<std::string> steps;
     for (std::string step; std::getline(names, step, '.');) steps.push_back(step);
     for (const std::string& step : steps) {
-      if (step.empty()) return problems_.add_override(index, text, "expected names between dots, found '" + path + "'");
+      if (step.empty())
+        return problems_.add_override(index, text, "expected a name before and after each dot, found '" + path + "'");
       if (!at->is_object())
-        return problems_.add_override(index, text, "there is no key under " + pointer + ", which is " + shown(*at));
+        return problems_.add_override(index, text, "expected an object at " + pointer + ", found " + shown(*at));
       pointer = pointer_to(pointer, step);
       const bool last = &step == &steps.back();
       if (last) forget(pointer);
@@ -201,15 +147,15 @@ class ConfigReader {
     *at = override_value(path, text.substr(equals + 1));
   }
 
-  // Removes the places and origins of a value that an override replaces.
+  // Removes the positions and origins of a value that an override replaces.
   void forget(const std::string& pointer) {
     const auto inside = [&](const auto& entry) { return entry.first == pointer || entry.first.starts_with(pointer + "/"); };
     std::erase_if(json_.places, inside);
     std::erase_if(origins_, inside);
   }
 
-  // An override of a section's type also drops the keys that only the old type has, as users expect. Keys from other overrides
-  // are never dropped, and errors that the file had before stay errors.
+  // If an override changes the type of a section, removes the keys in the file that only the old type has, so that users get no
+  // errors about them. Keys from overrides are not removed. A key that was already wrong for the old type remains an error.
   void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
     for (const Key& type : config_keys()) {
       const Json::json_pointer pointer(type.pointer());
@@ -219,27 +165,25 @@ class ConfigReader {
       if (!accepts(type.kind, now) || !old.is_string() || old == now) continue;
       std::string dropped;
       for (const Key& key : config_keys()) {
-        const auto is_of = [&](const Json& name) {
-          return std::find(key.of_types.begin(), key.of_types.end(), name.get_ref<const std::string&>()) != key.of_types.end();
-        };
         if (key.section != type.section || !given(key.pointer()) || origins_.contains(key.pointer())) continue;
-        if (!is_of(old) || is_of(now)) continue;
+        if (!key.exists_for(old) || key.exists_for(now)) continue;
         json_.root.at(Json::json_pointer(pointer.parent_pointer())).erase(key.name);
         dropped += (dropped.empty() ? "" : ", ") + key.dotted();
       }
       if (dropped.empty() || notes == nullptr) continue;
-      notes->push_back(type.dotted() + "=" + now.get<std::string>() + " leaves out what the file says for " + shown(old) +
-                       ": " + dropped);
+      notes->push_back("override " + type.dotted() + "=" + now.get<std::string>() +
+                       ": ignoring the keys in the file for type " + shown(old) + ": " + dropped);
     }
   }
 
   Json override_value(const std::string& path, const std::string& text) const {
     const Key* const key = known_.find(path);
-    const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);  // name=2024
+    // the value of a text key stays text even if it could be a number: name=2024
+    const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);
     try {
       Json value = Json::parse(text);
       if (!wants_text || value.is_string()) return value;
-    } catch (const Json::out_of_range&) {  // 1e999 is also a number, but no key accepts it
+    } catch (const Json::out_of_range&) {  // 1e999 is too large for a double, and no key accepts infinity
       if (!wants_text) return std::numeric_limits<double>::infinity();
     } catch (const Json::exception&) {
     }
@@ -250,7 +194,7 @@ class ConfigReader {
 
   void read_section(const std::string& section, const Json& object) {
     for (const auto& [name, value] : object.items()) {
-      const std::string dotted = joined(section, name);
+      const std::string dotted = dotted_name(section, name);
       const std::string pointer = pointer_of(section, name);
       const Key* const key = name.find('.') == std::string::npos ? known_.find(dotted) : nullptr;
       if (key != nullptr) {
@@ -276,7 +220,8 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // The value as written, if its parsed form shows less: 99999999999999999999999, 1e-400.
+  // The found value, for messages. A number is shown as written, since its parsed value may differ: 99999999999999999999999,
+  // 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;
@@ -292,8 +237,8 @@ class ConfigReader {
     if (!value.is_number_float()) return out;
     const bool zero = value.get<double>() == 0 &&
                       written.substr(0, written.find_first_of("eE")).find_first_of("123456789") != std::string_view::npos;
-    if (zero) out += ", which is too close to 0 to be told from it";
-    if (std::isinf(value.get<double>())) out += ", which is too large: numbers end at about 1.8e308";
+    if (zero) out += ", which is so close to 0 that it rounds to 0";
+    if (std::isinf(value.get<double>())) out += ", which is too large: the maximum is about 1.8e308";
     return out;
   }
 
@@ -313,7 +258,7 @@ class ConfigReader {
     const std::string type = value.is_string() && !strings_expected ? "the string " : "";
     const bool has_zero = std::holds_alternative<TextKind>(key.kind) && value.is_string() &&
                           value.get_ref<const std::string&>().find('\0') != std::string::npos;
-    std::string message = "expected " + (has_zero ? "a string without a zero character, \\u0000" : expectation(key.kind)) +
+    std::string message = "expected " + (has_zero ? "a string without a null character, \\u0000" : expectation(key.kind)) +
                           ", found " + type + found(pointer, value) + " (" + pointer + ")";
     if (const auto* names = std::get_if<NameKind>(&key.kind); names != nullptr && value.is_string()) {
       const std::string hint = did_you_mean(value.get_ref<const std::string&>(), names->names);
@@ -326,21 +271,21 @@ class ConfigReader {
     for (const Key& key : known_.keys()) {
       if (!key.required || given(key.pointer()) || !applies(key, config_)) continue;
       const std::string section = "/" + key.section;
-      if (failed_.contains(section) || (!key.of_types.empty() && failed_.contains(section + "/type"))) continue;
+      if (failed_.contains(section) || (!key.section_types.empty() && failed_.contains(section + "/type"))) continue;
       add(section, Part::kKey, "key '" + key.dotted() + "' is missing: " + key.doc + " (" + key.pointer() + ")");
     }
   }
 
   // ---- rules between keys ----
 
-  // A key that the section's type doesn't have would be ignored silently.
+  // Reports keys that the type of their section does not have. Otherwise they would be ignored without an error.
   void check_types() {
     for (const Key& key : config_keys()) {
-      if (key.of_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;
+      if (key.section_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;
       const Key& type = *find_key(key.section + ".type");
       if (failed_.contains(type.pointer())) continue;
       std::string types;
-      for (const std::string_view name : key.of_types) types += (types.empty() ? "" : " or ") + shown(std::string(name));
+      for (const std::string_view name : key.section_types) types += (types.empty() ? "" : " or ") + shown(std::string(name));
       add(key.pointer(), Part::kKey,
           "key '" + key.name + "' is for " + key.section + " type " + types + " only, found type " + shown(type.get(config_)) +
               (given(type.pointer()) ? "" : " (the default)") + " (" + key.pointer() + ")");
@@ -349,7 +294,7 @@ class ConfigReader {
 
   void check_rules() {
     for (const BrokenRule& rule : broken_rules(config_, failed_)) {
-      add(rule.pointer, rule.of_key ? Part::kKey : Part::kValue, rule.message);
+      add(rule.pointer, rule.at_key ? Part::kKey : Part::kValue, rule.message);
     }
   }
 
@@ -359,7 +304,9 @@ class ConfigReader {
     return out;
   }
 
-  static bool is_for_a_shell(const std::string& path) { return path == "~" || path.starts_with("~/") || path.starts_with('$'); }
+  static bool needs_shell_expansion(const std::string& path) {
+    return path == "~" || path.starts_with("~/") || path.starts_with('$');
+  }
 
   void make_paths_absolute(const std::filesystem::path& base) {
     for (const Key& key : known_.keys()) {
@@ -368,12 +315,15 @@ class ConfigReader {
       if (path.empty()) continue;
       const std::string absolute = absolute_path(path, base);
       std::error_code ignored;
-      if (is_for_a_shell(path) && !std::filesystem::exists(absolute, ignored)) {
+      if (needs_shell_expansion(path) && !std::filesystem::exists(absolute, ignored)) {
         add(key.pointer(), Part::kValue,
-            "a path is taken as it is written, and a shell would replace '~' and '$NAME': expected the whole path, found \"" +
-                path + "\" (" + key.pointer() + ")");
+            "expected a path without '~' and '$NAME', which are not expanded here, found \"" + path + "\" (" + key.pointer() +
+                ")");
       } else if (!is_utf8(absolute)) {
-        add(key.pointer(), Part::kValue, "the path is not UTF-8, which JSON can't hold (" + key.pointer() + ")");
+        add(key.pointer(), Part::kValue,
+            "the absolute path contains a folder name that is not valid UTF-8, but config.json can contain only UTF-8: rename "
+            "that folder (" +
+                key.pointer() + ")");
       } else {
         key.set(config_, absolute);
       }
@@ -383,7 +333,7 @@ class ConfigReader {
   std::string_view text_;
   PositionedJson json_;
   std::map<std::string, Origin> origins_;  // values from overrides, by JSON pointer
-  std::set<std::string> failed_;           // pointers of wrong values: their defaults must not trigger further errors
+  std::set<std::string> failed_;           // pointers of invalid values; no rules are applied to them
   ConfigProblems problems_;
   TrainConfig config_;
   KnownNames known_{config_.task};

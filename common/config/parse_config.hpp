@@ -1,6 +1,6 @@
-// Turns the text of a train.json into a TrainConfig, strictly. Comments are allowed. Unknown keys, wrong types and values out
-// of range are errors with file, line, column and JSON pointer, and the nearest valid key or value. One run reports all errors
-// of a file. Thread-safe: it has no state.
+// Parses the text of a train.json into a TrainConfig. Comments are allowed. Unknown keys, wrong types and values out of range
+// are errors. The message contains file, line, column and JSON pointer, and suggests the most similar valid key or value. All
+// errors of a file are reported together. Thread-safe, since the functions have no state.
 #pragma once
 
 #include <filesystem>
@@ -13,39 +13,42 @@
 
 namespace ddprun {
 
-// Returns the keys of a worker program. It is called once, with the program from the config: an absolute path, or "" for none.
-// An empty function means that no program has keys.
+// A function that returns the keys of a worker program. It is called once, with the program of the config: an absolute path, or
+// "" for none. If the function is empty, no program has keys.
 using TaskKeysOf = std::function<TaskConfig(const std::string& worker)>;
 
-// Reads and checks a config file. `overrides` are "key.path=value" in command-line order; the last one wins. A value is JSON if
-// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). A relative path such as
-// data.dir is relative to the file, and becomes absolute. An override of a section's type removes the file's keys that only the
-// old type has ("schedule.type=constant"); `notes`, if given, gets a line about that. Throws UsageError.
+// Reads and checks a config file. Throws UsageError with all errors.
+//
+// `overrides` are "key.path=value" in command-line order; for one key, the last override applies. A value that is not valid
+// JSON is a string: "optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]". A relative path in the config, such as
+// data.dir, is relative to the folder of the file, and becomes absolute. An override may change the type of a section
+// ("schedule.type=constant"). Then the file's keys that only the old type has are removed. A line about that is added to
+// `notes`, if `notes` is not nullptr.
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {},
                         std::vector<std::string>* notes = nullptr, const TaskKeysOf& task_keys = {});
 
-// The same for a text. `name` is the file's name in messages; relative paths are relative to `base`.
+// Parses and checks the text of a config like load_config(). `name`: the file's name in messages. `base`: the folder to which
+// relative paths are relative.
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
                          const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr,
                          const TaskKeysOf& task_keys = {});
 
-// Every key with its value, as pretty JSON that load_config reads back to the same TrainConfig.
+// The config as formatted JSON with all keys that apply. load_config() reads it back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);
 
-// The digest of all keys that must not change within a run directory, in lower-case hexadecimal. It omits keys with
-// "x-may-change" in the schema.
+// A digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change" in the
+// schema are omitted.
 std::string config_digest(const TrainConfig& config);
 
-// A key that differs between two configs: its pointer ("/optimizer/lr") and both values as JSON text. `may_change`: a run
-// directory may continue with the new value ("x-may-change" in the schema: epochs, max_steps, checkpoint.*, log.*, eval_*,
-// data.prefetch, data.loader_threads, data.ledger, ddp.timeout_s, micro_batch_size, data.dir, device). `of_whole_job`: the
-// nodes of a job must not differ in it.
+// A key that differs between two configs: its pointer ("/optimizer/lr") and both values as JSON text. `may_change`: a run may
+// continue with the new value; these keys have "x-may-change" in the schema. `job_wide`: all nodes of a job must have the same
+// value.
 struct ConfigDifference {
   std::string pointer;
   std::string before;
   std::string after;
   bool may_change = false;
-  bool of_whole_job = false;
+  bool job_wide = false;
 };
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after);
 

@@ -1,4 +1,4 @@
-// Serializes, hashes and compares configs. All of this uses the table of keys.hpp.
+// Prints, hashes and compares configs, by the table of keys.hpp.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,7 +13,7 @@ namespace ddprun {
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   for (const Key& key : keys_with(config.task)) {
-    // A key that this type does not have would be refused when the text is read back.
+    // Omit keys that do not exist for the section's type, since reading them back would be an error.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
   return root.dump(2) + "\n";
@@ -36,11 +36,11 @@ std::string config_digest(const TrainConfig& config) {
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
   for (const Key& key : keys_with(after.task)) {
-    // If the types differ, keys that only one type has add no information.
+    // Skip keys that exist for only one of the two section types: the difference of the types is reported already.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
     if (old_value == new_value) continue;
-    out.push_back({key.pointer(), old_value.dump(), new_value.dump(), key.may_change, !key.may_change || key.of_whole_job});
+    out.push_back({key.pointer(), old_value.dump(), new_value.dump(), key.may_change, !key.may_change || key.job_wide});
   }
   return out;
 }

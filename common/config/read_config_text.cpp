@@ -1,4 +1,3 @@
-// Implementation of read_config_text.hpp.
 #include "common/config/read_config_text.hpp"
 
 #include <fcntl.h>
@@ -19,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxConfigBytes = 4u << 20;
-constexpr int kPatienceMs = 5000;  // for a named pipe without a writer
+constexpr int kPatienceMs = 5000;  // limit of the wait for the writer of a named pipe
 
 bool is_pipe(const fs::path& file) {
   struct stat info {};
@@ -27,7 +26,7 @@ bool is_pipe(const fs::path& file) {
 }
 
 [[noreturn]] void cannot_read(const fs::path& file, const std::string& kind) {
-  throw UsageError("can't read " + kind + " " + file.string() + ": " + std::strerror(errno));
+  throw UsageError("cannot read " + kind + " " + file.string() + ": " + std::strerror(errno));
 }
 
 struct PipeEnd {
@@ -35,19 +34,20 @@ struct PipeEnd {
   ~PipeEnd() { ::close(fd); }
 };
 
-// Opening a named pipe would wait for a writer, silently and without limit. The writer of a shell's <(command) exists already,
-// and may take its time.
+// Reads a named pipe. A blocking open(2) waits without a limit for a writer, so this function opens with O_NONBLOCK and limits
+// the wait for the first data. Later reads have no limit, because the writer then exists and may be a slow shell command:
+// <(command).
 std::string read_pipe(const fs::path& file, const std::string& kind) {
   const PipeEnd pipe{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   if (pipe.fd < 0) cannot_read(file, kind);
   std::string text(kMaxConfigBytes + 1, '\0');
   pollfd readable{pipe.fd, POLLIN, 0};
-  const bool nothing_came = ::poll(&readable, 1, kPatienceMs) == 0;
-  if (nothing_came && ::read(pipe.fd, text.data(), 1) == 0) {
-    throw UsageError(file.string() + " is a named pipe that nobody writes to (waited for " +
-                     std::to_string(kPatienceMs / 1000) + " s): name a " + kind + " file, or start its writer first");
+  const bool timed_out = ::poll(&readable, 1, kPatienceMs) == 0;
+  if (timed_out && ::read(pipe.fd, text.data(), 1) == 0) {
+    throw UsageError(file.string() + " is a named pipe without a writer (waited for " + std::to_string(kPatienceMs / 1000) +
+                     " s): use a regular " + kind + " file, or start the writer first");
   }
-  ::fcntl(pipe.fd, F_SETFL, 0);  // from here on reads block, as they do for a file
+  ::fcntl(pipe.fd, F_SETFL, 0);  // from here on, reads block until data arrives or the writer closes the pipe
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t count = ::read(pipe.fd, text.data() + size, text.size() - size);
@@ -79,7 +79,7 @@ std::string read_config_text(const fs::path& file, const std::string& kind) {
   std::string text = is_pipe(file) ? read_pipe(file, kind) : read_file(file, kind);
   if (text.size() > kMaxConfigBytes) {
     throw UsageError(kind + " " + file.string() + " is larger than " + std::to_string(kMaxConfigBytes >> 20) +
-                     " MiB: is it a " + kind + " file?");
+                     " MiB, the maximum for a " + kind + " file: check the path");
   }
   return text;
 }

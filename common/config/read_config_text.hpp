@@ -1,4 +1,4 @@
-// Reads the text of a file that a user wrote for ddprun: a train.json, a restart policy. Parsers call it.
+// Reads the text of a file that a user has written for ddprun, such as a train.json or a restart policy. The parsers call it.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// `kind` is the kind of text for messages, such as "config". Throws UsageError if the file can't be read, is a folder, or is
-// too large for this kind. Any thread.
+// The text of the file. `kind`: the kind of file for messages, such as "config". Throws UsageError if the file can't be read,
+// is a folder, or is larger than 4 MiB. Any thread may call it.
 std::string read_config_text(const std::filesystem::path& file, const std::string& kind);
 
 }  // namespace ddprun

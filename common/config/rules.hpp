@@ -1,4 +1,4 @@
-// The rules between keys of a config. parse_config.cpp checks them after each key has been checked alone.
+// The rules that concern several keys of a config. parse_config.cpp checks them after the checks of single keys.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,14 +12,14 @@ namespace ddprun {
 
 struct BrokenRule {
   std::string pointer;
-  bool of_key = false;  // report it at the key; false: at its value
+  bool at_key = false;  // true: the error is at the position of the key; false: of its value
   std::string message;
 };
 
-// `failed`: pointers of wrong values, to which no rule is applied.
+// The rules that the config violates. `failed` contains the JSON pointers of invalid values: rules about them are skipped.
 std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed);
 
-// A value as text for messages.
+// A value as text, for messages.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Two renderings of the table of keys. Tests and the generator of the committed files call them.
+// Implementation of schema.hpp. Tests and the generator of the committed files call these functions.
 #include "common/config/schema.hpp"
 
 #include <cmath>
@@ -60,7 +60,7 @@ OrderedJson kind_schema(const Kind& kind) {
                                },
                                [](const TextListKind& k) -> OrderedJson {
                                  OrderedJson text{{"type", "string"}};
-                                 if (!k.of_empty_ones) text["minLength"] = 1;
+                                 if (!k.allows_empty) text["minLength"] = 1;
                                  return {{"type", "array"}, {"items", text}, {"maxItems", kMaxList}};
                                },
                                [](const ParameterGroupsKind&) {
@@ -80,7 +80,7 @@ OrderedJson kind_schema(const Kind& kind) {
 
 std::string types_text(const Key& key) {
   std::string out;
-  for (const std::string_view type : key.of_types) out += (out.empty() ? "" : ", ") + std::string(type);
+  for (const std::string_view type : key.section_types) out += (out.empty() ? "" : ", ") + std::string(type);
   return out;
 }
 
@@ -90,7 +90,7 @@ bool has_one_default(const Key& key) {
 
 OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   OrderedJson out;
-  out["description"] = key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") +
+  out["description"] = key.doc + (key.section_types.empty() ? "" : " Only for type " + types_text(key) + ".") +
                        (key.default_text.empty() ? "" : " Default: " + key.default_text + ".");
   out.update(kind_schema(key.kind));
   if (has_one_default(key)) out["default"] = key.get(defaults);
@@ -98,14 +98,14 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   return out;
 }
 
-// "momentum" is allowed only with a type that has it. The default type may be omitted.
+// The schema condition "the type of the section has this key". If the default type has the key, the type may be omitted.
 OrderedJson type_condition(const Key& key) {
-  OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
+  OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.section_types)}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};
   return out;
 }
 
-// A key that only some types need is required only for these.
+// Requires a key only for the types that need it.
 OrderedJson required_by_type(const Key& key) {
   return {{"if", type_condition(key)}, {"then", {{"required", {key.name}}}}};
 }
@@ -122,9 +122,9 @@ std::string leaf_of(const std::string& section) {
   return section.substr(section.rfind('.') + 1);
 }
 
-// The schema of an unknown worker program. The program prints a schema with its keys itself.
+// The schema of the section "task" for an unknown worker program: it accepts any keys.
 OrderedJson unknown_task_schema() {
-  return {{"description", "The keys of a worker program of your own; its --schema prints a schema that has them."},
+  return {{"description", "The keys of a custom worker program; its --schema prints a schema that contains them."},
           {"type", "object"}};
 }
 
@@ -137,9 +137,9 @@ OrderedJson section_schema(const Section& section, const TaskConfig& task) {
   for (const Key& key : keys_with(task)) {
     if (key.section != section.name) continue;
     properties[key.name] = key_schema(key, defaults);
-    if (key.required && key.of_types.empty()) required.push_back(key.name);
-    if (key.required && !key.of_types.empty()) by_type.push_back(required_by_type(key));
-    if (!key.of_types.empty()) conditions[key.name] = type_condition(key);
+    if (key.required && key.section_types.empty()) required.push_back(key.name);
+    if (key.required && !key.section_types.empty()) by_type.push_back(required_by_type(key));
+    if (!key.section_types.empty()) conditions[key.name] = type_condition(key);
   }
   if (section.name.empty() && task.empty()) properties[std::string(kTaskSection)] = unknown_task_schema();
   for (const Section& child : sections_with(task)) {
@@ -161,7 +161,7 @@ std::string default_cell(const Key& key) {
 
 std::string key_row(const Key& key) {
   return "| `" + key.name + "` | " + expectation(key.kind) + " | " + default_cell(key) + " | " + (key.may_change ? "yes" : "") +
-         " | " + key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") + " |\n";
+         " | " + key.doc + (key.section_types.empty() ? "" : " Only for type " + types_text(key) + ".") + " |\n";
 }
 
 }  // namespace

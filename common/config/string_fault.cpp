@@ -1,4 +1,4 @@
-// Implementation of string_fault.hpp: the grammar of RFC 8259, section 7.
+// Implementation of string_fault.hpp, by the grammar of RFC 8259, section 7.
 #include "common/config/string_fault.hpp"
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace {
 
 using Kind = StringFault::Kind;
 
-// Reads a string, starting after its opening quote.
+// Checks a string. `at` is the position after its opening quote.
 class StringReader {
  public:
   StringReader(std::string_view text, std::size_t at) : text_(text), at_(at) {}
@@ -44,7 +44,7 @@ class StringReader {
     }
   }
 
-  // A character beyond the first 65,536 is written as a surrogate pair, the high unit first.
+  // Checks \uXXXX. A character above U+FFFF is written as a surrogate pair, with the high surrogate first.
   void read_unit_pair() {
     const std::uint32_t first = read_unit();
     if (fault_ || first < 0xd800 || first > 0xdfff) return;

@@ -1,4 +1,4 @@
-// Finds the first error inside a JSON string. json_positions.cpp calls it if the parser has refused a text at a string. Pure.
+// Finds the first error in a JSON string. json_positions.cpp calls it if nlohmann's parser has rejected the string. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace ddprun {
 struct StringFault {
   enum class Kind {
     kEndOfText,  // the closing quote is missing
-    kLineEnd,    // the closing quote is missing on that line
+    kLineEnd,    // the line ends before the closing quote
     kControlCharacter,
     kEscape,    // an invalid escape after a backslash
     kEncoding,  // not UTF-8
@@ -18,7 +18,7 @@ struct StringFault {
   std::size_t offset = 0;
 };
 
-// The first fault of the string whose opening quote is at `begin`.
+// The first fault of the string whose opening quote is at `begin`; nullopt if there is none.
 std::optional<StringFault> fault_in_string(std::string_view text, std::size_t begin);
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// Implementation of task_keys.hpp, and the same keys as entries of the table of keys.hpp.
+// Implementation of task_keys.hpp. It also converts the keys of a worker program to entries of the table of all keys
+// (keys.hpp).
 #include "common/config/task_keys.hpp"
 
 #include <algorithm>
@@ -17,10 +18,10 @@ namespace {
 
 using Value = TaskKey::Value;
 
-constexpr std::size_t kMostTaskKeys = 200;
+constexpr std::size_t kMaxTaskKeys = 200;
 constexpr std::size_t kLongestName = 60;
 constexpr std::size_t kLongestHelp = 1000;
-constexpr double kLargestInteger = 9007199254740992;  // 2^53, as in IntegerKind
+constexpr double kLargestInteger = 9007199254740992;  // 2^53, as IntegerKind::max
 
 bool is_key_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -30,7 +31,8 @@ bool is_key_name(const std::string& name) {
 
 IntegerKind integers_of(const TaskKey& key) {
   const double min = std::max(key.min, -kLargestInteger), max = std::min(key.max, kLargestInteger);
-  IntegerKind kind{.min = static_cast<std::int64_t>(min), .max = static_cast<std::int64_t>(max)};  // rounded toward zero
+  // the casts round toward zero, so a fractional limit such as min = 0.5 allows one more integer
+  IntegerKind kind{.min = static_cast<std::int64_t>(min), .max = static_cast<std::int64_t>(max)};
   if (static_cast<double>(kind.min) < min) ++kind.min;
   if (static_cast<double>(kind.max) > max) --kind.max;
   return kind;
@@ -57,28 +59,29 @@ nlohmann::json json_of(const Value& value) {
   return std::visit([](const auto& held) { return nlohmann::json(held); }, value);
 }
 
-// The problem of an entry; empty if it has none.
+// The problem in the definition of a key; empty if there is none.
 std::string fault_of(const TaskKey& key) {
   const bool number = std::holds_alternative<double>(key.value);
   const bool counts =
       std::holds_alternative<std::int64_t>(key.value) || std::holds_alternative<std::vector<std::int64_t>>(key.value);
   const bool text = std::holds_alternative<std::string>(key.value);
   if (!is_key_name(key.name)) {
-    return "expected a name of letters, digits and '_', beginning with a letter, with at most " + std::to_string(kLongestName) +
+    return "expected a name of letters, digits and '_', starting with a letter, of at most " + std::to_string(kLongestName) +
            " characters";
   }
   if (key.help.empty() || key.help.size() > kLongestHelp || printable(key.help) != key.help) {
-    return "expected its meaning in `help`, one line of at most " + std::to_string(kLongestHelp) + " bytes";
+    return "expected a description of one line in `help`, of at most " + std::to_string(kLongestHelp) + " bytes";
   }
-  if (!number && !counts && (std::isfinite(key.min) || std::isfinite(key.max))) return "only numbers have a min and a max";
-  if (!number && (key.above_min || key.below_max)) return "only numbers that are not integers have above_min and below_max";
-  if (!text && (!key.choices.empty() || key.path)) return "only strings have choices, or are paths";
-  if (key.path && !key.choices.empty()) return "a path has no choices";
-  if (!(key.min <= key.max)) return "its min is above its max";
+  if (!number && !counts && (std::isfinite(key.min) || std::isfinite(key.max))) return "only numbers can have min and max";
+  if (!number && (key.above_min || key.below_max))
+    return "above_min and below_max are only for keys with a floating-point value";
+  if (!text && (!key.choices.empty() || key.path)) return "only strings can have choices or be paths";
+  if (key.path && !key.choices.empty()) return "a path cannot have choices";
+  if (!(key.min <= key.max)) return "min must not be above max";
   const Kind kind = kind_of_key(key);
   if (!key.required && !accepts(kind, json_of(key.value))) {
-    return "its default, " + json_of(key.value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + ", is not " +
-           expectation(kind);
+    return "expected a default that is " + expectation(kind) + ", found " +
+           json_of(key.value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   return "";
 }
@@ -86,15 +89,15 @@ std::string fault_of(const TaskKey& key) {
 }  // namespace
 
 TaskConfig::TaskConfig(std::vector<TaskKey> keys) {
-  if (keys.size() > kMostTaskKeys) {
-    throw UsageError("the program's table has " + std::to_string(keys.size()) + " keys, at most " +
-                     std::to_string(kMostTaskKeys) + " are possible");
+  if (keys.size() > kMaxTaskKeys) {
+    throw UsageError("the worker program's table has " + std::to_string(keys.size()) + " keys; at most " +
+                     std::to_string(kMaxTaskKeys) + " are allowed");
   }
   std::set<std::string_view> names;
   for (const TaskKey& key : keys) {
     std::string fault = fault_of(key);
-    if (fault.empty() && !names.insert(key.name).second) fault = "it is there twice";
-    if (!fault.empty()) throw UsageError("key '" + printable(key.name) + "' of the program's table: " + fault);
+    if (fault.empty() && !names.insert(key.name).second) fault = "it is defined twice";
+    if (!fault.empty()) throw UsageError("key '" + printable(key.name) + "' of the worker program's table: " + fault);
     values_.push_back(key.value);
   }
   keys_ = std::make_shared<const std::vector<TaskKey>>(std::move(keys));
@@ -133,12 +136,12 @@ const Type& TaskConfig::of_type(std::string_view name, const char* what) const {
   if (value != nullptr) {
     if (const auto* held = std::get_if<Type>(value)) return *held;
   }
-  throw InternalError("the program asks for task." + std::string(name) + ", " + what + ", and its table has " +
-                      (value == nullptr ? "no such key" : "it with another type"));
+  throw InternalError("the worker program reads the key task." + std::string(name) + " as " + what +
+                      ", but its table of keys " + (value == nullptr ? "does not contain it" : "defines it with another type"));
 }
 
 bool TaskConfig::flag(std::string_view name) const {
-  return of_type<bool>(name, "true or false");
+  return of_type<bool>(name, "a boolean");
 }
 std::int64_t TaskConfig::integer(std::string_view name) const {
   return of_type<std::int64_t>(name, "an integer");
@@ -156,7 +159,8 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-// The functions look the value up by name, so an entry works with each config whose program has this table.
+// The functions get() and set() of a key find its value by the key's name. So a returned key can be used with every config that
+// has the same task keys.
 std::vector<Key> keys_with(const TaskConfig& task) {
   std::vector<Key> out = config_keys();
   for (const TaskKey& own : task.keys()) {
@@ -167,7 +171,7 @@ std::vector<Key> keys_with(const TaskConfig& task) {
     key.doc = own.help;
     key.required = own.required;
     key.may_change = own.may_change;
-    key.of_whole_job = !own.path;
+    key.job_wide = !own.path;
     key.added_later = true;
     key.get = [name = own.name](const TrainConfig& config) {
       const Value* const value = config.task.find(name);

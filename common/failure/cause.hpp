@@ -1,10 +1,15 @@
-// The kind of failure of a round. launcher/decide/round_judgement.cpp finds the cause, and launcher/verdict/restart_policy.cpp
-// decides whether a restart can help. Nodes send it to each other; the report and the restart policy's file contain its name.
-// To add a cause, append it at the end, since its number is on the wire between nodes, and move kLastCause, which the compiler
-// does not check. The compiler does report each switch that lacks the cause: name_of() here, why_hopeless() and
-// may_be_restarted() in restart_policy.cpp. After kLastCause has moved, it also reports the two formats that count by cause:
-// messages and records of nodes. Tests check for the name in docs/schemas. If workers report the cause themselves,
-// common/channel needs a kind for it.
+// The kind of failure that ended a round (one start of all workers). launcher/agent_state/round_judgement.cpp determines the
+// cause, and launcher/restart_policy/restart_policy.cpp decides whether a restart can help. Nodes send the cause to each other
+// as a number. The report and the file of the restart policy contain its name.
+//
+// How to add a cause:
+// - Append it at the end, since the numbers are part of the rendezvous protocol, and update kLastCause. The compiler does not
+//   check that.
+// - The compiler then reports each place that lacks the cause: the names in cause.cpp, and the switches in hopeless_reason()
+//   and may_be_restarted() in restart_policy.cpp. It also reports the two formats that count by cause: messages and records of
+//   nodes.
+// - Tests check that docs/schemas contains the name.
+// - If workers report the cause themselves, common/channel needs an ErrorKind for it.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +30,18 @@ enum class Cause : std::uint8_t {
   kStopped,
   kTimerExpired,
   kStuck,
-  kHostOutOfMemory,       // the kernel's OOM killer killed it, according to its counters
-  kSuspectedOutOfMemory,  // SIGKILL from an unknown sender while memory was short
+  kHostOutOfMemory,       // the kernel's OOM killer killed the worker, according to the kernel's counters
+  kSuspectedOutOfMemory,  // SIGKILL from an unknown sender while memory was scarce
   kHang,
-  kCorruptState,  // its training state differs from that of the other ranks, although all ran the same steps
-  kDevice,        // its GPU is broken or gone (device_failure.hpp)
-  kSuperseded,    // another start continues this run
-  kLateUsage,     // a usage error of a worker after others started with the same config: something has disappeared
+  kCorruptState,  // the worker's training state differs from that of the other ranks after the same steps
+  kDevice,        // the worker's GPU is broken or lost (device_failure.hpp)
+  kSuperseded,    // a newer start of ddprun continues this run
+  kLateUsage,     // a usage error of a worker although other workers started with the same config, for example a deleted file
 };
 inline constexpr Cause kLastCause = Cause::kLateUsage;
 inline constexpr std::size_t kCauses = static_cast<std::size_t>(kLastCause) + 1;
 
-// The cause's name in the report, in `--json` and in the restart policy's file.
+// The cause's name in the report, in the output of `--json`, and in the file of the restart policy.
 const char* name_of(Cause cause);
 
 }  // namespace ddprun

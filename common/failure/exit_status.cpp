@@ -1,4 +1,3 @@
-// See exit_status.hpp.
 #include "common/failure/exit_status.hpp"
 
 #include <string_view>

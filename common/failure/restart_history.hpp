@@ -1,6 +1,6 @@
-// A job's failed rounds, as input of the restart policy (launcher/verdict/restart_policy.hpp). On one machine the agent keeps
-// them. In a multi-node job they are part of every node's budget (rendezvous/protocol/message.hpp), so that an elected
-// coordinator can continue to count. Values only.
+// A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). In a job on one machine,
+// the agent stores them. In a multi-node job they are a part of the Budget that every node stores
+// (rendezvous/protocol/round.hpp), so that an elected coordinator can continue to count. Values only.
 #pragma once
 
 #include <array>
@@ -15,30 +15,35 @@
 
 namespace ddprun {
 
-// One failed round as the policy sees it. An unknown step is -1.
+// The properties of a failed round by which the restart policy decides. An unknown step is -1.
 struct FailedRound {
-  Cause cause = Cause::kExitCode;  // the first cause
+  Cause cause = Cause::kExitCode;  // why the round failed
   std::int32_t rank = -1;
-  ExitStatus status{};                                      // of the worker with the first cause
-  std::int64_t step = -1;                                   // the last step that the rank reported; -1: it reported none
-  std::int64_t resumed_from = -1;                           // the step at which the round began, or the newest checkpoint then
-  std::int64_t newest_checkpoint = -1;                      // the newest checkpoint when the round ended
-  std::chrono::nanoseconds lasted{};                        // from the round's start to the first cause
-  std::uint16_t memory_asked = 0;                           // after out of memory: memory_asked_in() of its message
-  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // after out of memory: whether the next round needs less
+  ExitStatus status{};     // exit status of the worker whose failure ended the round
+  std::int64_t step = -1;  // the last step that the failed rank reported; -1 if it reported none
+  // the step at which the round started, or the step of the newest checkpoint at the start
+  std::int64_t resumed_from = -1;
+  std::int64_t newest_checkpoint = -1;  // the step of the newest checkpoint when the round ended
+  std::chrono::nanoseconds lasted{};    // time from the start of the round to the failure that ended it
+  // after an out-of-memory failure: hash of the requested amount (memory_requested_in()); 0: unknown
+  std::uint16_t memory_requested = 0;
+  // after an out-of-memory failure: whether a restart would need less memory
+  channel::Shrink shrink = channel::Shrink::kNothingKnown;
   bool operator==(const FailedRound&) const = default;
-  // True if the round published a checkpoint newer than the step at which it began.
-  bool published_more() const { return newest_checkpoint > resumed_from; }
+  // True if the round published a checkpoint newer than the step at which it started.
+  bool has_newer_checkpoint() const { return newest_checkpoint > resumed_from; }
 };
 
-// Enough rounds to compute the longest pause, which doubles at most twenty times.
+// The number of failed rounds that are stored. The restart delay doubles with each instant crash among them, at most twenty
+// times.
 inline constexpr std::size_t kRoundsRemembered = 22;
 
-// The restarts that the job has used.
+// The restarts and failed rounds of a job. The restart policy uses them to decide about the next restart.
 struct RestartHistory {
-  std::int32_t used = 0;                         // since the budget was last full
-  std::array<std::int32_t, kCauses> by_cause{};  // failed rounds since then, including those without a counted restart
-  std::vector<FailedRound> rounds{};             // the last kRoundsRemembered failed rounds, the newest at the end
+  std::int32_t used = 0;  // restarts since the budget was last full
+  // number of failed rounds by cause since the budget was last full, including those without a counted restart
+  std::array<std::int32_t, kCauses> by_cause{};
+  std::vector<FailedRound> rounds{};  // the last kRoundsRemembered failed rounds, the newest at the end
   bool operator==(const RestartHistory&) const = default;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of event_file.hpp.
 #include "common/metrics/event_file.hpp"
 
 #include <fcntl.h>
@@ -10,11 +9,11 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "common/metrics/event_record.hpp"
 #include "common/system/host_name.hpp"
+#include "common/system/write_all.hpp"
 
 namespace ddprun {
 namespace {
@@ -27,8 +26,8 @@ double wall_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// The seconds in the new file's name: now, or at least one more than in the newest existing name. Otherwise a restart within a
-// second, or a clock that was set back, would sort the new file before that one.
+// The seconds in the name of the new file: the current time, but at least one more than in the newest existing name. So the new
+// name sorts last even if the last start was less than a second ago, or if the clock was set back.
 std::int64_t next_seconds(const fs::path& folder) {
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -49,69 +48,49 @@ fs::path new_name(const fs::path& folder) {
 
 }  // namespace
 
-struct EventFile::Impl {
-  fs::path folder;
-  fs::path path;
-  int fd = -1;
-  std::function<void(const std::string&)> on_trouble;
-  bool troubled = false;  // a problem was reported
-  bool torn = false;      // a write failed
-  std::string buffer;
-
-  void trouble(const std::string& what) {
-    if (!std::exchange(troubled, true) && on_trouble) on_trouble(what);
-  }
-
-  void open() {
-    try {
-      fs::create_directories(folder);
-      path = new_name(folder);
-    } catch (const fs::filesystem_error& error) {
-      return trouble(std::string(error.what()) + "; TensorBoard's file is tried again");
-    }
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) trouble("cannot make " + path.string() + ": " + std::strerror(errno) + "; TensorBoard's file is tried again");
-  }
-
-  void write_out() {
-    constexpr std::size_t kMostKept = 1 << 20;
-    if (fd < 0) open();
-    if (fd < 0 && buffer.size() <= kMostKept) return;  // kept until the file can be created
-    // After a failed write the file may end in half a record, and readers stop there. So later records would not be read.
-    std::string_view rest = fd >= 0 && !torn ? std::string_view(buffer) : std::string_view();
-    while (!rest.empty()) {
-      const ssize_t put = ::write(fd, rest.data(), rest.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) {
-        torn = true;
-        trouble("cannot write " + path.string() + ": " + std::strerror(errno) + "; TensorBoard's figures end here");
-        break;
-      }
-      rest.remove_prefix(static_cast<std::size_t>(put));
-    }
-    buffer.clear();
-  }
-};
-
 EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->on_trouble = std::move(on_trouble);
-  impl_->folder = folder;
-  impl_->buffer += tfrecord(file_version_event(wall_time_s()));
-  // Readers drop this step and later ones after START; the step from which the run resumed stays.
-  impl_->buffer += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
-  impl_->write_out();
-}
-
-EventFile::~EventFile() {
-  if (impl_->fd >= 0) ::close(impl_->fd);
+    : folder_(folder), on_trouble_(std::move(on_trouble)) {
+  buffer_ += tfrecord(file_version_event(wall_time_s()));
+  // TensorBoard drops the data in older files from the step of this event on. The data of the resume step must stay, so the
+  // event contains the step after it.
+  buffer_ += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
+  write_out();
 }
 
 void EventFile::scalars(std::int64_t step, const std::vector<Scalar>& figures) {
   for (const Scalar& figure : figures) {
-    impl_->buffer += tfrecord(scalar_event(wall_time_s(), step, figure.tag, static_cast<float>(figure.value)));
+    buffer_ += tfrecord(scalar_event(wall_time_s(), step, figure.tag, static_cast<float>(figure.value)));
   }
-  impl_->write_out();
+  write_out();
+}
+
+void EventFile::trouble(const std::string& what) {
+  if (!std::exchange(troubled_, true) && on_trouble_) on_trouble_(what);
+}
+
+void EventFile::open() {
+  try {
+    fs::create_directories(folder_);
+    path_ = new_name(folder_);
+  } catch (const fs::filesystem_error& error) {
+    return trouble(std::string(error.what()) + "; writing the TensorBoard file is retried");
+  }
+  opened_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
+  if (opened_.get() < 0)
+    trouble("cannot create " + path_.string() + ": " + std::strerror(errno) + "; writing the TensorBoard file is retried");
+}
+
+void EventFile::write_out() {
+  constexpr std::size_t kMaxKeptBytes = 1 << 20;
+  if (opened_.get() < 0) open();
+  if (opened_.get() < 0 && buffer_.size() <= kMaxKeptBytes) return;  // keep the data until the file can be created
+  // After a failed write, nothing more is written: the file may end with an incomplete record, and readers stop there.
+  const int error = opened_.get() >= 0 && !torn_ ? write_all(opened_.get(), buffer_) : 0;
+  if (error != 0) {
+    torn_ = true;
+    trouble("cannot write " + path_.string() + ": " + std::strerror(error) + "; no further metrics are written to it");
+  }
+  buffer_.clear();
 }
 
 }  // namespace ddprun

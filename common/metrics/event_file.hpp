@@ -1,38 +1,45 @@
-// TensorBoard event files with scalar summaries, readable by the real tensorboard: TFRecord framing (length, masked CRC-32C)
-// around protobuf's Event messages (event_record.hpp names the source of field numbers). Rank 0 only. Each opening creates a
-// new file in the folder and marks its start step (SessionLog START). So TensorBoard drops later steps of older files.
+// Writes TensorBoard event files with scalars. The file is a sequence of TFRecords (length, masked CRC-32C), each with an Event
+// message in protobuf's encoding (event_record.hpp). Only rank 0 writes them. Each start creates a new file in the folder, and
+// records the step at which it starts (SessionLog START). TensorBoard then drops the data of that step and later ones from
+// older files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
+
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
 
 class EventFile {
  public:
-  // Creates <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>. Its name sorts after all existing ones, since TensorBoard
-  // reads files in that order. The first problem is reported to `on_trouble`. If the file can't be created, each call of
-  // scalars() retries, and the metrics are kept until then (1 MiB at most). After a failed write nothing more is written.
+  // Creates <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>. The name sorts after all existing names, since TensorBoard
+  // reads the files in that order. `on_trouble` is called for the first problem. If the file can't be created, each call of
+  // scalars() tries again, and at most 1 MiB of metrics is kept until then. After a failed write nothing more is written.
   EventFile(const std::filesystem::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
-
   struct Scalar {
     std::string tag;
     double value;
   };
-  // The metrics are in the file when this returns, by one write. A checkpoint may be published next, and after a kill the steps
-  // before it are not repeated.
+  // Writes the metrics of a step. When the call returns, the file contains them. Otherwise they could be lost: if the process
+  // is killed after the next checkpoint, the steps before that checkpoint are not repeated.
   void scalars(std::int64_t step, const std::vector<Scalar>& figures);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void trouble(const std::string& what);
+  void open();
+  void write_out();
+
+  std::filesystem::path folder_;
+  std::function<void(const std::string&)> on_trouble_;
+  std::filesystem::path path_;
+  Descriptor opened_;
+  bool troubled_ = false;  // true if a problem has been reported
+  bool torn_ = false;      // true if a write has failed: no more data is written
+  std::string buffer_;
 };
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
-// The bytes of TensorBoard's event files: Event messages in protobuf's encoding, each framed as a TFRecord. Pure; EventFile
-// writes them. Field numbers are those of tensorboard/compat/proto/{event,summary}.proto, limited to scalars. They are encoded
-// by protozero, which is header-only: libprotobuf would conflict with the other version of itself that libtorch_cpu.so exports.
+// The encoding of TensorBoard's event files: Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
+// supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, which is header-only,
+// encodes the messages: libprotobuf would conflict with the other version of libprotobuf that libtorch_cpu.so exports. Pure;
+// EventFile writes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,17 @@
 
 namespace ddprun {
 
-// CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits plus a constant.
+// CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
-// length (8 bytes), its masked CRC (4), the payload, the payload's masked CRC (4); little endian.
+// A TFRecord: the length of the payload (8 bytes), the masked CRC of the length (4 bytes), the payload, and its masked CRC (4
+// bytes). All numbers are little endian.
 std::string tfrecord(std::string_view payload);
 
 // Event messages. `wall_time` is in seconds since 1970.
-std::string file_version_event(double wall_time);  // the first of each file: "brain.Event:2"
+std::string file_version_event(double wall_time);  // the first event of each file: "brain.Event:2"
 std::string session_start_event(double wall_time,
-                                std::int64_t step);  // readers drop their data of this step and later ones
+                                std::int64_t step);  // TensorBoard drops the data of older files from this step on
 std::string scalar_event(double wall_time, std::int64_t step, const std::string& tag, float value);
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of metrics_log.hpp.
 #include "common/metrics/metrics_log.hpp"
 
 #include <fcntl.h>
@@ -10,7 +9,6 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -30,8 +28,8 @@ void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
   if (!added) found->second = std::max(found->second, step);
 }
 
-// True if the line is kept: it is a complete record, and its step is not after the resume point. A machine that lost power can
-// leave a line of zeros.
+// True if the line is a complete record, and its step is not after `resume_step`. A machine that lost power can leave a line of
+// zero bytes, which is not a record.
 bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
   if (!record.is_object()) return false;
@@ -46,7 +44,7 @@ bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newes
 
 struct Kept {
   std::string text;       // the kept lines
-  bool is_prefix = true;  // they are the start of the file: no line before them was dropped
+  bool is_prefix = true;  // true if all removed lines are at the end of the file
 };
 
 Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& newest) {
@@ -65,7 +63,7 @@ Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& n
   return kept;
 }
 
-// Throws std::system_error with the file's name.
+// Removes the lines that is_kept() rejects, and an incomplete last line. Throws std::system_error with the file's name.
 void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
   if (!fs::is_regular_file(file) || is_others_link(file)) return;
   std::string text;
@@ -82,9 +80,9 @@ void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestStep
     write_file_atomically(file, kept.text);
     return;
   }
-  // Shortening a file is atomic by itself, and works on a full disk.
+  // truncate(2) is atomic, and works on a full disk.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.text.size())) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot cut " + file.string());
+    throw std::system_error(errno, std::generic_category(), "cannot truncate " + file.string());
   }
 }
 
@@ -95,26 +93,23 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
   open();
 }
 
-MetricsLog::~MetricsLog() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-// Lines after the resume point are cut before this process writes its first line, and never again.
+// Opens the file. Removes lines after the resume step only at the first successful open, since later lines are from this
+// process.
 void MetricsLog::open() {
   if (!cut_) {
     try {
       if (!file_.parent_path().empty()) fs::create_directories(file_.parent_path());
       cut_metrics_file(file_, resume_step_, newest_);
     } catch (const std::system_error& error) {
-      trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step_) + " may appear twice");
+      trouble(std::string(error.what()) + "; metrics after step " + std::to_string(resume_step_) + " may appear twice");
     }
   }
-  // Without O_NONBLOCK the start would wait for a reader of a pipe.
-  fd_ = open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
-  cut_ = cut_ || fd_ >= 0;
-  if (fd_ < 0) {
+  // O_NONBLOCK: if the path is a pipe, open(2) would otherwise block until a reader opens it.
+  opened_ = Descriptor(open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+  cut_ = cut_ || opened_.get() >= 0;
+  if (opened_.get() < 0) {
     trouble("cannot open " + file_.string() + ": " + std::strerror(errno) +
-            "; it is tried again, and what is recorded until then is kept for it");
+            "; records are kept in memory, and ddprun tries again to open the file");
   }
 }
 
@@ -124,17 +119,17 @@ std::int64_t MetricsLog::newest(const std::string& event) const {
 }
 
 void MetricsLog::write(const std::string& event, const nlohmann::ordered_json& fields) {
-  constexpr std::size_t kMostKept = 1 << 20;
+  constexpr std::size_t kMaxKeptBytes = 1 << 20;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json record = {{"event", event},
                                    {"time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()}};
   record.update(fields);
   std::string line = record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
-  if (fd_ < 0) open();
+  if (opened_.get() < 0) open();
   const auto step = record.find("step");
   const bool has_step = step != record.end() && step->is_number_integer();
-  if (fd_ < 0) {
-    if (kept_.size() + line.size() <= kMostKept) {
+  if (opened_.get() < 0) {
+    if (kept_.size() + line.size() <= kMaxKeptBytes) {
       kept_ += line;
       if (has_step) note(newest_, event, step->get<std::int64_t>());
     }
@@ -147,23 +142,23 @@ void MetricsLog::write(const std::string& event, const nlohmann::ordered_json& f
 void MetricsLog::put(const std::string& lines) {
   ssize_t put = 0;
   do {
-    put = ::write(fd_, lines.data(), lines.size());
+    put = ::write(opened_.get(), lines.data(), lines.size());
   } while (put < 0 && errno == EINTR);
   if (put == static_cast<ssize_t>(lines.size())) return;
-  // A short write means that the disk filled up in the middle of the line.
+  // A short write means that the disk is full and the line is incomplete.
   const int reason = put < 0 ? errno : ENOSPC;
   if (put > 0) remove_torn_line(put);
   trouble("cannot write " + file_.string() + ": " + std::strerror(reason) + "; some metrics will be missing");
   if (reason != ESTALE) return;
-  ::close(std::exchange(fd_, -1));  // that file is gone permanently, and its path may lead to another one
+  opened_ = Descriptor();  // ESTALE: the file server has lost this file; the next write() opens the path again
   kept_ = lines;
 }
 
-// Otherwise the next line, after there is space again, would continue half of this one.
+// Removes the last `bytes` bytes of the file, an incomplete line, so that the next line is not appended to them.
 void MetricsLog::remove_torn_line(std::int64_t bytes) {
-  const off_t size = ::lseek(fd_, 0, SEEK_END);
-  if (size < bytes || ::ftruncate(fd_, size - bytes) != 0) {
-    trouble("cannot cut a torn line off " + file_.string() + ": " + std::strerror(errno));
+  const off_t size = ::lseek(opened_.get(), 0, SEEK_END);
+  if (size < bytes || ::ftruncate(opened_.get(), size - bytes) != 0) {
+    trouble("cannot remove an incomplete line from " + file_.string() + ": " + std::strerror(errno));
   }
 }
 

@@ -1,5 +1,6 @@
-// metrics.jsonl: one JSON object per line, appended across restarts. Each line is one write, so a crash leaves at most a torn
-// last line, which the next opening drops. Rank 0 only. A full disk is reported once and does not stop training.
+// Writes metrics.jsonl: one JSON object per line. Restarts of a run append to the same file. Each line is one write(2), so
+// after a crash only the last line can be incomplete, and the next start removes it. Only rank 0 writes the file. A full disk
+// is reported once and does not stop training.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,20 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun {
 
 class MetricsLog {
  public:
-  // Opens for appending. Cuts records with a "step" greater than `resume_step` and a torn last line; the cut is atomic.
-  // `on_trouble` is called once if the file can't be opened, cut or written. If it can't be opened, each record retries, and
-  // the records until then are kept (1 MiB at most). Lines that can't be written are lost.
+  // Opens the file for appending. Atomically removes records with a "step" greater than `resume_step`, and an incomplete last
+  // line. `on_trouble` is called for the first problem. If the file can't be opened, each call to write() tries again, and at
+  // most 1 MiB of records is kept until then. Lines that can't be written are lost.
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
 
-  // Adds "event" and "time_ns" (CLOCK_REALTIME) in front and writes the line.
+  // Writes a line with "event", "time_ns" (CLOCK_REALTIME) and the fields.
   void write(const std::string& event, const nlohmann::ordered_json& fields);
-  // The largest "step" of this event's records in the file; -1 if there are none.
+  // The largest "step" in the records with the event `event`; -1 if there are none.
   std::int64_t newest(const std::string& event) const;
 
  private:
@@ -35,9 +35,9 @@ class MetricsLog {
 
   std::filesystem::path file_;
   std::int64_t resume_step_;
-  int fd_ = -1;
+  Descriptor opened_;
   bool cut_ = false;
-  std::string kept_;  // while it can't be opened
+  std::string kept_;  // records that wait until the file can be opened
   std::map<std::string, std::int64_t, std::less<>> newest_;
   bool troubled_ = false;
   std::function<void(const std::string&)> on_trouble_;

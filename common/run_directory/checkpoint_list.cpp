@@ -1,4 +1,3 @@
-// Implementation of checkpoint_list.hpp.
 #include "common/run_directory/checkpoint_list.hpp"
 
 #include <algorithm>

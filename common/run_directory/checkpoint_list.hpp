@@ -1,5 +1,5 @@
-// The published checkpoints of a run directory, by name only. Used when a directory is opened (run_directory.cpp) and after it
-// was moved away (moved_run.cpp); the trainer verifies the checkpoints.
+// Lists the published checkpoints of a run directory by their names, without reading them. Used when a directory is opened
+// (run_directory.cpp) and after it was moved away (moved_run.cpp). The trainer verifies a checkpoint before it uses it.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Their folders, newest first. It does not use the link `latest`: a writer that is killed between its two renames leaves the
-// old link, and users remove it. Empty if there is no checkpoint folder.
+// The folders of the checkpoints, newest first; empty if there are none. The link `latest` is not used, since it may be
+// outdated or missing. A writer may be killed between its two renames, and users may remove the link.
 std::vector<std::filesystem::path> published_checkpoints(const RunLayout& layout);
 
 }  // namespace ddprun

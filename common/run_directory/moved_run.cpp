@@ -1,4 +1,3 @@
-// Implementation of moved_run.hpp.
 #include "common/run_directory/moved_run.hpp"
 
 #include <sys/stat.h>
@@ -12,24 +11,22 @@
 #include "common/run_directory/run_directory.hpp"
 #include "common/run_directory/run_lock.hpp"
 #include "common/system/atomic_file.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The folder in which the locked file is now; empty if it was removed or can't be reached.
+// The folder in which the locked file is now; empty if the file was removed or can't be accessed.
 fs::path folder_of(int held_lock) {
   std::error_code error;
   const fs::path file = fs::read_symlink("/proc/self/fd/" + std::to_string(held_lock), error);
-  struct stat locked {
-  }, named{};
-  const bool same = !error && ::fstat(held_lock, &locked) == 0 && ::stat(file.c_str(), &named) == 0 &&
-                    locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
-  return same ? file.parent_path() : fs::path();
+  return !error && is_same_file(held_lock, file) ? file.parent_path() : fs::path();
 }
 
-// Uses hard links, under a name that becomes valid only with the last call. Leaves nothing behind if a link is refused.
+// Makes hard links to the files of a checkpoint in a temporary folder, and then renames the folder. So a partial copy is never
+// visible. If a link fails, removes the folder.
 void link_checkpoint(const fs::path& from, const fs::path& to) {
   std::error_code error;
   const fs::path half = to.parent_path() / (".tmp-" + to.filename().string() + "-" + std::to_string(::getpid()));
@@ -61,7 +58,8 @@ DirectoryIdentity identity_of_directory(const fs::path& path) {
 }
 
 int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock, const std::string& config) {
-  // The old directory is in place but its lock is gone: `rm -r` is running, and a new file would obstruct it.
+  // The old directory is still in its place, but its lock file was removed. Probably `rm -r` is running, and a new file would
+  // make it fail.
   if (old != DirectoryIdentity{} && identity_of_directory(root) == old) return -1;
   std::error_code error;
   fs::create_directories(root, error);
@@ -72,7 +70,7 @@ int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock,
     const RunLayout to{root};
     link_newest_checkpoint({folder_of(held_lock)}, to);
     if (!config.empty() && !fs::exists(to.config())) write_file_atomically(to.config(), config);
-  } catch (const std::exception&) {  // a full disk: workers that start later report the missing files
+  } catch (const std::exception&) {  // for example a full disk; workers that start later report the missing files
   }
   return lock;
 }

@@ -1,11 +1,14 @@
-// Handles a run directory that is removed, renamed or unmounted while its job runs. The job creates a new folder of that name
-// and continues there (docs/run-directory.md). Workers that start later read config.json there, and the term of its lock.
+// Handles a run directory that is removed, renamed or unmounted while its job runs. The job creates a new directory with that
+// name and continues there (docs/run-directory.md). Workers that start later read config.json and the lock in the new
+// directory. A lock contains a term, a number that is larger for each later start.
 //
-// The lock must have the job's own term. With a higher one, the survivors' claim on the checkpoints
-// (trainer/checkpoint/writer_claim.hpp) would look like that of an earlier start. Without a term, the claim of a replacement
-// would. Both cases end workers with "another start continues this run". A renamed folder keeps its files, so the newest
-// checkpoint is linked into the new one: a recovery from checkpoints, and the next start, resume from it. Files of an unmounted
-// or removed folder are lost.
+// The new lock must have the term of the job. With a higher term, the checkpoint claim of the surviving workers
+// (trainer/checkpoint/writer_claim.hpp) would look like the claim of an earlier start. Without a term, the claim of a
+// replacement worker would look like the claim of an earlier start. In both cases workers would end with "another start
+// continues this run".
+//
+// A renamed directory still has its files. So its newest checkpoint is linked into the new directory, and a recovery or the
+// next start can resume from it. The files of an unmounted or removed directory are lost.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +17,7 @@
 
 namespace ddprun {
 
-// A directory's identity in its file system; {0, 0} if there is no directory.
+// The identity of a directory, which a rename does not change; {0, 0} if there is no directory.
 struct DirectoryIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -22,10 +25,10 @@ struct DirectoryIdentity {
 };
 DirectoryIdentity identity_of_directory(const std::filesystem::path& path);
 
-// Creates the folder again, if `root` no longer leads to directory `old` and contains no lock. Returns the descriptor of the
-// new lock (CLOEXEC), which the caller keeps. Returns -1 if nothing was done: the old directory is still in its place, another
-// job has started there, or the system refuses. `held_lock`: the lock of the lost directory. `config`: the text for
-// config.json; empty for a script's job, which has none. Throws nothing.
+// Creates the directory again if `root` no longer names the directory `old` and contains no lock. `held_lock`: the lock of the
+// lost directory. `config`: the text for config.json; empty for a script's job, which has no config. Returns the descriptor of
+// the new lock (CLOEXEC), which the caller must keep open. Returns -1 if nothing was done: the old directory is still in its
+// place, another job has started there, or a system call failed. Does not throw.
 int remake_moved_run(const std::filesystem::path& root, DirectoryIdentity old, int held_lock, const std::string& config);
 
 }  // namespace ddprun

@@ -1,10 +1,9 @@
-// Opens a run directory in this order: checks that it is a run directory (before anything is written into it), takes its lock,
-// and compares the config. Only then it writes config.json. See run_directory.hpp.
+// Opens a run directory in three steps, so that no file of another run is overwritten. Step 1 checks that the directory is a
+// run directory. Step 2 takes its lock and compares the configs. Step 3 writes config.json.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,9 +14,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -25,6 +22,7 @@
 #include "common/run_directory/checkpoint_list.hpp"
 #include "common/run_directory/run_lock.hpp"
 #include "common/system/atomic_file.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
 namespace {
@@ -40,25 +38,26 @@ std::string numbered(const char* format, long long number) {
   return text.data();
 }
 
-// Absolute, without a slash at the end, so that a number can be appended.
+// The absolute path without a slash at the end, so that --fresh can append a number.
 fs::path tidy(const fs::path& root) {
   fs::path path = fs::absolute(root).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
 }
 
-// ---- is it a run directory? ----
+// ---- checks of the folder ----
 
-// Names that may exist before config.json does: files of a run that was killed at its start, a token, logs of scripts, and
-// files of workers on a node that has never led the job.
+// True for names of files that may exist without a config.json. These are files of a run that was killed at its start, a token,
+// logs of scripts, and files of workers on a node that has never coordinated the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
-         name == "lost+found" ||  // a volume's own folder, if the run directory is a whole volume
+         name == "lost+found" ||  // a folder of the file system, if the run directory is a mount point
          name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
-         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is creating it now
+         name == "slurm" || name == "requeues.json" || name.starts_with(".requeues.json.tmp-") ||  // files of ddprun submit
+         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is creating the token now
 }
 
-bool is_of_a_run(const std::string& name) {
+bool is_run_file(const std::string& name) {
   return may_precede_config(name) || name == "config.json" || name == "metrics.jsonl" || name == "tensorboard" ||
          name == "traces" || name == "checkpoints" || name == "ledger" || name == "memory-fit.json" ||
          name.starts_with(".metrics.jsonl.tmp-");
@@ -70,12 +69,12 @@ std::vector<std::string> names_in(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
-  if (error) throw UsageError("can't read run directory " + folder.string() + ": " + error.message() + "; " + kElsewhere);
+  if (error) throw UsageError("cannot read run directory " + folder.string() + ": " + error.message() + "; " + kElsewhere);
   std::sort(names.begin(), names.end());
   return names;
 }
 
-// Also true for a link to an empty folder, perhaps on a larger disk.
+// True for an empty folder, or a link to one.
 bool is_empty_folder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
@@ -85,36 +84,39 @@ bool has(const std::vector<std::string>& names, const char* name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// A user's own files must not be mixed with a run's, and --fresh must not rename them. A user may add notes to a run directory,
-// and other programs have a config.json too: only config.json together with our lock makes a directory ours.
+// Throws UsageError if the directory contains files that are not from ddprun: they must not be mixed with those of a run, and
+// --fresh must not rename them. A directory with config.json and a lock file of ddprun is always accepted, since users may add
+// notes to it. config.json alone is not enough, since other programs have a file of that name too.
 void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json") && has(names, "lock")) return;
   std::string foreign;
   int count = 0;
   for (const std::string& name : names) {
-    if (!is_of_a_run(name) && ++count <= 3) foreign += (foreign.empty() ? "" : ", ") + name;
+    if (!is_run_file(name) && ++count <= 3) foreign += (foreign.empty() ? "" : ", ") + name;
   }
   if (count == 0) return;
   if (count > 3) foreign += " and " + std::to_string(count - 3) + " more";
-  throw UsageError(layout.root.string() + " is not a run directory, it holds other files (" + foreign + "): " + kElsewhere);
+  throw UsageError(layout.root.string() + " is not a run directory: it contains files from other programs (" + foreign + "); " +
+                   kElsewhere);
 }
 
-// Refuses results without a config: it is unknown whether this config continues them.
+// Throws UsageError if there are results but no config.json, since ddprun then cannot check that the results belong to this
+// config.
 void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json")) return;
   for (const std::string& name : names) {
     if (may_precede_config(name) || is_empty_folder(layout.root / name)) continue;
-    throw UsageError(
-        "run directory " + layout.root.string() + " has " + name +
-        " but no config.json, so it can't be told whether this config continues it: use --fresh to keep it under " +
-        "another name and begin anew, or " + kElsewhere);
+    throw UsageError("run directory " + layout.root.string() + " has " + name +
+                     " but no config.json, so ddprun cannot check that this folder belongs to the same config: use --fresh to "
+                     "keep the folder under another name and start over, or " +
+                     kElsewhere);
   }
 }
 
-// ---- making and renaming ----
+// ---- creation and renaming ----
 
-// Returns whether `root` exists. Throws UsageError if it is not a folder.
-bool refuse_all_but_a_folder(const fs::path& root) {
+// Returns true if `root` exists. Throws UsageError if it is not a folder.
+bool require_folder(const fs::path& root) {
   std::error_code error;
   const fs::file_status status = fs::status(root, error);
   if (fs::exists(status)) {
@@ -123,20 +125,22 @@ bool refuse_all_but_a_folder(const fs::path& root) {
   }
   if (!fs::is_symlink(fs::symlink_status(root, error))) return false;
   throw UsageError("run directory " + root.string() + " is a link to " + fs::read_symlink(root, error).string() +
-                   ", which is not there: make that folder or " + kElsewhere);
+                   ", which does not exist: create that folder or " + kElsewhere);
 }
 
 void make_directory(const fs::path& root) {
-  if (refuse_all_but_a_folder(root)) return;
+  if (require_folder(root)) return;
   std::error_code error;
   fs::create_directories(root, error);
   if (error)
-    throw UsageError("can't make run directory " + root.string() + ": " + error.message() + "; mend that or " + kElsewhere);
+    throw UsageError("cannot create run directory " + root.string() + ": " + error.message() + "; fix the cause or " +
+                     kElsewhere);
 }
 
 bool rename_without_replacing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  // File systems without that flag, such as NFS: our lock keeps other starts from doing this at the same time.
+  // Some file systems, such as NFS, do not support the flag. The check and the rename are then separate steps, but the run
+  // directory's lock prevents another start from doing them at the same time.
   if (errno == EINVAL || errno == ENOSYS) {
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(to, ignored))) {
@@ -149,54 +153,55 @@ bool rename_without_replacing(const fs::path& from, const fs::path& to) {
 }
 
 fs::path set_aside(const fs::path& root) {
-  constexpr int kMostRenamed = 100'000;
-  for (int number = 1; number <= kMostRenamed; ++number) {
+  constexpr int kMaxRenames = 100'000;
+  for (int number = 1; number <= kMaxRenames; ++number) {
     fs::path target = root.string() + "." + std::to_string(number);
     if (rename_without_replacing(root, target)) return target;
     if (errno != EEXIST && errno != ENOTEMPTY) {
-      throw UsageError("can't rename " + root.string() + " to " + target.string() + " for --fresh: " + std::strerror(errno) +
+      throw UsageError("cannot rename " + root.string() + " to " + target.string() + " for --fresh: " + std::strerror(errno) +
                        "; " + kElsewhere);
     }
   }
-  throw UsageError("can't rename " + root.string() + " for --fresh: all names up to ." + std::to_string(kMostRenamed) +
+  throw UsageError("cannot rename " + root.string() + " for --fresh: all names up to ." + std::to_string(kMaxRenames) +
                    " are taken; " + kElsewhere);
 }
 
-// ---- is there another place for the copies? ----
+// ---- folder of the local checkpoint copies ----
 
-// The nodes' copies are for the case that the run directory is lost, and --fresh renames everything inside it.
+// Throws UsageError if checkpoint.local_dir is inside the run directory. The local copies must survive the loss of the run
+// directory, and --fresh would rename them.
 void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config) {
   if (config.checkpoint.local_dir.empty()) return;
   std::error_code unknown;
   const fs::path local = fs::weakly_canonical(config.checkpoint.local_dir, unknown);
   const fs::path run = fs::weakly_canonical(root, unknown);
   if (std::mismatch(run.begin(), run.end(), local.begin(), local.end()).first != run.end()) return;
-  throw UsageError("checkpoint.local_dir is " + config.checkpoint.local_dir + ", which is in the run directory " +
-                   root.string() + ": expected a folder on each node's own disk (/checkpoint/local_dir)");
+  throw UsageError("checkpoint.local_dir is " + config.checkpoint.local_dir + ", which is inside the run directory " +
+                   root.string() + ": set it to a folder on each node's own disk (/checkpoint/local_dir)");
 }
 
-// ---- does the config fit? ----
+// ---- comparison of the configs ----
 
-// Reading a pipe would block.
-void refuse_all_but_a_file(const fs::path& config) {
+// Throws UsageError if the config is not a regular file. For example, reading a pipe would block.
+void require_regular_file(const fs::path& config) {
   std::error_code unknown;
   if (!fs::exists(config, unknown) || fs::is_regular_file(config, unknown)) return;
-  throw UsageError(config.string() + " has to be the run's config, found something else than a file: move it away, or " +
-                   kElsewhere);
+  throw UsageError(config.string() + " is not a regular file: expected the run's config file; move it away, or " + kElsewhere);
 }
 
-// `task`: the keys of the worker program that will continue the run.
+// Reads the config.json of the run. `task`: the keys of the worker program that will continue the run.
 TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
     return load_config(layout.config(), {}, nullptr, [&](const std::string&) { return task.defaults(); });
   } catch (const UsageError& error) {
-    throw UsageError("run directory " + layout.root.string() +
-                     " has a config.json that can't be read: use --fresh to keep it under another name and begin anew, or " +
-                     kElsewhere + ". " + error.what());
+    throw UsageError(
+        "run directory " + layout.root.string() +
+        " has a config.json that cannot be read: use --fresh to keep the directory under another name and start over, or " +
+        kElsewhere + ". " + error.what());
   }
 }
 
-// Returns notes about harmless differences; throws UsageError for others.
+// Returns notes about differences in keys that may change. Throws UsageError for differences in other keys.
 std::string compare_with(const TrainConfig& old_config, const TrainConfig& config, const RunLayout& layout) {
   std::string notes, refusals;
   for (const ConfigDifference& difference : compare_configs(old_config, config)) {
@@ -204,12 +209,12 @@ std::string compare_with(const TrainConfig& old_config, const TrainConfig& confi
       notes +=
           (notes.empty() ? "" : "\n") + difference.pointer + " changed from " + difference.before + " to " + difference.after;
     } else {
-      refusals += "\n  " + difference.pointer + ": " + difference.before + " there, " + difference.after + " now";
+      refusals += "\n  " + difference.pointer + ": " + difference.before + " before, " + difference.after + " now";
     }
   }
   if (refusals.empty()) return notes;
   throw UsageError("run directory " + layout.root.string() + " belongs to another config:" + refusals +
-                   "\nUse --fresh to keep it under another name and begin anew, or " + kElsewhere + ".");
+                   "\nUse --fresh to keep it under another name and start over, or " + kElsewhere + ".");
 }
 
 void write_config(const RunLayout& layout, const TrainConfig& config) {
@@ -220,31 +225,32 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   try {
     write_file_atomically(layout.config(), text);
   } catch (const std::system_error& error) {
-    throw UsageError(std::string(error.what()) + "; mend that or " + kElsewhere);
+    throw UsageError(std::string(error.what()) + "; fix the cause or " + kElsewhere);
   }
 }
 
-// Otherwise a worker would fail only when it lists checkpoints, and would be restarted without result.
-void refuse_file_for_checkpoints(const RunLayout& layout) {
+// Throws UsageError if `checkpoints` is not a folder. Otherwise each worker would fail later, when it lists checkpoints, and
+// would be restarted without result.
+void require_checkpoint_folder(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
   const bool dangling = !fs::exists(status) && fs::is_symlink(fs::symlink_status(layout.checkpoints(), error));
   if (fs::is_directory(status) || (!fs::exists(status) && !dangling)) return;
-  throw UsageError(layout.checkpoints().string() + " has to be the folder of the run's checkpoints, found " +
-                   (dangling ? "a link to " + fs::read_symlink(layout.checkpoints(), error).string() + ", which is not there"
+  throw UsageError(layout.checkpoints().string() + " must be the run's checkpoint folder, found " +
+                   (dangling ? "a link to " + fs::read_symlink(layout.checkpoints(), error).string() + ", which does not exist"
                     : fs::is_regular_file(status) ? "a file"
-                                                  : "something else") +
-                   ": move it away, use --fresh to keep the run directory under another name and begin anew, or " + kElsewhere);
+                                                  : "a special file") +
+                   ": move it away, use --fresh to keep the run directory under another name and start over, or " + kElsewhere);
 }
 
-// ---- what is done already? ----
+// ---- progress of the run ----
 
 std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// True if early stopping ended the run before its last step, and the new config would wait longer. The names of the values are
-// those of the trainer (trainer/state/evaluation_rules.cpp).
+// True if early stopping ended the run before its last step, but would not have ended it with the rule in the new config. The
+// names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
   if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
@@ -255,7 +261,7 @@ bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
 }
 
-// Returns an empty value for a pipe or a torn file.
+// The manifest of a checkpoint. The result is not an object if the file is missing, not regular, or not valid JSON.
 Json read_manifest_of(const fs::path& checkpoint) {
   const fs::path file = checkpoint / "manifest.json";
   std::error_code unknown;
@@ -264,9 +270,10 @@ Json read_manifest_of(const fs::path& checkpoint) {
   return Json::parse(in, nullptr, /*allow_exceptions=*/false);
 }
 
-// Damage that is visible without reading the files; empty if there is none.
+// Describes damage that is visible without reading the files: a missing file, or a wrong size. The result is empty if no damage
+// is visible.
 std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
-  if (!manifest.is_object()) return (checkpoint / "manifest.json").string() + " can't be read";
+  if (!manifest.is_object()) return (checkpoint / "manifest.json").string() + " cannot be read";
   const auto files = manifest.find("files");
   if (files == manifest.end() || !files->is_object()) return "";
   for (const auto& [name, facts] : files->items()) {
@@ -276,14 +283,15 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
     const std::uintmax_t found = fs::file_size(checkpoint / name, error);
     if (error) return (checkpoint / name).string() + ": " + error.message();
     if (bytes != facts.end() && bytes->is_number_unsigned() && bytes->get<std::uintmax_t>() != found) {
-      return (checkpoint / name).string() + " has " + std::to_string(found) + " bytes, its manifest says " + bytes->dump();
+      return (checkpoint / name).string() + " has " + std::to_string(found) + " bytes, but its manifest lists " + bytes->dump();
     }
   }
   return "";
 }
 
-// Does not verify all bytes: the trainer checks checkpoints before it uses them. The trainer also reports those that it skips.
-// But it does not run if an older checkpoint shows that the run is finished.
+// Sets latest_step and finished from the newest checkpoint without visible damage. The bytes are not verified, since the
+// trainer verifies a checkpoint before it uses it. The trainer also reports the checkpoints that it skips. But if the run is
+// finished, no trainer runs, so this function reports the damage of a newer checkpoint.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   std::string damage, taken;
@@ -302,52 +310,35 @@ void read_latest(RunState& state, const TrainConfig& config) {
   };
   if (!manifest.is_object()) return;
   state.latest_step = integer("step");
-  const auto said_finished = manifest.find("finished");
+  const auto finished_flag = manifest.find("finished");
   const auto epochs = integer("config_epochs"), max_steps = integer("config_max_steps");
-  if (said_finished == manifest.end() || !said_finished->is_boolean() || !epochs || !max_steps) return;
-  // The run was finished under its limits at that time; with larger limits it continues.
+  if (finished_flag == manifest.end() || !finished_flag->is_boolean() || !epochs || !max_steps) return;
+  // "finished" in the manifest refers to the limits that the config had when the checkpoint was written. With larger limits the
+  // run continues.
   const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
   state.finished =
-      state.latest_step && said_finished->get<bool>() && !enlarged && !would_wait_longer(manifest, config.early_stopping);
+      state.latest_step && finished_flag->get<bool>() && !enlarged && !would_wait_longer(manifest, config.early_stopping);
   if (!state.finished || damage.empty()) return;
   state.notes +=
-      (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is bad: " + damage + "; " + taken) + " is taken in its place";
+      (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-// The destructor closes the lock, unless opening has succeeded.
-class LockGuard {
- public:
-  explicit LockGuard(int fd) : fd_(fd) {}
-  ~LockGuard() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  LockGuard(const LockGuard&) = delete;
-  LockGuard& operator=(const LockGuard&) = delete;
-  void replace(int fd) {
-    ::close(fd_);
-    fd_ = fd;
-  }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-// A start that ended before the first step, usually because of a wrong path in the config, left nothing that another config
-// could damage. Copies of checkpoints may be elsewhere, so run.json counts: it exists as soon as training begins.
-bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>& names) {
+// True if the directory only contains files of starts that ended before the first step, usually because of a wrong path in the
+// config. Then no result depends on the old config. A directory with run.json, which is written when training starts, counts as
+// trained: even without a checkpoint there, nodes may have copies of checkpoints.
+bool is_untrained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);
   });
 }
 
-// Checks whether this config may continue the run in the directory.
-void look_at_what_is_there(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
+// Reads the state of the run, and checks whether this config may continue it.
+void inspect_existing(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
   refuse_lost_config(state.layout, names);
-  refuse_file_for_checkpoints(state.layout);
-  refuse_all_but_a_file(state.layout.config());
+  require_checkpoint_folder(state.layout);
+  require_regular_file(state.layout.config());
   state.resumed = has(names, "config.json");
-  if (!state.resumed || nothing_was_trained(state.layout, names)) return;
+  if (!state.resumed || is_untrained(state.layout, names)) return;
   state.notes = compare_with(read_old_config(state.layout, config.task), config, state.layout);
   read_latest(state, config);
 }
@@ -364,18 +355,17 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_local_copies_inside(layout.root, config);
   make_directory(layout.root);
   refuse_foreign(layout, names_in(layout.root));
-  LockGuard lock(take_run_lock(layout.root));
+  Descriptor lock(take_run_lock(layout.root));
 
-  // The directory is locked from here on, so its current content counts. Files of starts without any step stay, as without
-  // --fresh.
-  if (fresh == FreshStart::kRename && !nothing_was_trained(layout, names_in(layout.root))) {
-    // A link stays: its target folder, perhaps on a larger disk, is renamed and created again.
+  // The directory is locked now, so its content is read again. If no start has trained a step, --fresh has no effect.
+  if (fresh == FreshStart::kRename && !is_untrained(layout, names_in(layout.root))) {
+    // If the run directory is a link, the link stays, and its target folder is renamed and created again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();
     make_directory(directory);
-    lock.replace(take_run_lock(layout.root));
+    lock = Descriptor(take_run_lock(layout.root));
   }
-  look_at_what_is_there(state, names_in(layout.root), config);
+  inspect_existing(state, names_in(layout.root), config);
   write_config(layout, config);
   state.lock_fd = lock.release();
   return state;
@@ -384,11 +374,11 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
 RunState examine_run_directory(const fs::path& root, const TrainConfig& config, FreshStart fresh) {
   RunState state{.layout = {tidy(root)}, .latest_step = {}, .renamed_to = {}, .notes = {}};
   refuse_local_copies_inside(state.layout.root, config);
-  if (!refuse_all_but_a_folder(state.layout.root)) return state;
+  if (!require_folder(state.layout.root)) return state;
   const std::vector<std::string> names = names_in(state.layout.root);
   refuse_foreign(state.layout, names);
   refuse_held_run(state.layout.root);
-  if (fresh == FreshStart::kNo) look_at_what_is_there(state, names, config);
+  if (fresh == FreshStart::kNo) inspect_existing(state, names, config);
   return state;
 }
 

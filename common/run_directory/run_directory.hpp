@@ -1,5 +1,6 @@
-// The run directory: the place of its files, the right to write it, and the check whether a config may continue it. In a
-// launched job the agent owns it; under torchrun or alone, rank 0 of ddptrain does. Nothing here deletes results of a run.
+// The run directory: the paths of its files, its lock, and the check whether a config may continue the run. In a job of ddprun,
+// the agent opens it. If ddptrain runs under torchrun or alone, its rank 0 opens it. These functions never delete results of a
+// run.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace ddprun {
 
-// The paths inside a run directory. Pure.
+// The paths of the files inside a run directory. Pure.
 struct RunLayout {
   std::filesystem::path root;
   std::filesystem::path config() const { return root / "config.json"; }
@@ -22,33 +23,37 @@ struct RunLayout {
   std::filesystem::path traces() const { return root / "traces"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
-  std::filesystem::path worker() const { return root / "worker.json"; }  // of a custom worker program
+  std::filesystem::path worker() const { return root / "worker.json"; }  // the description of a custom worker program
   std::filesystem::path lock() const { return root / "lock"; }
-  std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
+  std::filesystem::path checkpoint(std::int64_t step) const;  // for step 400: checkpoints/step-000000400
 };
 
 // The result of open_run_directory().
 struct RunState {
   RunLayout layout;
-  int lock_fd = -1;  // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open as long as a process may write
-  bool resumed = false;                     // there was a config.json of an earlier invocation
-  std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes; not verified
-  bool finished = false;                    // according to its manifest, this config's last step is done
-  std::string renamed_to;                   // after --fresh: the old directory's new name; otherwise empty
-  std::string notes;  // for the console, one line each: harmless differences between the configs; if an older checkpoint shows
-                      // that the run is finished, the damage of the newest
+  // descriptor of the lock file (flock, CLOEXEC); the agent or guardian keeps it open as long as a worker may write
+  int lock_fd = -1;
+  bool resumed = false;                     // true if an earlier start of ddprun has left a config.json
+  std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
+  bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
+  std::string renamed_to;  // after --fresh: the new name of the old directory; otherwise empty
+  // For the console, one line each: the changed keys, and the damage of the newest checkpoint if an older one shows that the
+  // run is finished.
+  std::string notes;
 };
 
 enum class FreshStart { kNo, kRename };
 
-// Creates or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError in these
-// cases: the directory can't be created or written; a live run holds it (reports host and pid); a key differs that may not
-// change (lists such keys with both values and suggests --fresh); it is not a run directory; or checkpoint.local_dir is inside
-// it. A config under which nothing was trained is replaced without a comparison.
+// Creates or opens `root`, takes its lock, compares the configs, and writes config.json atomically. If no step was trained with
+// the old config, it is replaced without a comparison. Throws UsageError in these cases:
+// - The directory can't be created or written.
+// - Another process holds its lock. The message contains its host and pid.
+// - A key has changed that may not change. The message lists such keys with both values, and suggests --fresh.
+// - The directory is not a run directory, or checkpoint.local_dir is inside it.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
-// Checks the same without creating, locking or writing anything, for --dry-run. Throws like open_run_directory(), except for
-// errors that only an attempt shows: whether a folder can be created and written.
+// Makes the checks of open_run_directory() for --dry-run, without creating, locking or writing files. Throws the same errors,
+// except for a folder that can't be created or written: only an attempt would show that.
 RunState examine_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of run_lock.hpp: flock(2), and the messages about the lock's holder.
+// Implementation of run_lock.hpp: flock(2), the content of the lock file, and the error messages.
 #include "common/run_directory/run_lock.hpp"
 
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 
 #include "common/base/error.hpp"
 #include "common/shared_folder/others_link.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/host_name.hpp"
 
 namespace ddprun {
@@ -28,8 +29,9 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGuardianTime{5};  // for the guardian to end the workers of a killed agent
-// A process that only tests the lock takes a shared one for an instant (run_lock_is_held), without an entry in the file.
+constexpr std::chrono::seconds kGuardianTime{5};  // time in which the guardian of a killed agent ends its workers
+// A process in run_lock_is_held() has a shared lock for a moment, but is not recorded in the file. So a lock without a known
+// holder is reported only after this time.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -37,10 +39,10 @@ struct Holder {
   std::string host;
   std::int64_t pid = 0;  // 0: unknown
   std::string started;
-  std::int64_t term = 0;  // number of times that the directory was taken, including this one
+  std::int64_t term = 0;  // a number that increases each time that a process takes the lock
 };
 
-std::string now_as_text() {
+std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
   ::gmtime_r(&now, &utc);
@@ -49,8 +51,8 @@ std::string now_as_text() {
   return text.data();
 }
 
-// The file may be empty or half written, since the holder may have just taken the lock. Text after its first line is the rest
-// of an earlier, longer text.
+// The holder in the first line of the lock file. The line may be missing or incomplete, since the holder may have just taken
+// the lock. Text after the first line is the rest of an earlier, longer text.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -71,11 +73,11 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
-// How long to wait for the lock before its holder is reported.
+// How long to wait for the lock before an error reports that this process holds it.
 std::chrono::milliseconds patience(const Holder& holder) {
   if (is_gone(holder)) return kGuardianTime;
-  const bool lives_here = holder.pid > 0 && holder.host == host_name();
-  return lives_here ? std::chrono::milliseconds{0} : kInstant;
+  const bool is_local = holder.pid > 0 && holder.host == host_name();
+  return is_local ? std::chrono::milliseconds{0} : kInstant;
 }
 
 [[noreturn]] void throw_in_use(const std::filesystem::path& root, const Holder& holder) {
@@ -85,59 +87,54 @@ std::chrono::milliseconds patience(const Holder& holder) {
                    "): wait for it, stop it, or choose another --run-dir");
 }
 
-// The term in the claim on the checkpoints (trainer/checkpoint/writer_claim.hpp); 0 if there is no claim.
+// The term of the lock in the checkpoint claim (trainer/checkpoint/writer_claim.hpp); 0 if there is no claim.
 std::int64_t claimed_term(const std::filesystem::path& root) {
-  const int fd = ::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return 0;
-  const std::int64_t term = read_holder(fd).term;
-  ::close(fd);
-  return term;
+  const Descriptor claim(::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return claim.get() < 0 ? 0 : read_holder(claim.get()).term;
 }
 
-// Does not use an atomic rename, since the lock is on this very file. The term is above every earlier one even if the lock file
-// was removed, emptied or lost: a writer with a lower term than the claim's could publish nothing. The rest of the old text is
-// cut off only after the new text is written, so that a kill or a full disk in between loses no term.
+// Writes the holder into the file in place. An atomic rename is impossible, since the lock is on this file. The old text is
+// truncated only after the new text is written, so that a kill or a full disk in between does not lose the term.
 bool write_holder(int fd, std::int64_t term) {
-  const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
+  const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", utc_now()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   return ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
          ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
 }
 
+// Writes this process as the holder, with a higher term (a counter) than those in the lock file and the checkpoint claim. The
+// claim matters if the lock file was removed or emptied: a writer with a lower term than the claim cannot publish a checkpoint.
 void write_next_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
-  if (!write_holder(fd, std::max(read_holder(fd).term, claimed_term(root)) + 1)) {
-    const int error = errno;
-    ::close(fd);
-    throw UsageError("can't write " + file.string() + ": " + std::strerror(error) + "; mend that or choose another --run-dir");
-  }
+  if (write_holder(fd, std::max(read_holder(fd).term, claimed_term(root)) + 1)) return;
+  const int error = errno;
+  throw UsageError("cannot write " + file.string() + ": " + std::strerror(error) +
+                   "; fix the cause or choose another --run-dir");
 }
 
-// True if the path still leads to the locked file: --fresh may have renamed the directory in between.
-bool is_still_there(int fd, const std::filesystem::path& file) {
-  struct stat locked {
-  }, named{};
-  return ::fstat(fd, &locked) == 0 && ::stat(file.c_str(), &named) == 0 && locked.st_dev == named.st_dev &&
-         locked.st_ino == named.st_ino;
-}
-
-// The holder's name is written into the file, so it must be a file of this folder: not a link or a second name of another file.
-bool leads_elsewhere(int fd) {
+// True if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a file, since
+// that could change a file with a different purpose.
+bool is_link_or_special(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));
 }
 
-int open_lock_file(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-  if ((fd < 0 && errno == ELOOP) || (fd >= 0 && leads_elsewhere(fd))) {
-    if (fd >= 0) ::close(fd);
+// The lock file, opened for reading; no descriptor if there is no lock file.
+Descriptor opened_lock(const std::filesystem::path& root) {
+  return Descriptor(::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+Descriptor open_lock_file(const std::filesystem::path& file) {
+  Descriptor opened(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+  if (opened.get() < 0 ? errno == ELOOP : is_link_or_special(opened.get())) {
     throw UsageError(file.string() +
-                     " is a link, or no regular file: expected the run's lock file; remove it or choose another --run-dir");
+                     " is a link or not a regular file: expected the run's lock file; remove it or choose another --run-dir");
   }
-  if (fd < 0) {
-    throw UsageError("can't write " + file.string() + ": " + std::strerror(errno) + "; fix that or choose another --run-dir");
+  if (opened.get() < 0) {
+    throw UsageError("cannot write " + file.string() + ": " + std::strerror(errno) +
+                     "; fix the cause or choose another --run-dir");
   }
-  return fd;
+  return opened;
 }
 
 }  // namespace
@@ -147,21 +144,17 @@ int take_run_lock(const std::filesystem::path& root) {
   refuse_others_links(root);
   const Clock::time_point begin = Clock::now();
   while (true) {
-    const int fd = open_lock_file(file);
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      if (is_still_there(fd, file)) {
-        write_next_holder(fd, root, file);
-        return fd;
-      }
-      ::close(fd);
-      continue;
+    Descriptor lock = open_lock_file(file);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+      if (!is_same_file(lock.get(), file)) continue;  // another start with --fresh may have renamed the directory
+      write_next_holder(lock.get(), root, file);
+      return lock.release();
     }
     const int error = errno;
-    const Holder holder = read_holder(fd);
-    ::close(fd);
+    const Holder holder = read_holder(lock.get());
     if (error != EWOULDBLOCK && error != EINTR) {
-      throw UsageError("can't lock " + file.string() + ": " + std::strerror(error) +
-                       "; choose a --run-dir on a file system that has locks");
+      throw UsageError("cannot lock " + file.string() + ": " + std::strerror(error) +
+                       "; choose a --run-dir on a file system that supports file locks (flock)");
     }
     if (error == EWOULDBLOCK && Clock::now() >= begin + patience(holder)) throw_in_use(root, holder);
     std::this_thread::sleep_for(kBetweenTries);
@@ -170,39 +163,31 @@ int take_run_lock(const std::filesystem::path& root) {
 
 int take_lock_of_moved_run(const std::filesystem::path& root, int held) {
   const std::filesystem::path file = root / "lock";
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return -1;
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && is_still_there(fd, file) && write_holder(fd, read_holder(held).term)) return fd;
-  ::close(fd);
-  return -1;
+  Descriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (lock.get() < 0) return -1;
+  const bool taken = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && is_same_file(lock.get(), file) &&
+                     write_holder(lock.get(), read_holder(held).term);
+  return taken ? lock.release() : -1;
 }
 
 bool run_lock_is_in_place(int fd, const std::filesystem::path& root) {
-  return is_still_there(fd, root / "lock");
+  return is_same_file(fd, root / "lock");
 }
 
 std::int64_t read_run_term(const std::filesystem::path& root) {
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return claimed_term(root);
-  const std::int64_t term = read_holder(fd).term;
-  ::close(fd);
-  return term;
+  const Descriptor lock = opened_lock(root);
+  return lock.get() < 0 ? claimed_term(root) : read_holder(lock.get()).term;
 }
 
 bool run_lock_is_held(const std::filesystem::path& root) {
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
-  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(fd);
-  return held;
+  const Descriptor lock = opened_lock(root);
+  return lock.get() >= 0 && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 void refuse_held_run(const std::filesystem::path& root) {
   if (!run_lock_is_held(root)) return;
-  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  const Holder holder = fd < 0 ? Holder{} : read_holder(fd);
-  if (fd >= 0) ::close(fd);
-  throw_in_use(root, holder);
+  const Descriptor lock = opened_lock(root);
+  throw_in_use(root, lock.get() < 0 ? Holder{} : read_holder(lock.get()));
 }
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of others_link.hpp.
 #include "common/shared_folder/others_link.hpp"
 
 #include <fcntl.h>
@@ -6,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
 #include <system_error>
 
 #include "common/base/error.hpp"
@@ -18,7 +16,7 @@ bool is_trusted(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
 
-// Checks the folder that contains `path`, without allocating more than its name.
+// True if the folder that contains `path` belongs to this user or root.
 bool folder_is_trusted(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path();
   struct stat info {};
@@ -32,7 +30,7 @@ bool is_others_link(const std::filesystem::path& path) noexcept {
   if (::lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return false;
   try {
     return !is_trusted(info.st_uid) || !folder_is_trusted(path);
-  } catch (...) {  // out of memory
+  } catch (...) {  // out of memory: treat the link as untrusted
     return true;
   }
 }
@@ -47,9 +45,10 @@ void refuse_others_links(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (!is_others_link(entry->path())) continue;
-    throw UsageError(entry->path().string() +
-                     " is a link in another user's folder, or made by another user. It is not followed, since it may lead to "
-                     "files that only you may write: remove it or choose another --run-dir");
+    throw UsageError(
+        entry->path().string() +
+        " is a symbolic link that another user can change. It is not followed, because ddprun could overwrite your "
+        "own files through it: remove the link or choose another --run-dir");
   }
 }
 

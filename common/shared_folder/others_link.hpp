@@ -1,6 +1,7 @@
-// Links that another user made. Root, or a user in a colleague's folder, must not write through one: it may lead to a file of
-// root, or of the user who runs the job. A link counts as another user's unless it and its folder belong to this user or root.
-// So a user's own link, for example `logs` to a larger disk, is still followed.
+// Detects symbolic links that another user created. ddprun must not write through such a link. In a folder that several users
+// share, another user could create a link to a file that only the user of the job may write. The job would then overwrite that
+// file. A link is trusted only if the link and its folder belong to this user or root. So a user's own link is still followed,
+// for example `logs` as a link to a larger disk.
 #pragma once
 
 #include <sys/types.h>
@@ -9,14 +10,14 @@
 
 namespace ddprun {
 
-// Also false if the path does not exist or is not a link.
+// True if the path is a link of another user. False if the path does not exist or is not a link.
 bool is_others_link(const std::filesystem::path& path) noexcept;
 
-// open(2) that fails with ELOOP if the last component of the path is another user's link. A link that is created at the same
-// moment is not followed either.
+// The same as open(2), but fails with ELOOP if the last component of the path is a link of another user. It also fails if the
+// link is created during the call.
 int open_unless_others_link(const std::filesystem::path& path, int flags, mode_t mode = 0) noexcept;
 
-// Throws UsageError with the first name in the folder that is another user's link.
+// Throws UsageError if the folder contains a link of another user. The message contains the path of the first one.
 void refuse_others_links(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Writes a temporary file, syncs it, renames it and syncs the folder. Used for config.json, manifests, report.json and other
-// files that must be complete after a crash. A failure keeps the old file unchanged, and leaves no temporary file.
+// Implementation of atomic_file.hpp. It is used for config.json, manifests, report.json and other files that must be complete
+// after a crash. After a failure, the old file is unchanged and there is no temporary file.
 #include "common/system/atomic_file.hpp"
 
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "common/shared_folder/others_link.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/write_all.hpp"
 
 namespace ddprun {
@@ -20,36 +21,36 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// The destructor closes the file, and removes it unless it was renamed.
+// A temporary file. The destructor closes it, and removes it unless it was renamed.
 class TemporaryFile {
  public:
-  TemporaryFile(std::filesystem::path path, unsigned mode) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
-    if (fd_ < 0) throw_errno(errno, "can't make " + path_.string());
+  TemporaryFile(std::filesystem::path path, unsigned mode)
+      : path_(std::move(path)),
+        file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode))) {
+    if (file_.get() < 0) throw_errno(errno, "cannot create " + path_.string());
   }
   ~TemporaryFile() {
-    if (fd_ >= 0) ::close(fd_);
     if (!published_) ::unlink(path_.c_str());
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  void write(std::string_view content, const std::filesystem::path& target) {
-    if (const int error = write_all(fd_, content); error != 0) throw_errno(error, "can't write " + target.string());
-    if (::fsync(fd_) != 0) throw_errno(errno, "can't write " + target.string());
-    const int fd = fd_;
-    fd_ = -1;  // close(2) frees it even if it fails
-    if (::close(fd) != 0 && errno != EINTR) throw_errno(errno, "can't write " + target.string());
+  enum class Fsync { kYes, kNo };
+  void write(std::string_view content, const std::filesystem::path& target, Fsync fsync) {
+    if (const int error = write_all(file_.get(), content); error != 0) throw_errno(error, "cannot write " + target.string());
+    if (fsync == Fsync::kYes && ::fsync(file_.get()) != 0) throw_errno(errno, "cannot write " + target.string());
+    const int fd = file_.release();  // close(2) frees the descriptor even if it returns an error
+    if (::close(fd) != 0 && errno != EINTR) throw_errno(errno, "cannot write " + target.string());
   }
 
   void publish_as(const std::filesystem::path& target) {
-    if (::rename(path_.c_str(), target.c_str()) != 0) throw_errno(errno, "can't replace " + target.string());
+    if (::rename(path_.c_str(), target.c_str()) != 0) throw_errno(errno, "cannot replace " + target.string());
     published_ = true;
   }
 
  private:
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
   bool published_ = false;
 };
 
@@ -57,23 +58,32 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
-// A hidden name that no other process of this machine uses.
+// A hidden name in the folder of `file` that no other process of this machine uses.
 std::filesystem::path temporary_name(const std::filesystem::path& file) {
   static std::atomic<unsigned> counter{0};
   return folder_of(file) /
          ("." + file.filename().string() + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)));
 }
 
+void replace_with_temporary(const std::filesystem::path& file, std::string_view content, unsigned mode,
+                            TemporaryFile::Fsync fsync) {
+  std::filesystem::path name = temporary_name(file);
+  // This temporary name contains our pid, so an existing file is from a killed process and not in use.
+  ::unlink(name.c_str());
+  TemporaryFile temporary(std::move(name), mode);
+  temporary.write(content, file, fsync);
+  temporary.publish_as(file);
+}
+
 }  // namespace
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode) {
-  std::filesystem::path name = temporary_name(file);
-  // Only a killed process with our pid can have left a file of that name, so it is not in use.
-  ::unlink(name.c_str());
-  TemporaryFile temporary(std::move(name), mode);
-  temporary.write(content, file);
-  temporary.publish_as(file);
+  replace_with_temporary(file, content, mode, TemporaryFile::Fsync::kYes);
   fsync_directory(folder_of(file));
+}
+
+void replace_file_unsynced(const std::filesystem::path& file, std::string_view content, unsigned mode) {
+  replace_with_temporary(file, content, mode, TemporaryFile::Fsync::kNo);
 }
 
 bool write_named_file(const std::filesystem::path& file, std::string_view content) {
@@ -83,16 +93,14 @@ bool write_named_file(const std::filesystem::path& file, std::string_view conten
     write_file_atomically(file, content);
     return true;
   }
-  const int fd = open_unless_others_link(file, O_WRONLY | O_TRUNC | O_CLOEXEC);
-  if (fd < 0) throw_errno(errno, "can't open " + file.string());
-  const int error = write_all(fd, content);
-  ::close(fd);
-  if (error != 0) throw_errno(error, "can't write " + file.string());
+  const Descriptor opened(open_unless_others_link(file, O_WRONLY | O_TRUNC | O_CLOEXEC));
+  if (opened.get() < 0) throw_errno(errno, "cannot open " + file.string());
+  if (const int error = write_all(opened.get(), content); error != 0) throw_errno(error, "cannot write " + file.string());
   return false;
 }
 
 void make_durable_folder(const std::filesystem::path& folder) {
-  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" is folder a
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();  // "a/" names the folder a
   if (named.empty() || std::filesystem::is_directory(named)) return;
   const std::filesystem::path above = folder_of(named);
   if (above != named) make_durable_folder(above);
@@ -100,13 +108,11 @@ void make_durable_folder(const std::filesystem::path& folder) {
 }
 
 void fsync_directory(const std::filesystem::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_errno(errno, "can't open folder " + directory.string());
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  // Some file systems can't sync folders; there is no alternative for them.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) throw_errno(error, "can't write folder " + directory.string());
+  const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) throw_errno(errno, "cannot open folder " + directory.string());
+  // Some file systems can't sync folders. The resulting errors are ignored, since there is no alternative.
+  if (::fsync(opened.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return;
+  throw_errno(errno, "cannot write folder " + directory.string());
 }
 
 }  // namespace ddprun

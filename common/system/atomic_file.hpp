@@ -1,5 +1,5 @@
-// Writes a file so that a crash leaves the complete old or new file: temporary file in the same folder, write, fsync, rename,
-// fsync of the folder. All functions throw std::system_error with the path (ENOSPC, EROFS, ...).
+// Replaces a file atomically: after a crash, either the old or the new file is complete. The steps are: create a temporary file
+// in the same folder, write, fsync, rename, and fsync of the folder. All functions throw std::system_error with the path.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,17 @@ namespace ddprun {
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
 
-// For a file named by a user. If the path exists and is not a regular file, such as /dev/stdout, a pipe or a link, it is
-// written into, since a rename would replace it. A link of another user (common/shared_folder) is replaced. Returns whether the
-// file is a separate regular file.
+// Replaces a file in the same way, but without fsync: after a crash of the machine the new file may be empty. This is for a
+// file that is rewritten every few seconds and can be made again.
+void replace_file_unsynced(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
+
+// Writes a file that a user has named. If the path is not a regular file, such as /dev/stdout, a pipe or a link, the content is
+// written into it, since a rename would replace it. But a link of another user (common/shared_folder) is replaced. Returns true
+// if a regular file was created or replaced, and false if the content was written into an existing one.
 bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
-// Creates `folder` and its missing parents, and syncs the parent of each one it creates. Without the sync, a power cut can
-// remove the new folder together with all files saved in it.
+// Creates `folder` and its missing parents, and syncs the parent of each new folder. Without the sync, a power failure can
+// remove a new folder together with all files in it.
 void make_durable_folder(const std::filesystem::path& folder);
 
 void fsync_directory(const std::filesystem::path& directory);

@@ -1,9 +1,8 @@
-// The clock of leases: time since boot, including suspends. A lease expires while a machine is suspended, and a process that
-// wakes up must notice that; std::chrono::steady_clock stops during a suspend.
+// The clock of leases: the time since boot, including suspends. A lease also expires while its machine is suspended, and the
+// process must notice that when it wakes up. std::chrono::steady_clock cannot be used, since it stops during a suspend.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <ctime>
 
 namespace ddprun {

@@ -1,13 +1,15 @@
-// RAII for an open descriptor.
+// RAII for an open file descriptor, and the comparison of an open file with a path.
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace ddprun {
 
-// Closes its descriptor, unless release() was called.
+// Owns a file descriptor. The destructor closes it, unless release() was called. -1: no descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -25,5 +27,13 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// True if `path` names the open file. For locks: the path may have been renamed or replaced since the file was opened.
+inline bool is_same_file(int fd, const std::filesystem::path& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
 
 }  // namespace ddprun

@@ -1,15 +1,14 @@
-// Implementation of file_queue.hpp.
 #include "common/system/file_queue.hpp"
 
 #include <exception>
 #include <system_error>
 #include <utility>
 
-#include "common/system/quiet_thread.hpp"
+#include "common/system/signal_masked_thread.hpp"
 
 namespace ddprun {
 
-FileQueue::FileQueue(Post post, Begins begins) : post_(std::move(post)), at_once_(begins == Begins::kAtOnce) {}
+FileQueue::FileQueue(Post post, Mode mode) : post_(std::move(post)), inline_(mode == Mode::kInline) {}
 
 FileQueue::~FileQueue() {
   if (!thread_.joinable()) return;
@@ -23,7 +22,7 @@ FileQueue::~FileQueue() {
 
 bool FileQueue::start() {
   try {
-    thread_ = quiet_thread([this] { run(); });
+    thread_ = signal_masked_thread([this] { run(); });
   } catch (const std::system_error&) {
     has_no_thread_ = true;
   }
@@ -31,7 +30,7 @@ bool FileQueue::start() {
 }
 
 void FileQueue::add(Work work, Work then, About about) {
-  if (at_once_ || has_no_thread_ || (!thread_.joinable() && !start())) {
+  if (inline_ || has_no_thread_ || (!thread_.joinable() && !start())) {
     work();
     if (then) post_(std::move(then));
     return;
@@ -51,26 +50,27 @@ void FileQueue::run() {
     if (waiting_.empty()) return;
     Piece piece = std::move(waiting_.front());
     waiting_.pop_front();
-    under_way_ = std::move(piece.about);
+    current_ = std::move(piece.about);
     lock.unlock();
     try {
       piece.work();
     } catch (const std::exception&) {
-      // Out of memory. The next piece may succeed. This piece must still count as done, since waiting callers count pieces.
+      // The work has failed, for example since memory is exhausted. It still counts as done, since wait_for() counts finished
+      // pieces, and the next piece may succeed.
     }
-    piece.work = nullptr;  // frees its captures before `then` runs
+    piece.work = nullptr;  // frees the work's captures before `then` runs
     try {
       if (piece.then) post_(std::move(piece.then));
     } catch (const std::exception&) {
     }
     lock.lock();
     ++pieces_done_;
-    under_way_.reset();
+    current_.reset();
     if (awaited_ && pieces_done_ >= *awaited_) done_.notify_one();
   }
 }
 
-bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
+bool FileQueue::wait_for(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (late_ && pieces_done_ < *late_) return false;
   late_.reset();
@@ -79,7 +79,9 @@ bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
   return false;
 }
 
-// The owner adds nothing meanwhile. It is woken only once, since each wake-up costs both threads more than a piece takes.
+// Waits until all pieces are done. Returns false if they are not done within `limit`; no limit if nullopt. The owner's thread
+// waits, so it adds no pieces during the wait. It is woken only once, after the last piece, since a wake-up costs both threads
+// more time than a piece of work.
 bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit) {
   awaited_ = pieces_added_;
   const auto done = [this] { return pieces_done_ >= *awaited_; };
@@ -95,7 +97,7 @@ bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::
 
 FileQueue::About FileQueue::waits_for() {
   const std::lock_guard lock(mutex_);
-  return under_way_;
+  return current_;
 }
 
 void FileQueue::finish() {

@@ -1,10 +1,10 @@
-// Does file work on a separate thread, one piece after the other. So a file system that stalls delays this thread and not the
-// queue's owner. The launcher writes logs and the report through one queue, the rendezvous writes a node's record through
-// another.
+// Does file work on a separate thread, one piece of work after the other. If a file system stalls, only this thread waits, and
+// not the owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's
+// record through another one.
 //
-// The first piece of work starts the thread. If no thread can be started, or if the owner may still block (kAtOnce), add() does
-// the work itself. The owner limits the waiting work, since it knows the source of each piece. `then` reports a finished piece
-// to it.
+// The first piece of work starts the thread. If no thread can be started, or if the owner may still block (kInline), add()
+// itself does the work. The queue has no size limit. The owner must limit the waiting work, and `then` reports each finished
+// piece to the owner.
 #pragma once
 
 #include <chrono>
@@ -24,15 +24,15 @@ namespace ddprun {
 class FileQueue {
  public:
   using Work = std::function<void()>;
-  // Runs `then` on the owner's thread, later. The queue's thread calls it.
+  // A function of the owner, which must run `then` later on the owner's thread. The queue's thread calls it.
   using Post = std::function<void(Work then)>;
-  // The file of the work, for messages; may be nullptr.
+  // The file to which the work belongs, for messages; may be nullptr.
   using About = std::shared_ptr<const std::filesystem::path>;
 
-  // kAtOnce: add() does the work itself until go_behind(), so that a short job needs no thread.
-  enum class Begins { kBehind, kAtOnce };
-  explicit FileQueue(Post post, Begins begins = Begins::kBehind);
-  ~FileQueue();  // does the remaining work, and waits for it
+  // kInline: add() itself does the work until start_async() is called, so that a short job needs no thread.
+  enum class Mode { kAsync, kInline };
+  explicit FileQueue(Post post, Mode mode = Mode::kAsync);
+  ~FileQueue();  // waits until the remaining work is done
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
@@ -40,29 +40,30 @@ class FileQueue {
   // after `work`.
   void add(Work work, Work then = {}, About about = {});
 
-  void go_behind() { at_once_ = false; }
-  bool is_at_once() const { return at_once_; }
+  void start_async() { inline_ = false; }
+  bool is_inline() const { return inline_; }
 
-  // How long the owner may wait for an answer without neglecting its other duties, such as a lease.
-  static constexpr std::chrono::milliseconds kMoment{200};
+  // The longest time that the owner may block. A longer block could delay other events, such as those of a lease.
+  static constexpr std::chrono::milliseconds kMaxBlock{200};
 
-  // Waits until all earlier work is done, at most for `limit`; false if it takes longer. Until that work is done, further calls
-  // return false immediately: so several queries in a row wait only once.
-  bool is_done_within(std::chrono::milliseconds limit);
+  // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. Further calls then return false
+  // immediately until that work is done, so several queries in a row wait only once.
+  bool wait_for(std::chrono::milliseconds limit);
 
-  // The result of `question`, called after all earlier work; nullopt if that takes longer than kMoment.
+  // Calls `question` on the queue's thread after all earlier work, and returns its result; nullopt if that takes longer than
+  // kMaxBlock.
   template <class Question>
-  auto ask(Question question) -> std::optional<decltype(question())> {
+  auto query(Question question) -> std::optional<decltype(question())> {
     const auto answer = std::make_shared<std::optional<decltype(question())>>();
     add([answer, question = std::move(question)] { *answer = question(); });
-    return is_done_within(kMoment) ? std::move(*answer) : std::nullopt;
+    return wait_for(kMaxBlock) ? std::move(*answer) : std::nullopt;
   }
 
-  // finish() waits until all earlier work is done, without a limit. finish_within() waits at most for `limit`, and returns
-  // whether the work is done. Like is_done_within(), call both on the owner's thread.
+  // finish() waits without a limit until all earlier work is done. finish_within() waits at most for `limit`, and returns true
+  // if the work is done. Call both on the owner's thread, like wait_for().
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
-  // The file of the current work; nullptr if the queue is idle or no file was given.
+  // The file of the work in progress; nullptr if the queue is idle or the work has no file.
   About waits_for();
 
  private:
@@ -81,13 +82,13 @@ class FileQueue {
   std::condition_variable added_;
   std::condition_variable done_;
   std::deque<Piece> waiting_;
-  About under_way_;
+  About current_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
-  std::optional<std::uint64_t> awaited_;  // the owner waits until this many are done
-  std::optional<std::uint64_t> late_;     // after a timeout: number of pieces that must be done before the owner waits again
+  std::optional<std::uint64_t> awaited_;  // the owner waits until this number of pieces is done
+  std::optional<std::uint64_t> late_;     // after a timeout: wait_for() returns false until this number of pieces is done
   bool ends_ = false;
-  bool at_once_ = false;
+  bool inline_ = false;
   bool has_no_thread_ = false;  // no thread could be started
   std::thread thread_;
 };

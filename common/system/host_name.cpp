@@ -1,4 +1,3 @@
-// Implementation of host_name.hpp.
 #include "common/system/host_name.hpp"
 
 #include <netdb.h>

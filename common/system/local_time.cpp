@@ -1,4 +1,3 @@
-// Implementation of local_time.hpp.
 #include "common/system/local_time.hpp"
 
 #include <ctime>

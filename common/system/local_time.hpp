@@ -1,4 +1,4 @@
-// Formats a time in this machine's time zone for users: reports and the console use it.
+// Formats a time in this machine's time zone. The report and the console use it.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace ddprun {
 
-// "2026-03-01 14:05:09"; `between` separates date and time. `time_ns` are nanoseconds since 1970. Any thread.
+// The time as text: "2026-03-01 14:05:09". `between` is the character between date and time. `time_ns` is in nanoseconds since
+// 1970. Any thread may call it.
 std::string local_time(std::int64_t time_ns, char between = ' ');
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of name_lookup.hpp.
 #include "common/system/name_lookup.hpp"
 
 #include <netdb.h>
@@ -11,12 +10,12 @@
 #include <system_error>
 #include <utility>
 
-#include "common/system/quiet_thread.hpp"
+#include "common/system/signal_masked_thread.hpp"
 
 namespace ddprun {
 namespace {
 
-NameAnswer answer_of_resolver(const std::string& name) {
+NameAnswer resolve_name(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -30,17 +29,17 @@ NameAnswer answer_of_resolver(const std::string& name) {
     const bool known = std::find(answer.addresses.begin(), answer.addresses.end(), number) != answer.addresses.end();
     if (!known) answer.addresses.push_back(number);
   }
-  if (answer.addresses.empty()) answer.error = "it has no address here";
+  if (answer.addresses.empty()) answer.error = "the resolver found no address";
   return answer;
 }
 
 }  // namespace
 
-// State shared by the threads and the NameLookup, which may be destroyed before they end.
+// The state that the threads share with the NameLookup, since the NameLookup may be destroyed before the threads end.
 struct NameLookup::Shared {
   std::mutex mutex;
-  Post post;                                      // empty: the NameLookup is gone
-  std::map<std::string, std::vector<Then>> open;  // used only on the owner's thread
+  Post post;                                      // empty after the NameLookup was destroyed
+  std::map<std::string, std::vector<Then>> open;  // callbacks of the pending lookups, by name; used only on the owner's thread
 };
 
 NameLookup::NameLookup(Post post) : shared_(std::make_shared<Shared>()) {
@@ -53,11 +52,11 @@ NameLookup::~NameLookup() {
   shared_->open.clear();
 }
 
-void NameLookup::ask(const std::string& name, Then then) {
+void NameLookup::query(const std::string& name, Then then) {
   std::vector<Then>& waiting = shared_->open[name];
   waiting.push_back(std::move(then));
   if (waiting.size() > 1) return;
-  const auto tell = [shared = shared_, name](const NameAnswer& answer) {
+  const auto deliver = [shared = shared_, name](const NameAnswer& answer) {
     const std::lock_guard lock(shared->mutex);
     if (!shared->post) return;
     shared->post([weak = std::weak_ptr<Shared>(shared), name, answer] {
@@ -69,9 +68,9 @@ void NameLookup::ask(const std::string& name, Then then) {
     });
   };
   try {
-    quiet_thread([tell, name] { tell(answer_of_resolver(name)); }).detach();
+    signal_masked_thread([deliver, name] { deliver(resolve_name(name)); }).detach();
   } catch (const std::system_error&) {
-    tell({{}, "no thread could be made to ask the resolver"});
+    deliver({{}, "no thread could be created for the resolver"});
   }
 }
 

@@ -1,5 +1,5 @@
-// Resolves names without blocking: each name on a separate detached thread. A resolver that never answers only costs that
-// thread: it delays neither other names, nor the owner's thread, nor its end.
+// Resolves host names without blocking the caller. Each name is resolved on a separate detached thread. If the resolver never
+// answers, only that thread is blocked. Other names, the owner's thread and the end of the process are not delayed.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,15 @@
 namespace ddprun {
 
 struct NameAnswer {
-  std::vector<std::string> addresses{};  // numeric, in the resolver's order
-  std::string error{};                   // the reason if there are none, such as "Name or service not known"
+  std::vector<std::string> addresses{};  // numeric addresses in the resolver's order
+  std::string error{};                   // the reason if there is no address: "Name or service not known"
 };
 
 class NameLookup {
  public:
   using Then = std::function<void(const NameAnswer&)>;
-  // Runs a function on the owner's thread, later. Other threads call it, never after the destructor has returned.
+  // A function of the owner, which must run its argument later on the owner's thread. Other threads call it, but not after the
+  // destructor of NameLookup has returned.
   using Post = std::function<void(std::function<void()>)>;
 
   explicit NameLookup(Post post);
@@ -25,9 +26,9 @@ class NameLookup {
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  // `then` gets the answer on the owner's thread, if there ever is one. A name with a pending lookup is not looked up again:
-  // both callers get the same answer.
-  void ask(const std::string& name, Then then);
+  // Resolves `name` and calls `then` with the answer on the owner's thread. If the resolver never answers, `then` is never
+  // called. If a lookup of the same name is pending, both callers get its answer.
+  void query(const std::string& name, Then then);
 
  private:
   struct Shared;

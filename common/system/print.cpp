@@ -1,4 +1,3 @@
-// Implementation of print.hpp.
 #include "common/system/print.hpp"
 
 #include <unistd.h>
@@ -14,7 +13,7 @@ namespace ddprun {
 
 namespace {
 
-// Returns 0, or EPIPE if the reader has closed its end.
+// Returns 0, or EPIPE if stdout is a pipe whose reader has closed its end.
 int write_to_stdout(const std::string& text) {
   const int error = write_all(STDOUT_FILENO, text);
   if (error == ENOSPC) throw InternalError(std::string("cannot write to stdout: ") + std::strerror(error));

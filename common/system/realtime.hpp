@@ -1,4 +1,4 @@
-// The wall clock in the unit of reports and of failure reports. Both sides of the worker channel use it.
+// The wall-clock time, in the unit of the report and of failure reports. Both ends of the worker channel use it.
 #pragma once
 
 #include <cstdint>

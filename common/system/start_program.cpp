@@ -1,4 +1,3 @@
-// Implementation of start_program.hpp.
 #include "common/system/start_program.hpp"
 
 #include <fcntl.h>
@@ -44,7 +43,7 @@ bool is_own_child(pid_t pid) {
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid) {
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;
   ::posix_spawn_file_actions_init(&files);

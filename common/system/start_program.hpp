@@ -1,4 +1,5 @@
-// Starts a short-lived program for its output: a stack tool, a worker program that describes itself.
+// Starts a short-lived program and captures its output, for example a tool that prints stacks, or a worker program with
+// --describe.
 #pragma once
 
 #include <string>
@@ -8,16 +9,16 @@
 
 namespace ddprun {
 
-// Starts command[0], which must be a path, with empty input and with these descriptors as standard output and error. It leads a
-// process group, so that all of its processes can be killed together. It blocks no signal, even if this program does. Returns
-// the errno; 0: `pid` is the child, which the caller must reap.
+// Starts command[0], which must be a path. Its standard input is empty, and the two descriptors become its standard output and
+// error. The child leads a process group, so that all of its processes can be killed together. It blocks no signal, even if the
+// caller does. Returns 0 and sets `pid` to the child, which the caller must reap; returns the errno on failure.
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid);
 
-// Children that this process has started and reaps itself. A process that is a subreaper, or process 1 of a container, also
-// gets orphans of other processes. Code that reaps orphans must leave these children to their owners. start_program() registers
-// its child. Any thread may call these functions.
+// The set of children that a specific owner in this process reaps by pid. If this process is a subreaper, or process 1 of a
+// container, it also gets the orphans of other processes. Code that reaps orphans must not reap the children in this set, since
+// the owner calls waitpid() for them. start_program() adds its child. Any thread may call these functions.
 void note_own_child(pid_t pid);
-void forget_own_child(pid_t pid);  // it was reaped
+void forget_own_child(pid_t pid);  // call it after the child was reaped
 bool is_own_child(pid_t pid);
 
 }  // namespace ddprun

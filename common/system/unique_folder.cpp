@@ -1,4 +1,3 @@
-// Implementation of unique_folder.hpp.
 #include "common/system/unique_folder.hpp"
 
 #include <stdlib.h>
@@ -19,7 +18,8 @@ std::optional<std::filesystem::path> make_unique_folder(const std::filesystem::p
 std::filesystem::path make_temporary_folder(const std::string& prefix) {
   const std::filesystem::path parent = std::filesystem::temp_directory_path();
   if (auto folder = make_unique_folder(parent, prefix)) return *std::move(folder);
-  throw UsageError("cannot make a folder in " + parent.string() + ": " + std::strerror(errno) + "; TMPDIR names another place");
+  throw UsageError("cannot create a temporary folder in " + parent.string() + ": " + std::strerror(errno) +
+                   "; set TMPDIR to another folder");
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Creates folders with a unique name that only this user can read.
+// Creates folders with a unique name. Only this user can access them.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace ddprun {
 // Creates `parent`/<prefix><random letters>. Returns nullopt with errno set if that fails.
 std::optional<std::filesystem::path> make_unique_folder(const std::filesystem::path& parent, const std::string& prefix);
 
-// In the system's folder for temporary files. Throws UsageError.
+// Creates a unique folder in the system's folder for temporary files. Throws UsageError if that fails.
 std::filesystem::path make_temporary_folder(const std::string& prefix);
 
 }  // namespace ddprun

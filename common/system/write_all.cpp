@@ -1,4 +1,3 @@
-// Implementation of write_all.hpp.
 #include "common/system/write_all.hpp"
 
 #include <unistd.h>

@@ -1,11 +1,11 @@
-// Repeats write(2) until everything is written: for files, pipes and terminals in blocking mode.
+// Calls write(2) until all bytes are written. For files, pipes and terminals in blocking mode.
 #pragma once
 
 #include <string_view>
 
 namespace ddprun {
 
-// Returns 0, or the errno of the failed write.
+// Returns 0, or the errno of the failed write(2).
 int write_all(int fd, std::string_view bytes);
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// Implementation of agent.hpp: the guardian is forked first, then the shell is made, run and ended.
+// Implementation of agent.hpp. It forks the guardian (the process that starts and reaps the workers), then creates an
+// AgentShell and runs it.
 #include "launcher/agent/agent.hpp"
 
 #include <string.h>
@@ -17,7 +18,7 @@ int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& ma
   });
   AgentShell agent(plan, files, signals, std::move(guardian), make_observers, std::move(network));
   const int exit_code = agent.run();
-  agent.say_farewell();
+  agent.shut_down_cleanly();
   if (at_end) at_end(exit_code);
   return exit_code;
 }

@@ -1,6 +1,6 @@
-// One node's agent. It starts the workers of a round under the guardian, serves their channels and store, watches them and
-// stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp). One thread, one io_context; nothing
-// polls.
+// The agent of one node. It starts the workers through the guardian (the process that reaps them), serves their channels and
+// their store, monitors them and stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp).
+// Everything runs on one thread and one io_context, without polling.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "common/system/file_queue.hpp"
+#include "launcher/agent/output_reader.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/output/worker_output_files.hpp"
@@ -23,34 +24,45 @@ class ConsoleWriter;
 class JobLink;
 
 struct AgentFiles {
-  int lock_fd = -1;                // the run directory's lock, which the guardian holds as well
-  std::filesystem::path log_root;  // logs/ of the run directory, or a script's folder of this run; empty: no files
-  std::filesystem::path report;    // the guardian completes it when the agent is killed; may be empty
+  int lock_fd = -1;                // descriptor of the run directory's lock; the guardian keeps a copy open; -1: no lock
+  std::filesystem::path log_root;  // folder of the workers' logs; empty if no logs are written
+  // path of the report (JSON), which the guardian completes if the agent is killed; empty if none is written
+  std::filesystem::path report;
   LogLayout layout = LogLayout::kRounds;
 };
 
-// The parts of the agent that observers may use. A report's text goes to the guardian first (keep_report), then to the disk
-// (files).
+// Access to the agent for its observers (console, report). The report's observer first passes its text to the guardian
+// (keep_report), which writes it if the agent is killed. Then it writes the file through `files`.
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;
   FileQueue& files;
   std::function<void(std::string_view text)> keep_report;
-  // Stops the job as the signal does, even if --signals-to-handle does not list it.
-  std::function<void(int signal)> stop_as_at;
-  std::function<void(const RunEvent&)> publish;  // to all observers; must not be called by an observer during its own call
-  std::function<JobLink*()> job;                 // on many machines, once it exists; otherwise nullptr
+  // Stops the job as if this signal had arrived, even if --signals-to-handle does not list the signal.
+  std::function<void(int signal)> stop_as_on_signal;
+  // Sends an event to all observers. An observer must not call this function while it handles an event.
+  std::function<void(const RunEvent&)> publish;
+  JobLink* job = nullptr;  // null in a job on one machine
+  // Sets the function that receives a copy of the workers' output. Output that goes only to a file is not included.
+  std::function<void(OutputReader::Tap tap)> tap_output;
 };
 
-// Makes the observers (console, report) once the console exists; they are called on the agent's thread.
-using MakeObservers = std::function<std::vector<std::unique_ptr<RunObserver>>(const AgentAccess& agent)>;
+// The agent calls the observers on its own thread. `service` is an object that answers queries about the job; it is destroyed
+// together with the observers.
+struct AgentObservers {
+  std::vector<std::unique_ptr<RunObserver>> observers{};
+  std::shared_ptr<void> service{};
+};
 
-// Called with the exit code when everything except the guardian has ended. Slow work can run while the guardian ends.
+// Creates the observers (console, report). The agent calls this function after it has created the console.
+using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
+
+// The agent calls this function with the exit code when all its work is done. The guardian is exiting at that time, so slow
+// work can run in parallel.
 using AtEnd = std::function<void(int exit_code)>;
 
-// Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Call it while the
-// process has one thread: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
-// STDERR_FILENO), WorkerOutput and the observers.
+// Runs the job that the plan describes and returns the exit code. `network`: set if the job runs on many machines, of which
+// this process is one node. Call it while the process has only one thread, since it first forks the guardian.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
               std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});
 

@@ -1,4 +1,3 @@
-// Implementation of agent_settings.hpp.
 #include "launcher/agent/agent_settings.hpp"
 
 #include <algorithm>
@@ -12,10 +11,11 @@
 namespace ddprun {
 namespace {
 
-// Round numbers continue over the invocations of a run directory: one more than the newest logs/round-NNN.
+// The number of this job's first round (a round is one start of all workers): one more than the newest folder logs/round-NNN.
+// So the numbers continue when ddprun is started again with the same run directory.
 int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
-  if (layout != LogLayout::kRounds) return next;  // each run has its own folder
+  if (layout != LogLayout::kRounds) return next;  // in the other layout each run has a new folder
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();
@@ -29,9 +29,10 @@ int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   return next;
 }
 
-// A spare uses one processor for some seconds while it loads. So as many load at the same time as there are processors that no
-// worker uses. If there are none, one loads in the idle scheduling class.
-int spares_at_once(const Plan& plan) {
+// The number of spare interpreters that may load at the same time. A spare uses a processor for some seconds while it imports
+// libraries, so each loading spare needs a processor without a worker. If every processor has a worker, one spare loads, with
+// the idle scheduling policy.
+int max_loading_spares(const Plan& plan) {
   if (plan.kind == Plan::Kind::kTrain || plan.standbys <= 1) return 1;
   return std::clamp(count_cpus().usable() - plan.nproc_per_node, 1, plan.standbys);
 }
@@ -47,7 +48,7 @@ AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSet
           .restarts = restart_limits(plan),
           .regroup_limit = plan.regroup_limit,
           .standbys = plan.standbys,
-          .spares_at_once = spares_at_once(plan)};
+          .max_loading_spares = max_loading_spares(plan)};
 }
 
 WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) {

@@ -1,8 +1,8 @@
-// Implementation of agent_shell.hpp, in this order: construction and run, the agent's own failures, events, actions.
+// Implementation of agent_shell.hpp, in this order: construction and run(), the agent's own failures, incoming events, findings
+// of the monitors, the end of a round, outgoing actions.
 //
-// Note [Why this file is long]
-// It connects each event and action of the state machine to the system. Each connection is a few lines and uses the same
-// members.
+// Note [Why this file is long] The file connects each event and action of the state machine to the system. Each connection is a
+// few lines and uses the same members.
 #include "launcher/agent/agent_shell.hpp"
 
 #include <sys/signalfd.h>
@@ -16,13 +16,11 @@
 #include "common/config/parse_config.hpp"
 #include "launcher/agent/agent_settings.hpp"
 #include "launcher/agent/failure_evidence.hpp"
+#include "launcher/agent/finish_files.hpp"
 #include "launcher/agent/job_control.hpp"
-#include "launcher/agent/last_files.hpp"
-#include "launcher/agent/node_ranks.hpp"
-#include "launcher/agent/sweep_order.hpp"
 #include "launcher/leftovers/process_tree.hpp"
 #include "launcher/options/options.hpp"
-#include "launcher/verdict/restart_policy.hpp"
+#include "launcher/restart_policy/restart_policy.hpp"
 
 namespace ddprun {
 namespace {
@@ -31,7 +29,8 @@ using boost::asio::steady_timer;
 using boost::asio::posix::stream_descriptor;
 using std::chrono::milliseconds;
 
-// How long a pipe may stay open after all descendants of the guardian have ended. Another process then holds it.
+// Time that the agent waits for a worker's output pipe to close after all processes of the round have exited. If a pipe is
+// still open after that, an unrelated process has inherited it.
 constexpr milliseconds kPipeGrace{200};
 
 }  // namespace
@@ -42,7 +41,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       signals_(io_, signals.descriptor()),
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
       output_(io_, files_, console_, output_settings(plan, files)),
-      reader_(io_, console_, output_, reader_hooks()),
+      reader_(io_, console_, output_, *this),
       timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
@@ -51,25 +50,24 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
              }),
       state_(agent_settings(plan, files, network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone)),
       inherited_environment_(environment_of_this_process()),
-      standbys_(
-          io_, files_, files.log_root, plan.nproc_per_node,
-          [this](int number, const channel::FromWorker& message) { failure_.guarded([&] { on_message(number, message); }); },
-          [this](int number, const std::string& why) { on_plain_start(number, why); },
-          [this](int number) { failure_.guarded([&] { on_deaf_spare(number); }); }),
-      workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
-      stuck_(io_, stuck_timeout_of(process_environment()("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
-      slow_stop_(io_, {}, slow_stop_hooks()),
-      early_end_(io_, early_end_hooks()),
-      hang_(io_, hang_settings(plan), hang_hooks()),
-      failure_(io_, plan.shutdown_timeout, failure_hooks()),
-      guardian_(
-          io_, std::move(guardian), [this](const guardian::Notice& notice) { failure_.guarded([&] { on_notice(notice); }); },
-          [this] { on_guardian_death(); }) {
+      standbys_(io_, files_, files.log_root, plan.nproc_per_node, *this),
+      workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, *this),
+      stuck_(io_, stuck_timeout_of(process_environment()("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), *this),
+      slow_stop_(io_, {}, *this),
+      early_end_(io_, *this),
+      hang_(io_, hang_settings(plan), *this),
+      failure_(io_, plan.shutdown_timeout, *this),
+      guardian_(io_, std::move(guardian), *this) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
+  if (network) {
+    files_.start_async();  // file work must not delay the heartbeats that renew the worker lease
+    network->shell.node.member.next_number = state_.first_round();
+    job_ = std::make_unique<JobLink>(io_, *std::move(network), plan_, static_cast<JobLink::Agent&>(*this));
+  }
   observers_ = make_observers(access());
   if (auto path = FileTimerServer::path_in(process_environment())) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
-      if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
+      if (const auto expired = worker_of_timer(request, workers_.pids())) feed(*expired);
     });
   }
   if (files.lock_fd >= 0) {
@@ -78,22 +76,17 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
                              publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
                            });
   }
-  if (network) join_job(*std::move(network));
 }
 
-void AgentShell::join_job(NetworkStart start) {
-  files_.go_behind();  // file work must not delay the lease
-  start.shell.node.member.next_number = state_.first_round();
-  JobLink::Hooks hooks;
-  hooks.feed = [this](const AgentEvent& event) { feed(event); };
-  hooks.publish = [this](const RunEvent& event) { publish(event); };
-  hooks.set_deadline = [this](std::optional<std::chrono::nanoseconds> since_boot) { guardian_.set_deadline(since_boot); };
-  hooks.entrust = [this](const guardian::LastWord& word) { guardian_.entrust(word); };
-  hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
-    if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
-    workers_.tell(rank, reply);
-  };
-  job_ = std::make_unique<JobLink>(io_, std::move(start), plan_, std::move(hooks));
+AgentAccess AgentShell::access() {
+  return {io_,
+          console_,
+          files_,
+          [this](std::string_view report) { guardian_.keep_report(report); },
+          [this](int signal) { failure_.guarded([this, signal] { stop_as_on_signal(signal); }); },
+          [this](const RunEvent& event) { publish(event); },
+          job_.get(),
+          [this](OutputReader::Tap tap) { reader_.set_tap(std::move(tap)); }};
 }
 
 int AgentShell::run() {
@@ -104,38 +97,33 @@ int AgentShell::run() {
   });
   while (!exit_code_ && !failure_.guarded([this] { io_.run(); })) {
   }
-  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // afterwards the report is complete
-  return existing(exit_code_, "the agent's loop ended before the job");
+  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // waits until the report and the logs are written
+  return existing(exit_code_, "the agent's event loop ended before the job had ended");
 }
 
-// ---- its own failures ----
+// ---- the agent's own failures ----
 
-OwnFailure::Hooks AgentShell::failure_hooks() {
-  return {.is_over = [this] { return exit_code_.has_value(); },
-          .running = [this] { return workers_.running(); },
-          .may_save = [this] { return !state_.finished(); },
-          .save_and_stop =
-              [this](const agent_event::AgentFailed& failure) {
-                master_.let_go();  // frees a descriptor: the report needs one when they have run out
-                feed(failure);
-              },
-          .end_at_once = [this](const agent_event::AgentFailed& failure) { end_by(failure); }};
+void AgentShell::save_and_stop(const agent_event::AgentFailed& failure) {
+  master_.release();  // frees a descriptor: the report needs one, and this process may have run out of them
+  feed(failure);
 }
 
-// The console, its readers and the report get this end like any other. When the guardian ends, it kills the workers.
+// Publishes RunEnded as for any other end of the job, so that the console and the report contain it. The guardian kills the
+// workers when it exits.
 void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   exit_code_ = failure.exit_code;
   io_.stop();
   workers_.close();
-  master_.let_go();
+  master_.release();
   publish(RunEnded{failure.exit_code, failure.why, restart_count_, instant_now().realtime_ns});
 }
 
-// ---- events in: signals, the guardian, workers' channels, timers ----
+// ---- incoming events: signals, the guardian, workers' channels, timers ----
 
 void AgentShell::feed(const AgentEvent& event) {
   pending_.push_back(event);
-  if (feeding_) return;  // the loop below, further up the stack, handles it
+  // frees the reserved port's descriptor, since the report needs one and this process may have no free one
+  if (feeding_) return;
   feeding_ = true;
   while (!pending_.empty()) {
     const AgentEvent next = std::move(pending_.front());
@@ -147,6 +135,10 @@ void AgentShell::feed(const AgentEvent& event) {
     });
   }
   feeding_ = false;
+}
+
+void AgentShell::publish(const RunEvent& event) {
+  for (const auto& observer : observers_.observers) observer->on(event);
 }
 
 void AgentShell::wait_for_signals() {
@@ -161,80 +153,123 @@ void AgentShell::wait_for_signals() {
 }
 
 void AgentShell::on_signal(int signal) {
-  if (stops_job(signal)) return stop_as_at(signal);
-  // As process 1 ddprun inherits the orphans of `docker exec`.
+  if (stops_job(signal)) return stop_as_on_signal(signal);
+  // As process 1 of a container, ddprun inherits the orphans of `docker exec` and must reap them.
   if (signal == SIGCHLD) return guardian::reap_orphans_of_others();
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
-  // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
+  // Only scripts receive SIGUSR1 and SIGUSR2. ddptrain has no handlers for them, so they would kill it.
   if (!train()) workers_.signal_all(signal);
 }
 
-void AgentShell::stop_as_at(int signal) {
-  told_to_stop_ = true;
-  feed(agent_event::SignalArrived{signal});
-  if (exit_code_) io_.stop();
-  if (swept_) round_may_be_over();
+bool AgentShell::stops_job(int signal) const {
+  return std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end();
 }
 
-void AgentShell::on_notice(const guardian::Notice& notice) {
+void AgentShell::stop_as_on_signal(int signal) {
+  stop_requested_ = true;
+  feed(agent_event::SignalArrived{signal});
+  if (exit_code_) io_.stop();
+  if (swept_) check_round_end();
+}
+
+// The guardian's death has killed the workers.
+void AgentShell::on_guardian_death() {
+  failure_.end_immediately(
+      {static_cast<int>(ExitCode::kInternal),
+       "the process job-guardian, which ddprun starts to supervise the workers, died or was killed, and all workers were "
+       "killed with it: run the job again to continue",
+       {}});
+}
+
+void AgentShell::handle(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.go_behind();  // workers run from now on
-  if (notice.kind == Kind::kStoreSays) return console_.line(Stream::kStderr, line_of_store(notice));
+  files_.start_async();  // notices mean that workers run, so file work must no longer block this thread
+  if (notice.kind == Kind::kStoreMessage) return console_.line(Stream::kStderr, store_message_line(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
-  if (notice.kind == Kind::kIsAwaited) return on_awaited_leftover(notice);
-  if (notice.kind == Kind::kWasEnded) return on_ended_leftover(notice);
-  if (notice.kind == Kind::kSignalled) return stops_job(notice.signal) ? stop_as_at(notice.signal) : void();
+  if (notice.kind == Kind::kLeftoverAwaited) return on_awaited_leftover(notice);
+  if (notice.kind == Kind::kLeftoverEnded) return on_ended_leftover(notice);
+  if (notice.kind == Kind::kSignalled) return stops_job(notice.signal) ? stop_as_on_signal(notice.signal) : void();
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
-    return round_may_be_over();
+    return check_round_end();
   }
   const std::optional<int> rank = workers_.rank_of(notice.worker);
   if (!rank) return on_standby_notice(notice);
   if (notice.kind == Kind::kStarted) {
     workers_.at(*rank).pid = notice.pid;
-    publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, workers_.was_standby(notice.worker)});
+    publish_start(*rank, notice.time_ns, workers_.was_standby(notice.worker));
   } else {
     on_worker_end(*rank, notice);
   }
+}
+
+void AgentShell::on_continued(const guardian::Notice& notice) {
+  const std::optional<int> rank = workers_.rank_of(notice.worker);
+  const double stopped_s = static_cast<double>(notice.stopped_us) / 1e6;
+  if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
+}
+
+// The worker's first process has exited, but one of its child processes (a leftover) continues the work. From now on the agent
+// reads /proc and stack traces of this child.
+void AgentShell::on_awaited_leftover(const guardian::Notice& notice) {
+  const std::optional<int> rank = workers_.rank_of(notice.worker);
+  if (!rank) return;
+  workers_.at(*rank).pid = notice.pid;
+  publish(LeftoversFound{.what = LeftoversFound::What::kAwaited,
+                         .rank = global_rank(*rank),
+                         .processes = {std::string(notice.text.data())},
+                         .time_ns = notice.time_ns});
+}
+
+// Collects the leftover processes that the guardian ends at the same time, so that one line of the console lists them.
+void AgentShell::on_ended_leftover(const guardian::Notice& notice) {
+  if (ended_leftovers_.processes.empty()) boost::asio::post(io_, [this] { publish_ended_leftovers(); });
+  ended_leftovers_.time_ns = notice.time_ns;
+  ended_leftovers_.processes.emplace_back(notice.text.data());
+}
+
+void AgentShell::publish_ended_leftovers() {
+  if (!ended_leftovers_.processes.empty()) publish(std::exchange(ended_leftovers_, {}));
 }
 
 void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   const WorkerProcess& worker = workers_.ended(rank);
   if (notice.kind == guardian::Notice::Kind::kExited) {
     hang_.gone(rank);
-    if (worker.channel) worker.channel->drain();  // its last messages must be handled before its end
+    if (worker.channel) worker.channel->drain();  // the worker's last messages must be handled before its exit event
     const bool failed = notice.code != 0 || notice.signal != 0;
     if (train() || failed) reader_.drain(rank);
     store_.forget(notice.worker);
   }
   if (notice.error != 0) {
-    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice, plan_.command.at(0), files_), notice.time_ns});
+    feed(agent_event::SpawnFailed{rank, notice.error, spawn_failure_reason(notice, plan_.command.at(0), files_),
+                                  notice.time_ns});
     return;
   }
-  agent_event::WorkerExited ended = how_worker_went(rank, notice);
+  agent_event::WorkerExited ended = worker_exit_event(rank, notice);
   if (!train()) early_end_.ended(rank, ended.status.ok());
-  if (!ended.status.ok()) add_what_it_left(ended, {output_, files_, plan_});
-  if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
+  if (!ended.status.ok()) add_worker_evidence(ended, {output_, files_, plan_});
+  if (notice.lease_expired != 0 && job_) ended.unanswered_s = job_->unanswered_s();
   feed(ended);
 }
 
-// Handles notices about a waiting standby. Ignores notices about a dismissed one.
+// Handles notices about a standby that waits for a rank. A standby that was already dismissed is ignored.
 void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
   if (!standbys_.has(notice.worker)) return;
   if (notice.kind == Kind::kStarted) return standbys_.started(notice.worker, notice.pid);
-  feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
+  feed(standby_exit_event(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
 }
 
-void AgentShell::on_message(int number, const channel::FromWorker& message) {
+void AgentShell::handle(int number, const channel::FromWorker& message) {
   if (WorkerChannel* const channel = train() ? nullptr : workers_.channel_of(number)) {
-    if (const pid_t speaker = channel->take_speaker(); speaker > 0) guardian_.note_speaker(number, speaker);
+    if (const pid_t channel_pid = channel->take_channel_pid(); channel_pid > 0) guardian_.note_channel_pid(number, channel_pid);
   }
   if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
     if (job_) {
-      job_->ask_store(number, *request);
+      job_->send_store_request(number, *request);
     } else {
       store_.handle(number, *request);
     }
@@ -246,118 +281,135 @@ void AgentShell::on_message(int number, const channel::FromWorker& message) {
 }
 
 void AgentShell::on_standby_message(int number, const channel::FromWorker& message) {
-  switch (standbys_.heard(number, message)) {
-    case StandbyProcesses::Heard::kIsReady:
-      publish(standbys_.waits(number, instant_now().realtime_ns));
+  switch (standbys_.on_message(number, message)) {
+    case StandbyProcesses::MessageResult::kBecameReady:
+      publish(standbys_.ready_event(number, instant_now().realtime_ns));
       return feed(agent_event::StandbyReady{number});
-    case StandbyProcesses::Heard::kIsDeaf:
+    case StandbyProcesses::MessageResult::kUnresponsive:
       return guardian_.signal(number, SIGKILL);
-    case StandbyProcesses::Heard::kNothingNew:
+    case StandbyProcesses::MessageResult::kNothingNew:
       return;
   }
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  if (std::holds_alternative<channel::StandbyReady>(message)) return;  // the standby had already been given its rank
+  // this standby already has a rank, so its message is late
+  if (std::holds_alternative<channel::StandbyReady>(message)) return;
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
   }
-  hang_.heard(rank, message);
-  publish(WorkerSpoke{global_rank(rank), message, instant_now().realtime_ns});
-  feed(agent_event::WorkerSaid{rank, message});
+  hang_.on_message(rank, message);
+  publish(WorkerReported{global_rank(rank), message, instant_now().realtime_ns});
+  feed(agent_event::WorkerMessageReceived{rank, message});
 }
 
-EarlyEnd::Hooks AgentShell::early_end_hooks() {
-  return {.at_work = [this] { return state_.at_work(); },
-          .noticed =
-              [this](double seconds, std::vector<int> ended, std::vector<int> running) {
-                for (int& rank : ended) rank = global_rank(rank);
-                for (int& rank : running) rank = global_rank(rank);
-                publish(WorkersLeft{seconds, std::move(ended), std::move(running), instant_now().realtime_ns});
-              }};
+void AgentShell::on_channel_closed(int rank, const std::string& why) {
+  failure_.guarded([&] {
+    if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
+    on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+  });
 }
 
-StuckLook::Hooks AgentShell::stuck_hooks() {
-  return {.workers = [this] { return workers_.pids(); },
-          .found =
-              [this](const agent_event::WorkerStuck& stuck) {
-                feed(stuck);
-                return !exit_code_;
-              }};
+void AgentShell::on_cold_start(int number, const std::string& why) {
+  const std::string rank = std::to_string(global_rank(workers_.rank_of(number).value_or(0)));
+  console_.line(Stream::kStderr, "ddprun: rank " + rank + " starts without its spare interpreter: " + why);
 }
 
-SlowStop::Hooks AgentShell::slow_stop_hooks() {
-  return {.workers = [this] { return workers_.pids(); },
-          .slow =
-              [this](double seconds, std::vector<StopIsSlow::Awaited> awaited) {
-                for (StopIsSlow::Awaited& one : awaited) one.rank = global_rank(one.rank);
-                publish(StopIsSlow{seconds, state_.first_failure(), std::move(awaited), instant_now().realtime_ns});
-              },
-          .cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { feed(stuck); },
-          .interrupt = [this](int rank) { workers_.signal(rank, SIGINT); }};
+// Kills a spare interpreter that does not answer after it was given a rank. A new interpreter then starts for this rank, as if
+// no spare had existed.
+void AgentShell::on_unresponsive(int number) {
+  failure_.guarded([&] {
+    const std::optional<int> rank = workers_.rank_of(number);
+    if (!rank || workers_.at(*rank).number != number || workers_.at(*rank).pid <= 0 || !at_work()) return;
+    const std::string pid = std::to_string(workers_.at(*rank).pid);
+    on_cold_start(number, "the spare interpreter (process " + pid + ") did not answer within 5 s and is killed");
+    guardian_.signal(number, SIGKILL);
+    feed(agent_event::SpareUnresponsive{*rank});
+  });
 }
 
-OutputReader::Hooks AgentShell::reader_hooks() {
-  return {.printed = [this](int rank) { on_output(rank); },
-          .first = [this](const FirstOutput& event) { publish(event); },
-          .ended = [this] { round_may_be_over(); },
-          .goes_on = [this] { hang_.goes_on(); }};
+void AgentShell::answer_worker(int rank, const channel::StoreReply& reply) {
+  if (rank >= 0 && rank < static_cast<int>(workers_.size())) workers_.send(rank, reply);
 }
 
-RoundWorkers::Hooks AgentShell::worker_hooks() {
-  RoundWorkers::Hooks hooks;
-  hooks.said = [this](int number, const channel::FromWorker& message) {
-    failure_.guarded([&] { on_message(number, message); });
-  };
-  hooks.channel_closed = [this](int rank, const std::string& why) {
-    failure_.guarded([&] {
-      if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
-      on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
-    });
-  };
-  hooks.input_was_read = [this](const std::string& what) { publish(InputWasRead{what, instant_now().realtime_ns}); };
-  return hooks;
+void AgentShell::on_output(int rank) {
+  hang_.printed(rank);
+  if (!std::exchange(script_printed_, true)) feed(agent_event::ScriptPrinted{});
 }
 
-HangInquiry::Hooks AgentShell::hang_hooks() {
-  HangInquiry::Hooks hooks;
-  hooks.matters = [this] { return state_.at_work() && !reader_.holds_back(); };
-  hooks.workers = [this] { return workers_.pids(); };
-  hooks.ask = [this](int rank) { workers_.tell(rank, channel::PositionRequest{}); };
-  if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
-  hooks.find_tool = [this](bool python) { return files_.ask([python] { return find_stack_tool(python); }); };
-  hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };
-  return hooks;
+// ---- findings of the monitors ----
+
+std::vector<int> AgentShell::global_ranks(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = global_rank(rank);
+  return ranks;
 }
 
-// The round is over when all of its processes have ended and all of their output is read.
-void AgentShell::round_may_be_over() {
+void AgentShell::report_early_end(double seconds, std::vector<int> ended, std::vector<int> running) {
+  publish(WorkersLeft{seconds, global_ranks(std::move(ended)), global_ranks(std::move(running)), instant_now().realtime_ns});
+}
+
+void AgentShell::report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) {
+  for (StopIsSlow::Awaited& one : awaited) one.rank = global_rank(one.rank);
+  publish(StopIsSlow{seconds, state_.first_failure(), std::move(awaited), instant_now().realtime_ns});
+}
+
+std::optional<StackTool> AgentShell::find_tool(bool python) {
+  return files_.query([python] { return find_stack_tool(python); });
+}
+
+// ---- the end of a round ----
+
+// A round has ended when all its processes have exited and all their output has been read.
+void AgentShell::check_round_end() {
   if (!swept_) return;
-  reader_.nobody_writes();
+  reader_.all_writers_ended();
   if (!reader_.reading()) return end_round();
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
-  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader calls this function again
+  // OutputReader calls this function again when the console has accepted the waiting output.
+  if (output_.any_is_awaited() && reader_is_slow && !stop_requested_) return;
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
   });
 }
 
-// ---- actions out: starts, signals, messages, timers, reports ----
+void AgentShell::end_round() {
+  swept_ = false;
+  publish_ended_leftovers();
+  slow_stop_.begin_round();
+  pipe_timer_.cancel();
+  hang_.end_round();
+  workers_.close();
+  feed(agent_event::RoundSwept{});
+}
+
+// ---- outgoing actions: starts, messages, signals, timers, reports, the end ----
+
+// Call this at the start of a round. The new round may have a different coordinator, and therefore a different MASTER_ADDR and
+// MASTER_PORT.
+std::vector<RankAssignment> AgentShell::prepare_round(int restart_count) {
+  restart_count_ = restart_count;
+  if (run_directory_) run_directory_->probe();
+  master_.take(plan_, job_.get(), guardian_);
+  return ranks();
+}
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
-  restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
-  if (run_directory_) run_directory_->look();
-  master_.take(plan_, job_.get(), guardian_);
+  const std::vector<RankAssignment> ranks = prepare_round(action.restart_count);
   store_.clear();
-  const auto ranks = ranks_of_node(plan_, release());
   output_.begin_round({action.round, action.restart_count, ranks});
   workers_.begin_round(ranks.size(), action.spares);
   if (file_timers_) file_timers_->forget_all();
-  script_spoke_ = train() || plan_.standbys == 0;
+  script_printed_ = train() || plan_.standbys == 0;
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
-  if (!action.spares.empty()) boost::asio::post(io_, [this] { publish_taken(); });
+  // Posted, so that observers receive the start of the round first. Workers that were spare interpreters already run, so their
+  // WorkerStarted events would otherwise come before it.
+  if (!action.spares.empty()) {
+    boost::asio::post(io_, [this] {
+      for (const auto& [rank, pid] : workers_.taken_over()) publish_start(rank, instant_now().realtime_ns, true);
+    });
+  }
   master_.serve_store(guardian_);
   stuck_.begin_round();
   slow_stop_.begin_round();
@@ -366,10 +418,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
 }
 
 void AgentShell::carry_out(const agent_action::ContinueRound& action) {
-  restart_count_ = action.restart_count;
-  if (run_directory_) run_directory_->look();
-  master_.take(plan_, job_.get(), guardian_);
-  output_.name_anew(ranks_of_node(plan_, release()));
+  output_.set_ranks(prepare_round(action.restart_count));
   master_.serve_store(guardian_);
   watch_for_hangs();
 }
@@ -377,41 +426,51 @@ void AgentShell::carry_out(const agent_action::ContinueRound& action) {
 void AgentShell::carry_out(const agent_action::StartWorker& action) {
   restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
-  if (run_directory_) run_directory_->look();
-  const auto ranks = ranks_of_node(plan_, release());
-  workers_.clear_place(action.rank, {action.round, action.restart_count, ranks});
-  workers_.start(worker_settings(of_rank(ranks, action.rank), action.restart_count));
-  early_end_.began(action.rank);
+  if (run_directory_) run_directory_->probe();
+  const std::vector<RankAssignment> all = ranks();
+  workers_.free_rank(action.rank, {action.round, action.restart_count, all});
+  workers_.start(worker_settings(of_rank(all, action.rank), action.restart_count));
+  early_end_.started(action.rank);
   watch_for_hangs();
 }
 
 void AgentShell::carry_out(const agent_action::TakeOver& action) {
   restart_count_ = action.restart_count;
-  workers_.clear_place(action.rank, {action.round, action.restart_count, ranks_of_node(plan_, release())});
+  workers_.free_rank(action.rank, {action.round, action.restart_count, ranks()});
   workers_.take_over(action.rank, action.standby);
-  const WorkerProcess& worker = workers_.at(action.rank);
-  workers_.tell(
+  workers_.send(
       action.rank,
       channel::AssignRank{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
-  // If the pid is 0, the guardian is still starting this worker, and its notice will contain the pid.
-  if (worker.pid > 0)
-    publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});
+  // If the pid is 0, the guardian is still starting this process, and its kStarted notice will report the pid.
+  if (workers_.at(action.rank).pid > 0) publish_start(action.rank, instant_now().realtime_ns, true);
   watch_for_hangs();
+}
+
+void AgentShell::publish_start(int rank, std::int64_t time_ns, bool standby) {
+  publish(WorkerStarted{global_rank(rank), rank, workers_.at(rank).pid, time_ns, standby});
+}
+
+// Restarts hang detection for all workers. It includes workers that kept their process and state, since they must join the new
+// process group too.
+void AgentShell::watch_for_hangs() {
+  hang_.begin_round({.workers = static_cast<int>(workers_.size()),
+                     .rank_offset = global_rank(0),
+                     .many_nodes = job_ && job_->release().nodes > 1});
 }
 
 void AgentShell::carry_out(const agent_action::StartStandby& action) {
   try {
-    const auto ranks = ranks_of_node(plan_, release());
-    workers_.start_standby(action.number, worker_settings(of_rank(ranks, 0), 0));
+    const std::vector<RankAssignment> all = ranks();
+    workers_.start_standby(action.number, worker_settings(of_rank(all, 0), 0));
   } catch (const std::exception& error) {
     feed(agent_event::StandbyGone{.number = action.number, .message = error.what(), .time_ns = instant_now().realtime_ns});
   }
 }
 
-// Settings that all workers of the node share, except for their ranks.
+// The settings of one worker. Apart from the ranks, all workers of this node have the same settings.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
-  master_.tell(settings);
+  master_.fill(settings);
   settings.restart_count = restart_count;
   settings.facts = facts_;
   if (file_timers_) settings.timer_file = file_timers_->path();
@@ -421,20 +480,35 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
   return settings;
 }
 
+void AgentShell::carry_out(const agent_action::SendMessage& action) {
+  for (const int rank : action.ranks) {
+    workers_.send(rank, action.message);
+    // After a Stop message the worker saves its state. If it is a child of a start script, the script may exit first. Signal 0
+    // informs the guardian of the stop, so that it then waits for the child.
+    if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
+  }
+}
+
 void AgentShell::carry_out(const agent_action::SendSignal& action) {
-  const auto purpose = state_.at_work() ? GuardianLink::Purpose::kAny : GuardianLink::Purpose::kStops;
+  const auto purpose = at_work() ? GuardianLink::Purpose::kAny : GuardianLink::Purpose::kStops;
   for (const int rank : action.ranks) workers_.signal(rank, action.signal, purpose);
-  if (!state_.at_work()) slow_stop_.stops();
+  if (!at_work()) slow_stop_.stops();
   if (action.signal == SIGKILL) slow_stop_.killed(action.ranks);
   if (action.signal == SIGINT && !train()) slow_stop_.interrupted();
 }
 
 void AgentShell::carry_out(const agent_action::Sweep& action) {
-  if (!guardian_.nothing_is_left()) return guardian_.sweep(sweep_order(action));
+  if (!guardian_.no_children_left()) return guardian_.sweep(action);
   boost::asio::post(io_, [this] {
     swept_ = true;
-    round_may_be_over();
+    check_round_end();
   });
+}
+
+void AgentShell::carry_out(const agent_action::ReportRoundOver& action) {
+  // If this node's workers are done (kDone), workers of other nodes may still need the store on this node, so it keeps running.
+  if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
+  job().carry_out(action);
 }
 
 void AgentShell::carry_out(const agent_action::SetTimer& action) {
@@ -455,8 +529,8 @@ void AgentShell::carry_out(const agent_action::Finish& action) {
     guardian_.abandon();
     workers_.close();
   }
-  if (!output_.any_is_awaited() || told_to_stop_) return io_.stop();
-  // The reader of the workers' output gets all of it.
+  if (!output_.any_is_awaited() || stop_requested_) return io_.stop();
+  // The agent must not exit before the reader of its stdout and stderr has received all output of the workers.
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 

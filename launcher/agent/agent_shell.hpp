@@ -1,17 +1,19 @@
-// The imperative shell around AgentState. Descriptors, timers and the guardian become events; actions become calls. It decides
-// only three things: how an action is carried out, when a round has ended and all its output is read, and that an unresponsive
-// spare interpreter is killed (on_deaf_spare()). run_agent() makes it; one thread.
+// The imperative shell around AgentState, which is a pure state machine. It converts signals, messages and expired timers into
+// events, and carries out the actions that AgentState returns. It decides only three things itself: how an action is carried
+// out, when a round (one start of all workers) has ended, and that an unresponsive spare interpreter is killed
+// (on_unresponsive()). run_agent() creates it; everything runs on one thread. Its members call it through small interfaces
+// (HangMonitor::Agent, JobLink::Agent and others).
 //
-// An exception in this class or in its callees ends the job, with the code of an Error or else 89. The report contains the
-// exception (own_failure.hpp). On one machine workers save and stop first, as after a signal. If that fails, they are killed
-// immediately.
+// An exception in this class or in its callees ends the job. The exit code is that of an Error, or 89 for any other exception,
+// and the report contains the exception (internal_error_handler.hpp). On one machine the workers save and stop first, as after
+// a signal. If saving fails, they are killed immediately.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,25 +31,26 @@
 #include "common/system/realtime.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/blocked_signals.hpp"
-#include "launcher/agent/master_endpoint.hpp"
+#include "launcher/agent/internal_error_handler.hpp"
+#include "launcher/agent/node_ranks.hpp"
 #include "launcher/agent/output_reader.hpp"
-#include "launcher/agent/own_failure.hpp"
-#include "launcher/agent/round_workers.hpp"
 #include "launcher/agent/run_directory_watch.hpp"
 #include "launcher/agent/slow_stop.hpp"
-#include "launcher/decide/agent_state.hpp"
+#include "launcher/agent/worker_supervisor.hpp"
+#include "launcher/agent_state/agent_state.hpp"
+#include "launcher/file_timers/file_timer_server.hpp"
 #include "launcher/guardian/guardian_link.hpp"
-#include "launcher/hang/hang_inquiry.hpp"
+#include "launcher/hang/hang_monitor.hpp"
+#include "launcher/leftovers/stuck_monitor.hpp"
+#include "launcher/leftovers/stuck_workers.hpp"
 #include "launcher/machine/ports.hpp"
 #include "launcher/network/job_link.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/worker_output.hpp"
+#include "launcher/tcp_store/master_endpoint.hpp"
 #include "launcher/workers/early_end.hpp"
-#include "launcher/workers/file_timer_server.hpp"
 #include "launcher/workers/standby_processes.hpp"
 #include "launcher/workers/store_server.hpp"
-#include "launcher/workers/stuck_look.hpp"
-#include "launcher/workers/stuck_workers.hpp"
 #include "launcher/workers/worker_channel.hpp"
 #include "launcher/workers/worker_environment.hpp"
 #include "launcher/workers/worker_pipes.hpp"
@@ -59,169 +62,123 @@ inline Instant instant_now() {
   return {std::chrono::steady_clock::now(), realtime_ns()};
 }
 
-class AgentShell {
+class AgentShell final : private InternalErrorHandler::Agent,
+                         private GuardianLink::Agent,
+                         private JobLink::Agent,
+                         private OutputReader::Agent,
+                         private WorkerSupervisor::Agent,
+                         private StandbyProcesses::Agent,
+                         private EarlyEnd::Agent,
+                         private HangMonitor::Agent,
+                         private SlowStop::Agent,
+                         private StuckMonitor::Agent {
  public:
   AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
              const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
-  // Call it after run(). The guardian then ends, and the destructor waits for it.
-  void say_farewell() { guardian_.say_farewell(); }
+  // Call it after run(). The guardian then exits, and this object's destructor waits for its exit.
+  void shut_down_cleanly() { guardian_.shut_down_cleanly(); }
 
  private:
-  AgentAccess access() {
-    return {io_,
-            console_,
-            files_,
-            [this](std::string_view report) { guardian_.keep_report(report); },
-            [this](int signal) { failure_.guarded([this, signal] { stop_as_at(signal); }); },
-            [this](const RunEvent& event) { publish(event); },
-            [this] { return job_.get(); }};
-  }
-  OwnFailure::Hooks failure_hooks();
-  void end_by(const agent_event::AgentFailed& failure);
+  // ---- used by several members ----
+  void feed(const AgentEvent& event) override;
+  void publish(const RunEvent& event) override;
+  bool at_work() const override { return state_.at_work(); }
+  bool is_over() const override { return exit_code_.has_value(); }
+  std::vector<pid_t> worker_pids() const override { return workers_.pids(); }
 
-  // events in
-  void feed(const AgentEvent& event);
+  // ---- the agent's own failures ----
+  bool may_save() const override { return !state_.finished(); }
+  std::vector<int> running_ranks() const override { return workers_.running(); }
+  void save_and_stop(const agent_event::AgentFailed& failure) override;
+  void end_by(const agent_event::AgentFailed& failure) override;
+
+  // ---- incoming events: signals, the guardian, workers, the other nodes ----
   void wait_for_signals();
   void on_signal(int signal);
-  void stop_as_at(int signal);
-  bool stops_job(int signal) const {
-    return std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end();
+  void stop_as_on_signal(int signal);
+  bool stops_job(int signal) const;
+  void on_notice(const guardian::Notice& notice) override {
+    failure_.guarded([&] { handle(notice); });
   }
-  void on_notice(const guardian::Notice& notice);
-  void on_continued(const guardian::Notice& notice) {
-    const std::optional<int> rank = workers_.rank_of(notice.worker);
-    const double stopped_s = static_cast<double>(notice.stopped_us) / 1e6;
-    if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
-  }
-  // The worker's own process has ended, and one of its leftovers continues the work. From now on /proc and stacks are read for
-  // that process.
-  void on_awaited_leftover(const guardian::Notice& notice) {
-    const std::optional<int> rank = workers_.rank_of(notice.worker);
-    if (!rank) return;
-    workers_.at(*rank).pid = notice.pid;
-    publish(LeftoversFound{.what = LeftoversFound::What::kAwaited,
-                           .rank = global_rank(*rank),
-                           .processes = {std::string(notice.text.data())},
-                           .time_ns = notice.time_ns});
-  }
-  // Leftovers that are ended together are reported in one line.
-  void on_ended_leftover(const guardian::Notice& notice) {
-    if (ended_leftovers_.processes.empty()) boost::asio::post(io_, [this] { say_ended_leftovers(); });
-    ended_leftovers_.time_ns = notice.time_ns;
-    ended_leftovers_.processes.emplace_back(notice.text.data());
-  }
-  void say_ended_leftovers() {
-    if (!ended_leftovers_.processes.empty()) publish(std::exchange(ended_leftovers_, {}));
-  }
-  // The workers have died with the guardian.
-  void on_guardian_death() {
-    failure_.end_at_once(
-        {static_cast<int>(ExitCode::kInternal),
-         "ddprun's second process, job-guardian, died or was killed, and all workers with it: run the job again to continue",
-         {}});
-  }
+  void on_guardian_death() override;
+  void handle(const guardian::Notice& notice);
+  void on_continued(const guardian::Notice& notice);
+  void on_awaited_leftover(const guardian::Notice& notice);
+  void on_ended_leftover(const guardian::Notice& notice);
+  void publish_ended_leftovers();
   void on_worker_end(int rank, const guardian::Notice& notice);
   void on_standby_notice(const guardian::Notice& notice);
-  void on_message(int number, const channel::FromWorker& message);
+  void on_message(int number, const channel::FromWorker& message) override {
+    failure_.guarded([&] { handle(number, message); });
+  }
+  void handle(int number, const channel::FromWorker& message);
   void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
-  OutputReader::Hooks reader_hooks();
-  RoundWorkers::Hooks worker_hooks();
-  void on_output(int rank) {
-    hang_.printed(rank);
-    if (!std::exchange(script_spoke_, true)) feed(agent_event::ScriptSpeaks{});
-  }
-  void on_plain_start(int number, const std::string& why) {
-    const std::string rank = std::to_string(global_rank(workers_.rank_of(number).value_or(0)));
-    console_.line(Stream::kStderr, "ddprun: rank " + rank + " starts without its spare interpreter: " + why);
-  }
-  // The spare does not answer, so it is killed. A new interpreter takes its rank, as if there had been no spare.
-  void on_deaf_spare(int number) {
-    const std::optional<int> rank = workers_.rank_of(number);
-    if (!rank || workers_.at(*rank).number != number || workers_.at(*rank).pid <= 0 || !state_.at_work()) return;
-    const std::string pid = std::to_string(workers_.at(*rank).pid);
-    on_plain_start(number, "that one, pid " + pid + ", has not answered for 5 s, and is killed");
-    guardian_.signal(number, SIGKILL);
-    feed(agent_event::SpareUnresponsive{*rank});
-  }
-  // Publishes the workers that were spare interpreters. Called when all observers have got the start of the round.
-  void publish_taken() {
-    for (const auto& [rank, pid] : workers_.taken_over())
-      publish(WorkerStarted{global_rank(rank), rank, pid, instant_now().realtime_ns, true});
-  }
-  StuckLook::Hooks stuck_hooks();
-  SlowStop::Hooks slow_stop_hooks();
-  EarlyEnd::Hooks early_end_hooks();
-  HangInquiry::Hooks hang_hooks();
-  // The watch for hangs starts again for all workers. Workers that kept their state must join a group again too.
-  void watch_for_hangs() {
-    hang_.begin_round({.workers = static_cast<int>(workers_.size()),
-                       .rank_offset = global_rank(0),
-                       .many_nodes = job_ && job_->release().nodes > 1});
-  }
-  void round_may_be_over();
-  void end_round() {
-    swept_ = false;
-    say_ended_leftovers();
-    slow_stop_.begin_round();
-    pipe_timer_.cancel();
-    hang_.end_round();
-    workers_.close();
-    feed(agent_event::RoundSwept{});
-  }
+  void on_channel_closed(int rank, const std::string& why) override;
+  void on_cold_start(int number, const std::string& why) override;
+  void on_unresponsive(int number) override;
+  void on_output(int rank) override;
+  void on_output_resumed() override { hang_.resumed(); }
+  void check_round_end() override;
+  void end_round();
+  void set_deadline(std::optional<std::chrono::nanoseconds> since_boot) override { guardian_.set_deadline(since_boot); }
+  void set_death_notice(const guardian::DeathNotice& notice) override { guardian_.set_death_notice(notice); }
+  void answer_worker(int rank, const channel::StoreReply& reply) override;
 
-  // actions out
+  // ---- events that the monitors report ----
+  void report_early_end(double seconds, std::vector<int> ended, std::vector<int> running) override;
+  void report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) override;
+  void interrupt(int rank) override { workers_.signal(rank, SIGINT); }
+  bool progress_matters() const override { return at_work() && !reader_.is_throttling(); }
+  void query_position(int rank) override { workers_.send(rank, channel::PositionRequest{}); }
+  std::optional<std::uintmax_t> bytes_in_files() const override { return output_.direct_file_bytes(); }
+  std::optional<StackTool> find_tool(bool python) override;
+  void report_hang(std::vector<HangFinding> findings) override { feed(agent_event::HangFound{std::move(findings)}); }
+
+  // ---- outgoing actions ----
   void carry_out(const agent_action::StartRound& action);
   void carry_out(const agent_action::ContinueRound& action);
   void carry_out(const agent_action::StartWorker& action);
   void carry_out(const agent_action::TakeOver& action);
   void carry_out(const agent_action::StartStandby& action);
   void carry_out(const agent_action::DismissStandbys&) { standbys_.dismiss(guardian_); }
-  void carry_out(const agent_action::Tell& action) {
-    for (const int rank : action.ranks) {
-      workers_.tell(rank, action.message);
-      // A worker that saves on this order may run under a start script. The guardian must know of the stop, since the script
-      // may end first.
-      if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
-    }
-  }
+  void carry_out(const agent_action::SendMessage& action);
   void carry_out(const agent_action::SendSignal& action);
   void carry_out(const agent_action::Sweep& action);
   void carry_out(const agent_action::SetTimer& action);
   void carry_out(const agent_action::CancelTimer& action) { timer(action.timer).cancel(); }
   void carry_out(agent_action::Emit& action);
   void carry_out(const agent_action::Finish& action);
-  // For a member only.
+  // Only the agent of a multi-node job receives these actions, and only it has a JobLink.
   void carry_out(const agent_action::ReportFailure& action) { job().carry_out(action); }
-  void carry_out(const agent_action::ReportRoundOver& action) {
-    // Workers of other nodes may still need the store of this node when its own workers are done.
-    if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
-    job().carry_out(action);
-  }
+  void carry_out(const agent_action::ReportRoundOver& action);
   void carry_out(const agent_action::ReportSignal& action) { job().carry_out(action); }
   void carry_out(const agent_action::ReportSteps& action) { job().carry_out(action); }
-
-  void join_job(NetworkStart start);
-  JobLink& job() { return existing(job_, "a job on one machine has no coordinator to tell"); }
-  const rendezvous::Release* release() const { return job_ ? &job_->release() : nullptr; }
-  int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
+  // Prepares MASTER_ADDR, MASTER_PORT and the store's sockets for the round that is starting. Returns the ranks of this node's
+  // workers.
+  std::vector<RankAssignment> prepare_round(int restart_count);
+  std::vector<RankAssignment> ranks() const { return ranks_of_node(plan_, job_ ? &job_->release() : nullptr); }
   WorkerSettings worker_settings(const RankAssignment& ranks, int restart_count) const;
-  void publish(const RunEvent& event) {
-    for (const auto& observer : observers_) observer->on(event);
-  }
+  void publish_start(int rank, std::int64_t time_ns, bool standby);
+  void watch_for_hangs();
+
+  AgentAccess access();
+  JobLink& job() { return existing(job_, "expected a job on several machines: a job on a single machine has no coordinator"); }
+  int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
+  std::vector<int> global_ranks(std::vector<int> ranks) const;
   boost::asio::steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
-  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+  bool train() const { return plan_.trains(); }
 
   const Plan& plan_;
   boost::asio::io_context io_{1};
-  // Runs all work on files in the run directory or at users' paths while workers run.
-  FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Begins::kAtOnce};
+  // Does file work on its own thread while workers run, so that a slow file system does not block the agent.
+  FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Mode::kInline};
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;
   WorkerOutput output_;
   OutputReader reader_;
-  std::vector<std::unique_ptr<RunObserver>> observers_;
+  AgentObservers observers_;
   std::array<boost::asio::steady_timer, 6> timers_;
   boost::asio::steady_timer pipe_timer_;
   StoreServer store_;
@@ -229,25 +186,28 @@ class AgentShell {
   std::vector<std::string> inherited_environment_;
   MasterEndpoint master_;
   StandbyProcesses standbys_;
-  RoundWorkers workers_;
-  std::deque<AgentEvent> pending_;  // events that arrived during the handling of another one
+  WorkerSupervisor workers_;
+  std::deque<AgentEvent> pending_;  // events that arrived while feed() handled an earlier event
   bool feeding_ = false;
-  bool swept_ = false;         // the guardian has swept this round
-  bool script_spoke_ = false;  // in this round
-  bool told_to_stop_ = false;  // a signal came: the agent no longer waits for slow readers
+  bool swept_ = false;  // all processes of the round have exited (the guardian has sent kSwept)
+  // a worker has printed in this round; also true if there are no spares, which load only after this output
+  bool script_printed_ = false;
+  // a signal has requested the job's end: the agent no longer waits for a slow reader of its output
+  bool stop_requested_ = false;
   int restart_count_ = 0;
-  RestartFacts facts_;              // about the running round
-  LeftoversFound ended_leftovers_;  // leftovers that were ended but are not published yet
+  RestartFacts facts_;  // cause of the last restart and number of OOM kills, for the environment of scripts
+  // leftover processes that the guardian has ended, collected for the next LeftoversFound event
+  LeftoversFound ended_leftovers_;
   std::optional<FileTimerServer> file_timers_;
-  StuckLook stuck_;
+  StuckMonitor stuck_;
   SlowStop slow_stop_;
   EarlyEnd early_end_;
-  HangInquiry hang_;
-  OwnFailure failure_;
-  std::optional<RunDirectoryWatch> run_directory_;  // set if this agent holds the directory's lock
+  HangMonitor hang_;
+  InternalErrorHandler failure_;
+  std::optional<RunDirectoryWatch> run_directory_;  // set if this agent has locked the run directory
   std::optional<int> exit_code_;
-  std::unique_ptr<JobLink> job_;  // set on many machines
-  // The last member: its destructor waits for the guardian while everything else still exists.
+  std::unique_ptr<JobLink> job_;  // null in a job on one machine
+  // The last member, so it is destroyed first: its destructor waits for the guardian while all other members still exist.
   GuardianLink guardian_;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of blocked_signals.hpp.
 #include "launcher/agent/blocked_signals.hpp"
 
 #include <sys/signalfd.h>
@@ -14,8 +13,9 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   sigemptyset(&set_);
   std::vector<int> ours;
   for (const int signal : handled) {
-    // Under nohup the loss of the terminal must not end the job. A shell without job control starts background programs with
-    // SIGINT and SIGQUIT ignored, so that Ctrl-C does not reach them. SIGTERM is meant for this process and is always handled.
+    // nohup starts ddprun with SIGHUP ignored, so a closed terminal must not end the job. A shell without job control starts
+    // background programs with SIGINT and SIGQUIT ignored, so Ctrl-C must not end them. SIGTERM is always handled, since it
+    // never comes from a terminal.
     struct sigaction current {};
     const bool from_terminal = signal == SIGHUP || signal == SIGINT || signal == SIGQUIT;
     if (from_terminal && ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
@@ -31,7 +31,7 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int signal : ours) dispose(signal, SIG_DFL);
   dispose(SIGPIPE, SIG_IGN);
-  dispose(SIGXFSZ, SIG_IGN);  // a file above the limit of `ulimit -f` then makes write(2) fail
+  dispose(SIGXFSZ, SIG_IGN);  // write(2) then fails with EFBIG at the limit of `ulimit -f`, and this process is not killed
   dispose(SIGCHLD, SIG_DFL);
 }
 
@@ -50,7 +50,8 @@ void BlockedSignals::dispose(int signal, void (*disposition)(int)) {
   struct sigaction action {};
   action.sa_handler = disposition;
   struct sigaction before {};
-  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);  // KILL and STOP can't be handled
+  // sigaction fails for SIGKILL and SIGSTOP
+  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);
 }
 
 }  // namespace ddprun

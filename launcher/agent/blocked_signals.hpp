@@ -1,4 +1,4 @@
-// The signals that ddprun reads from a descriptor instead of being interrupted by them.
+// The signals that ddprun reads from a signalfd instead of handling them in signal handlers.
 #pragma once
 
 #include <csignal>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// Blocks the signals that this program handles, so that they can be read from a descriptor. Ignores SIGPIPE, since a closed
-// console must not end a job. Sets SIGCHLD to its default: if it were ignored, the kernel would keep no exit status of a child.
-// The destructor restores all of them. Any other signal that the caller ignores is ignored by the workers as well, as under
-// torchrun.
+// Blocks the signals that ddprun handles, so that it can read them from a signalfd. Ignores SIGPIPE, since a closed console
+// must not end a job. Sets SIGCHLD to its default, since the kernel keeps no exit status of children if SIGCHLD is ignored. The
+// destructor restores all previous settings. If the caller of ddprun ignores any other signal, the workers ignore it too, as
+// under torchrun.
 class BlockedSignals {
  public:
   explicit BlockedSignals(const std::vector<int>& handled);

@@ -1,5 +1,5 @@
-// Evidence about a failure that the state machine cannot know. The agent's shell reads it from this node's files before the
-// failure is published. A file that takes too long to read (FileQueue) is left out.
+// Evidence about a failure that is in files, so the pure state machine cannot read it. The agent's shell reads it on this node
+// before it publishes the failure. A file that takes too long to read is left out.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/system/file_queue.hpp"
-#include "launcher/decide/agent_event.hpp"
+#include "launcher/agent_state/agent_event.hpp"
 #include "launcher/events/error_file.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
@@ -19,32 +19,36 @@
 
 namespace ddprun {
 
-// Adds the path of the log and the last lines of stderr to each failure of this node. At the job's end it also writes the first
-// cause to the error file of ddprun's caller (TORCHELASTIC_ERROR_FILE). Workers do the same for ddprun.
+// Adds the path of the log and the last lines of stderr to each failure of this node. If the job ends, it also copies the first
+// failed worker's error file to the file named in ddprun's own TORCHELASTIC_ERROR_FILE. So a caller of ddprun can read the
+// error as from a worker.
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 
-// Adds what a failed script wrote to stderr: the newest line that reports a failed allocation, and its last exception, with the
-// interpreter's path if that explains it: "ModuleNotFoundError: No module named 'torch'; its Python is /usr/bin/python3".
-void add_what_it_told(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
+// Adds two findings from a failed script's stderr: the newest line that reports a failed memory allocation, and the last
+// exception. If a module is missing, the interpreter's path is added: "ModuleNotFoundError: No module named 'torch'; its Python
+// is /usr/bin/python3".
+void add_stderr_errors(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
-// The content of a failed worker's error file; nullopt if there is none (an empty path).
+// The content of a failed worker's error file. nullopt if `file` is empty (the worker has no error file), or if no valid file
+// could be read in time.
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);
 
-// The event for a worker's end, made from the guardian's notice, with a verdict about its memory.
-agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice);
-// Adds the error file of a failed worker and, for a script, its errors on stderr.
-struct LeftBehind {
+// Converts the guardian's notice of a worker's exit into an event. The event states whether the kernel killed the worker for
+// lack of memory.
+agent_event::WorkerExited worker_exit_event(int rank, const guardian::Notice& notice);
+struct EvidenceSources {
   const WorkerOutput& output;
   FileQueue& files;
   const Plan& plan;
 };
-void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left);
-// The same for a standby that ended while it waited.
-agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, StandbyProcesses::Went went,
-                                          const std::string& program, FileQueue& files);
+// Adds the content of a failed worker's error file and, for a script, the errors that it wrote to stderr.
+void add_worker_evidence(agent_event::WorkerExited& ended, const EvidenceSources& sources);
+// Converts the guardian's notice of the exit of a waiting standby into an event.
+agent_event::StandbyGone standby_exit_event(const guardian::Notice& notice, StandbyProcesses::ExitInfo exit_info,
+                                            const std::string& program, FileQueue& files);
 
-// The reason why the program could not be executed, or no process could be made, from the guardian's notice.
-std::string why_not_started(const guardian::Notice& notice, const std::string& program, FileQueue& files);
+// Explains why the guardian could not execute the program or could not create a process for it.
+std::string spawn_failure_reason(const guardian::Notice& notice, const std::string& program, FileQueue& files);
 
 }  // namespace ddprun

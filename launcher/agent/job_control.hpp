@@ -1,6 +1,6 @@
-// Handles Ctrl-Z. The shell stops only ddprun, since workers have their own sessions. A worker that reads the terminal would
-// continue to take the keys that are meant for the shell. So ddprun stops its workers before itself, and continues them when it
-// continues.
+// Handles Ctrl-Z. The terminal stops only ddprun, since each worker has its own session. A worker that reads the terminal
+// would then compete with the shell for input. So ddprun stops its workers before itself, and continues them when it is
+// continued.
 #pragma once
 
 #include <unistd.h>
@@ -8,16 +8,16 @@
 #include <csignal>
 #include <string>
 
-#include "launcher/agent/round_workers.hpp"
+#include "launcher/agent/worker_supervisor.hpp"
 #include "launcher/events/progress.hpp"
-#include "launcher/hang/hang_inquiry.hpp"
+#include "launcher/hang/hang_monitor.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/plan/plan.hpp"
 
 namespace ddprun {
 
-// Stops this process by `signal` until SIGCONT arrives, even if the caller ignores the signal. Returns immediately in an
-// orphaned process group: the kernel does not stop its processes.
+// Stops this process with `signal` until SIGCONT arrives, even if the signal was ignored. In an orphaned process group it
+// returns immediately, because the kernel does not stop such processes.
 inline void stop_by(int signal) {
   struct sigaction stops {
   }, before_action{};
@@ -33,28 +33,28 @@ inline void stop_by(int signal) {
   ::sigaction(signal, &before_action, nullptr);
 }
 
-// True if a shell's `bg` has continued this process, so that another process group has the terminal. False without a shell,
-// since this process would then wait forever for the terminal.
-inline bool is_in_background_of_a_shell() {
-  const pid_t in_front = ::tcgetpgrp(STDIN_FILENO);
+// True if a shell has continued this process in the background (`bg`), so another process group owns the terminal. False
+// without a shell, because no shell could then move the process to the foreground again.
+inline bool is_background_job() {
+  const pid_t foreground_group = ::tcgetpgrp(STDIN_FILENO);
   const pid_t parent = ::getppid();
   const bool has_shell = ::getsid(parent) == ::getsid(0) && ::getpgid(parent) != ::getpgrp();
-  return in_front > 0 && in_front != ::getpgrp() && has_shell;
+  return foreground_group > 0 && foreground_group != ::getpgrp() && has_shell;
 }
 
-inline void stop_with_workers(const Plan& plan, const RoundWorkers& workers, HangInquiry& hang, ConsoleWriter& console) {
+inline void stop_with_workers(const Plan& plan, const WorkerSupervisor& workers, HangMonitor& hang, ConsoleWriter& console) {
   if (plan.rendezvous.many()) {
     console.line(Stream::kStderr,
-                 "ddprun: stopped by Ctrl-Z. The other nodes take this one for lost, and go on without it, if it is not "
-                 "continued within " +
+                 "ddprun: suspended by Ctrl-Z. Resume it (fg), or the other nodes treat this node as lost and continue "
+                 "without it after " +
                      format_duration(static_cast<double>(plan.rendezvous.heartbeat_timeout.count()) / 1000));
   }
   workers.signal_all(SIGSTOP);
   stop_by(SIGTSTP);
-  const bool terminal_is_a_workers = plan.input == WorkersInput::kOurs && ::isatty(STDIN_FILENO) == 1;
-  while (terminal_is_a_workers && is_in_background_of_a_shell()) stop_by(SIGTTIN);
+  const bool worker_owns_terminal = plan.input == WorkersInput::kOurs && ::isatty(STDIN_FILENO) == 1;
+  while (worker_owns_terminal && is_background_job()) stop_by(SIGTTIN);
   workers.signal_all(SIGCONT);
-  hang.goes_on();
+  hang.resumed();
 }
 
 }  // namespace ddprun

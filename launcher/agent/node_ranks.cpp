@@ -1,4 +1,3 @@
-// Implementation of node_ranks.hpp.
 #include "launcher/agent/node_ranks.hpp"
 
 #include <span>

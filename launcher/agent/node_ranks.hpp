@@ -10,10 +10,11 @@
 
 namespace ddprun {
 
-// Indexed by local rank. `release` comes from the coordinator of a job on many machines; null: the job has only this node.
+// Returns one entry for each local rank. `release`: the coordinator's message that started the round; null in a job on one
+// machine.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
-// The settings of a worker with these ranks that follow from the plan alone.
+// The settings of a worker with these ranks, as far as the plan determines them.
 WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks);
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of output_reader.hpp.
 #include "launcher/agent/output_reader.hpp"
 
 #include <fcntl.h>
@@ -18,27 +17,27 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kChunkBytes = 64 << 10;
-constexpr std::chrono::seconds kIsNamedAfter{2};  // a log file that accepts no data for this long is named in a message
+constexpr std::chrono::seconds kReportAfter{2};  // a message names a log file that accepts no data for this long
 
 }  // namespace
 
-OutputReader::OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks)
+OutputReader::OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Agent& agent)
     : console_(console),
       output_(output),
-      hooks_(std::move(hooks)),
+      agent_(agent),
       chunk_(std::make_unique_for_overwrite<char[]>(kChunkBytes)),
-      held_timer_(io) {}
+      paused_timer_(io) {}
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
-  began_ = std::chrono::steady_clock::now();
+  started_ = std::chrono::steady_clock::now();
   waiting_ = 0;
   pipes_.clear();
   pipes_.resize(workers);
   adopted_.assign(workers, {});
-  held_.clear();
-  named_.clear();
-  nobody_writes_ = false;
+  paused_.clear();
+  reported_ranks_.clear();
+  all_writers_ended_ = false;
 }
 
 void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
@@ -48,7 +47,7 @@ void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
 }
 
 void OutputReader::wait(int rank, Stream stream) {
-  if (!nobody_writes_ && !output_.has_room(rank, stream)) return wait_for_file(rank, stream);
+  if (!all_writers_ended_ && !output_.has_space(rank, stream)) return wait_for_file(rank, stream);
   if (!waits_for_console(rank, stream)) {
     listen(rank, stream);
     return;
@@ -60,7 +59,7 @@ void OutputReader::wait(int rank, Stream stream) {
                           if (round != round_) return;
                           --waiting_;
                           if (number == adopted(rank, stream)) listen(rank, stream);
-                          hooks_.ended();
+                          agent_.check_round_end();
                         });
 }
 
@@ -69,47 +68,48 @@ bool OutputReader::waits_for_console(int rank, Stream stream) const {
 }
 
 void OutputReader::wait_for_file(int rank, Stream stream) {
-  const HeldPipe held{rank, stream, adopted(rank, stream)};
-  if (held_.empty()) {
-    held_timer_.expires_after(kIsNamedAfter);
-    held_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) name_those_that_wait();
+  const PausedPipe held{rank, stream, adopted(rank, stream)};
+  if (paused_.empty()) {
+    paused_timer_.expires_after(kReportAfter);
+    paused_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) report_blocked_ranks();
     });
   }
-  held_.emplace(held, std::chrono::steady_clock::now());
-  output_.when_room(rank, stream, [this, held, round = round_] {
-    if (round != round_ || held_.erase(held) == 0) return;
+  paused_.emplace(held, std::chrono::steady_clock::now());
+  output_.when_space(rank, stream, [this, held, round = round_] {
+    if (round != round_ || paused_.erase(held) == 0) return;
     if (held.adopted == adopted(held.rank, held.stream)) wait(held.rank, held.stream);
-    if (held_.empty()) {
-      held_timer_.cancel();
-      hooks_.goes_on();
+    if (paused_.empty()) {
+      paused_timer_.cancel();
+      agent_.on_output_resumed();
     }
-    hooks_.ended();
+    agent_.check_round_end();
   });
 }
 
-// A disk that is only slower than its worker still accepts some data, so its file is not named.
-void OutputReader::name_those_that_wait() {
+// A file is reported only if its worker's pipe is full. A slow disk that still accepts data lets the pipe drain.
+void OutputReader::report_blocked_ranks() {
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& [held, since] : held_) {
-    if (now - since < kIsNamedAfter || !is_full(held.rank, held.stream) || !named_.insert(held.rank).second) continue;
+  for (const auto& [held, since] : paused_) {
+    if (now - since < kReportAfter || !is_full(held.rank, held.stream) || !reported_ranks_.insert(held.rank).second) continue;
     console_.line(Stream::kStderr, "ddprun: rank " + std::to_string(output_.rank_of(held.rank)) +
-                                       " waits for its output: " + output_.log_of(held.rank, held.stream).string() +
-                                       " takes nothing. It goes on when that does, and does not count as hung meanwhile");
+                                       " waits until its output can be written to its log file (slow or full disk?): " +
+                                       output_.log_of(held.rank, held.stream).string() +
+                                       ". The rank continues after that write. Until then --hang-timeout does not apply to it");
   }
-  if (held_.empty()) return;
-  held_timer_.expires_after(kIsNamedAfter);
-  held_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) name_those_that_wait();
+  if (paused_.empty()) return;
+  paused_timer_.expires_after(kReportAfter);
+  paused_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) report_blocked_ranks();
   });
 }
 
-void OutputReader::nobody_writes() {
-  nobody_writes_ = true;
-  for (const auto& [held, since] : std::exchange(held_, {})) {
+void OutputReader::all_writers_ended() {
+  all_writers_ended_ = true;
+  for (const auto& [held, since] : std::exchange(paused_, {})) {
     if (held.adopted == adopted(held.rank, held.stream)) listen(held.rank, held.stream);
   }
-  held_timer_.cancel();
+  paused_timer_.cancel();
 }
 
 void OutputReader::listen(int rank, Stream stream) {
@@ -118,35 +118,37 @@ void OutputReader::listen(int rank, Stream stream) {
   from->async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, rank, stream, number = adopted(rank, stream),
                                                                       round = round_](const boost::system::error_code& error) {
     if (error || round != round_ || number != adopted(rank, stream)) return;
-    // Other workers may have filled the console meanwhile.
-    if (waits_for_console(rank, stream) || read(rank, stream) != Got::kEnd) wait(rank, stream);
+    // Other workers may have filled the console's queue since the wait started.
+    if (waits_for_console(rank, stream) || read(rank, stream) != ReadResult::kEnd) wait(rank, stream);
   });
 }
 
-OutputReader::Got OutputReader::read(int rank, Stream stream) {
+OutputReader::ReadResult OutputReader::read(int rank, Stream stream) {
   Pipe& from = pipe(rank, stream);
-  if (!from) return Got::kEnd;
+  if (!from) return ReadResult::kEnd;
   const ssize_t n = ::read(from->native_handle(), chunk_.get(), kChunkBytes);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothingYet;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kWouldBlock;
   if (n > 0) {
-    if (const auto began = std::exchange(began_, std::nullopt)) {
-      const std::chrono::duration<double> after = std::chrono::steady_clock::now() - *began;
-      hooks_.first({output_.rank_of(rank), after.count(), realtime_ns()});
+    if (const auto started = std::exchange(started_, std::nullopt)) {
+      const std::chrono::duration<double> after = std::chrono::steady_clock::now() - *started;
+      agent_.publish(FirstOutput{output_.rank_of(rank), after.count(), realtime_ns()});
     }
-    hooks_.printed(rank);
+    agent_.on_output(rank);
+    if (tap_) tap_(output_.rank_of(rank), stream, {chunk_.get(), static_cast<std::size_t>(n)});
     output_.bytes(rank, stream, std::span(chunk_.get(), static_cast<std::size_t>(n)));
-    return Got::kBytes;
+    return ReadResult::kBytes;
   }
   end(rank, stream);
-  hooks_.ended();
-  return Got::kEnd;
+  agent_.check_round_end();
+  return ReadResult::kEnd;
 }
 
 void OutputReader::drain(int rank) {
-  constexpr int kMostChunks = 64;
+  constexpr int kMaxChunks = 64;
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    // FIONREAD does not count a terminal's last bytes that the kernel has not passed on yet, but read() waits for them.
-    for (int i = 0; i < kMostChunks && read(rank, stream) == Got::kBytes; ++i) {
+    // Reads until nothing is left. FIONREAD cannot replace the loop: it does not count the last bytes of a terminal that the
+    // kernel has not passed on yet.
+    for (int i = 0; i < kMaxChunks && read(rank, stream) == ReadResult::kBytes; ++i) {
     }
   }
 }
@@ -176,7 +178,7 @@ bool OutputReader::has_unread(int rank, Stream stream) const {
   return unread(rank, stream) > 0;
 }
 
-// A pipe holds whole pages: with less than one page left, its writer blocks.
+// The kernel fills a pipe in whole pages, so a writer may block when less than one page is free.
 bool OutputReader::is_full(int rank, Stream stream) const {
   const Pipe& from = of_rank(pipes_, rank)[static_cast<std::size_t>(stream)];
   constexpr int kPage = 4096;

@@ -1,7 +1,8 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
-// pipe at a time, so that a worker with much output does not delay the others. If the console is slow and must show all of a
-// worker's output, the worker waits for the console, as it would without ddprun. If a worker's log file accepts no more data,
-// the worker waits for the file, and after a while a message names both. Part of the agent's shell; one thread.
+// pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
+// but is slow, the worker's pipe fills and its write() blocks, as it would without ddprun. The same happens if the worker's log
+// file accepts no more data. After two seconds a message then names the rank and the file. Part of the agent's shell; one
+// thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -31,40 +34,48 @@ namespace ddprun {
 class OutputReader {
  public:
   using Pipe = std::unique_ptr<boost::asio::posix::stream_descriptor>;
-  struct Hooks {
-    std::function<void(int rank)> printed;
-    // The first output since begin_round(). A call of `printed` follows.
-    std::function<void(const FirstOutput& event)> first;
-    // A stream has ended, or a slow console has caught up: the round's output may be complete.
-    std::function<void()> ended;
-    // Called when no worker waits for its log file any more.
-    std::function<void()> goes_on;
+  struct Agent {
+    virtual void on_output(int rank) = 0;
+    virtual void publish(const RunEvent& event) = 0;  // called only with FirstOutput, before on_output()
+    // Called when a stream has ended or a slow console has caught up, since the round's output may then be complete.
+    virtual void check_round_end() = 0;
+    // Called when no worker is blocked by its log file any more.
+    virtual void on_output_resumed() = 0;
+
+   protected:
+    ~Agent() = default;
   };
 
-  OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks);
+  // Receives a copy of the output of all workers: the rank in the job, the stream, and the bytes in pieces of any size.
+  using Tap = std::function<void(int rank, Stream stream, std::string_view bytes)>;
 
-  // Begins a round with that many workers, which have no pipes yet. Forgets the pipes of earlier rounds.
+  OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Agent& agent);
+  void set_tap(Tap tap) { tap_ = std::move(tap); }
+
+  // Prepares for a round with this number of workers and drops the pipes of the previous round. adopt() then adds the new
+  // pipes.
   void begin_round(std::size_t workers);
-  // Starts to read this pipe.
+  // Takes ownership of the pipe from which the agent reads this stream, and starts to read it.
   void adopt(int rank, Stream stream, Pipe pipe);
-  // Reads the remaining output of an ended worker. It may be evidence, and the worker's replacement gets new pipes. The amount
-  // is limited, since a child of the worker may still print.
+  // Reads the remaining output of a worker that has exited. It may explain a failure, and the worker's replacement gets new
+  // pipes. At most 64 chunks are read, since a child of the worker may still print.
   void drain(int rank);
-  // All processes of the round have ended. The pipes contain a bounded rest, so it is read without waiting for log files.
-  void nobody_writes();
-  // True if a worker waits for its log file or a slow console, or will wait when its pipe is full. Then its missing output is
-  // no sign of a hang.
-  bool holds_back() const { return !held_.empty() || waiting_ > 0; }
-  // Closes both pipes of that worker; unread output is lost.
+  // Call it when all processes of the round have exited. The remaining output fits into the pipes, so it is read without
+  // waiting for log files.
+  void all_writers_ended();
+  // True if a worker's output is not being read, because its log file or the console is slow. A worker without new output may
+  // then be blocked, so it does not count as hung.
+  bool is_throttling() const { return !paused_.empty() || waiting_ > 0; }
+  // Closes both pipes of this worker. Output that was not read is lost.
   void end(int rank);
-  // False if the stream is not a terminal.
+  // Sets the size of the terminal to which the worker writes this stream. Returns false if the stream is not a terminal.
   bool resize(int rank, Stream stream, const winsize& size) const;
-  // True if any pipe is open.
+  // True while any worker's pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  // The number of the newest pipe. A callback that was set up for an earlier one must do nothing.
+  // A counter of the pipes that this stream has had. A callback that belongs to an earlier pipe must do nothing.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
@@ -72,32 +83,34 @@ class OutputReader {
   void wait(int rank, Stream stream);
   bool waits_for_console(int rank, Stream stream) const;
   void wait_for_file(int rank, Stream stream);
-  void name_those_that_wait();
+  void report_blocked_ranks();
   void listen(int rank, Stream stream);
-  enum class Got { kBytes, kNothingYet, kEnd };
-  Got read(int rank, Stream stream);
+  enum class ReadResult { kBytes, kWouldBlock, kEnd };
+  ReadResult read(int rank, Stream stream);
   void end(int rank, Stream stream);
 
   ConsoleWriter& console_;
   WorkerOutput& output_;
-  Hooks hooks_;
-  std::vector<std::array<Pipe, 2>> pipes_;                      // by local rank and Stream; null at the stream's end
-  std::unique_ptr<char[]> chunk_;                               // shared by all pipes
-  int round_ = 0;                                               // number of the round, counted by this class
-  std::optional<std::chrono::steady_clock::time_point> began_;  // start of the round, while no worker has printed in it
-  int waiting_ = 0;  // number of pipes that are not read until the console has caught up
-  // A pipe that is not read while its log file accepts no data. held_ has the time since when.
-  struct HeldPipe {
+  Agent& agent_;
+  Tap tap_;                                 // may be empty
+  std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null after the end of the stream
+  std::unique_ptr<char[]> chunk_;           // read buffer, used for one pipe at a time
+  int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
+  // start of the round; nullopt after the first output of the round
+  std::optional<std::chrono::steady_clock::time_point> started_;
+  int waiting_ = 0;  // number of pipes that are not read because the console is behind
+  // A pipe that is not read while the worker's log file accepts no data. paused_ maps it to the start of the pause.
+  struct PausedPipe {
     int rank = 0;
     Stream stream{};
-    int adopted = 0;                                    // the number of the pipe
-    auto operator<=>(const HeldPipe&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
+    int adopted = 0;                                      // value of adopted() when the pause started
+    auto operator<=>(const PausedPipe&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
-  std::map<HeldPipe, std::chrono::steady_clock::time_point> held_;
-  std::vector<std::array<int, 2>> adopted_;  // number of the newest pipe, by local rank and Stream
-  std::set<int> named_;                      // ranks whose file was named in a message in this round
-  bool nobody_writes_ = false;
-  boost::asio::steady_timer held_timer_;
+  std::map<PausedPipe, std::chrono::steady_clock::time_point> paused_;
+  std::vector<std::array<int, 2>> adopted_;  // counters behind adopted(), by local rank and Stream
+  std::set<int> reported_ranks_;             // local ranks whose log file was already reported as blocked in this round
+  bool all_writers_ended_ = false;
+  boost::asio::steady_timer paused_timer_;
 };
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
-// Implementation of run_directory_watch.hpp. It watches two directories. In the run directory it watches for the removal of any
-// entry. The kernel reports the removal of the directory itself only when no process uses it, and the job's workers do. In the
-// parent it watches for the removal of the run directory, after which the folder can be made again.
+// Implementation of run_directory_watch.hpp. One inotify descriptor watches two directories. In the run directory it watches
+// for the removal of any entry: the kernel reports the removal of the directory itself only when no process uses it, but the
+// workers use it. In the parent directory it watches for the removal of the run directory, because the directory can be created
+// again only after that.
 #include "launcher/agent/run_directory_watch.hpp"
 
 #include <fcntl.h>
@@ -17,20 +18,15 @@
 
 namespace ddprun {
 
-RunDirectoryWatch::Place::Place(std::filesystem::path path, std::string text, int fd)
+RunDirectoryWatch::WatchedDirectory::WatchedDirectory(std::filesystem::path path, std::string text, int fd)
     : run_dir(std::move(path)), config(std::move(text)), directory(identity_of_directory(run_dir)), lock_fd(fd) {}
 
-RunDirectoryWatch::Place::~Place() {
-  if (is_ours) ::close(lock_fd);
-}
-
-RunDirectoryWatch::Place::Seen RunDirectoryWatch::Place::look() {
+RunDirectoryWatch::WatchedDirectory::Changes RunDirectoryWatch::WatchedDirectory::probe() {
   if (run_lock_is_in_place(lock_fd, run_dir)) return {};
   const int lock = remake_moved_run(run_dir, directory, lock_fd, config);
   if (lock < 0) return {.removed = true};
-  if (is_ours) ::close(lock_fd);
+  own_lock = Descriptor(lock);
   lock_fd = lock;
-  is_ours = true;
   directory = identity_of_directory(run_dir);
   return {.removed = true, .remade = true};
 }
@@ -41,7 +37,7 @@ RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, FileQueue& fil
       mounts_(io),
       files_(files),
       run_dir_(std::move(run_dir)),
-      place_(std::make_shared<Place>(run_dir_, std::move(config), lock_fd)),
+      watched_(std::make_shared<WatchedDirectory>(run_dir_, std::move(config), lock_fd)),
       on_removed_(std::move(on_removed)) {
   wait_for_mounts();
   const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -57,7 +53,7 @@ void RunDirectoryWatch::watch_directory() {
   parent_watch_ = ::inotify_add_watch(events_.native_handle(), run_dir_.parent_path().c_str(), IN_DELETE | IN_MOVED_FROM);
 }
 
-// Ignores events of the parent directory about other names, since it may have many.
+// The parent directory may contain many other entries, so events with other names are ignored.
 bool RunDirectoryWatch::concerns_directory(std::size_t bytes) const {
   const std::string name = run_dir_.filename().string();
   for (std::size_t at = 0; at + sizeof(inotify_event) <= bytes;) {
@@ -73,13 +69,13 @@ bool RunDirectoryWatch::concerns_directory(std::size_t bytes) const {
 void RunDirectoryWatch::wait() {
   events_.async_read_some(boost::asio::buffer(buffer_), [this](const boost::system::error_code& error, std::size_t bytes) {
     if (error) return;
-    if (concerns_directory(bytes)) look();
+    if (concerns_directory(bytes)) probe();
     wait();
   });
 }
 
-// inotify does not report a lazy unmount (umount -l) while a process has a file open there. The list of mounts reports a change
-// to poll() as an error (proc(5)), so it need not be read.
+// inotify does not report a lazy unmount (umount -l) while a process has a file open in the file system. poll() on
+// /proc/self/mounts returns POLLERR when a mount changes (proc(5)), so the file itself is never read.
 void RunDirectoryWatch::wait_for_mounts() {
   if (!mounts_.is_open()) {
     const int fd = ::open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
@@ -88,18 +84,18 @@ void RunDirectoryWatch::wait_for_mounts() {
   }
   mounts_.async_wait(boost::asio::posix::descriptor_base::wait_error, [this](const boost::system::error_code& error) {
     if (error) return;
-    look();
+    probe();
     wait_for_mounts();
   });
 }
 
-void RunDirectoryWatch::look() {
-  const auto seen = std::make_shared<Place::Seen>();
-  files_.add([seen, place = place_] { *seen = place->look(); },
-             [this, seen, alive = std::weak_ptr<int>(alive_)] {
+void RunDirectoryWatch::probe() {
+  const auto changes = std::make_shared<WatchedDirectory::Changes>();
+  files_.add([changes, watched = watched_] { *changes = watched->probe(); },
+             [this, changes, alive = std::weak_ptr<int>(alive_)] {
                if (alive.expired()) return;
-               if (seen->remade) watch_directory();
-               if (seen->removed && on_removed_) std::exchange(on_removed_, nullptr)();
+               if (changes->remade) watch_directory();
+               if (changes->removed && on_removed_) std::exchange(on_removed_, nullptr)();
              });
 }
 

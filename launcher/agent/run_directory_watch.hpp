@@ -1,7 +1,7 @@
-// Watches whether the run directory is removed or moved. The agent (agent_shell.cpp) owns one if it holds the directory's lock.
-// The agent also calls look() at the start of each round and of each worker, since the kernel does not report a removal by
-// another machine. The watch reports a removal once. It then makes the folder again (common/run_directory/moved_run.hpp), with
-// a lock that it keeps.
+// Detects that the run directory was removed or renamed. The agent (agent_shell.cpp) owns one if it has locked the directory.
+// The agent also calls probe() at the start of each round and of each worker, since the kernel does not report a removal by
+// another machine. The watch reports the removal once. It then creates the directory again (common/run_directory/moved_run.hpp)
+// and keeps the lock of the new directory.
 #pragma once
 
 #include <array>
@@ -15,37 +15,35 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "common/run_directory/moved_run.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/file_queue.hpp"
 
 namespace ddprun {
 
 class RunDirectoryWatch {
  public:
-  // The caller keeps `lock_fd`. `config`: the text of config.json for a new folder; empty: none. If the kernel reports no
-  // event, only look() notices a removal.
+  // `lock_fd` belongs to the caller. `config`: text for config.json in a new directory; empty if the job has no config. If
+  // inotify is not available, only probe() and changed mounts reveal a removal.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::string config, std::function<void()> on_removed);
-  // Looks on the queue's thread, since the answer may take time.
-  void look();
+  // Starts a check on the file queue's thread, since a file system may take long to answer.
+  void probe();
 
  private:
-  // The directory that is watched now. Only work on the file queue uses it.
-  struct Place {
+  // The directory that is watched now. Only the file queue's thread uses it.
+  struct WatchedDirectory {
     std::filesystem::path run_dir;
     std::string config;
     DirectoryIdentity directory{};
     int lock_fd = -1;
-    bool is_ours = false;  // we opened the lock, so we close it
-    Place(std::filesystem::path path, std::string text, int fd);
-    ~Place();
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-    // Both false: nothing has changed.
-    struct Seen {
+    Descriptor own_lock{};  // the lock, if probe() opened it
+    WatchedDirectory(std::filesystem::path path, std::string text, int fd);
+    // Both are false if the directory is still in its place.
+    struct Changes {
       bool removed = false;
       bool remade = false;
     };
-    Seen look();
+    Changes probe();
   };
 
   void watch_directory();
@@ -57,11 +55,11 @@ class RunDirectoryWatch {
   boost::asio::posix::stream_descriptor mounts_;
   FileQueue& files_;
   std::filesystem::path run_dir_;
-  std::shared_ptr<Place> place_;
+  std::shared_ptr<WatchedDirectory> watched_;
   std::function<void()> on_removed_;  // empty after the removal was reported
   int parent_watch_ = -1;
   alignas(8) std::array<char, 4096> buffer_{};
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // answers may arrive after the destruction of this object
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // expires with this object, since file work may end later
 };
 
 }  // namespace ddprun

@@ -1,13 +1,13 @@
-// Watches for workers that do not end although they were ordered to stop. After a while it reports which workers are awaited
-// and their state in the kernel. Long after SIGKILL it reports a process that cannot be killed. Without it, a worker in state D
-// (a dead network file system, a hung driver) would block a job forever without a message. It also repeats a SIGINT that was
-// sent while a worker was starting: Python ignores a SIGINT that arrives while it imports its own modules. Part of the agent's
-// shell; one thread.
+// Monitors workers that were ordered to stop but do not exit. After 10 s it reports which workers still run, and their state in
+// the kernel. If a process still exists 60 s after SIGKILL, it reports that the process cannot be killed. Without this report,
+// a worker in state D (a dead network file system, a hung driver) would block the job without any message.
+//
+// It also repeats a SIGINT that was sent while a worker was starting, because Python ignores a SIGINT that arrives while it
+// imports its own modules. Part of the agent's shell; one thread.
 #pragma once
 
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <vector>
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "launcher/decide/agent_event.hpp"
+#include "launcher/agent_state/agent_event.hpp"
 #include "launcher/events/run_event.hpp"
 
 namespace ddprun {
@@ -23,44 +23,48 @@ namespace ddprun {
 class SlowStop {
  public:
   struct Limits {
-    std::chrono::milliseconds slow{10'000};        // from the first order to stop until the report
-    std::chrono::milliseconds unkillable{60'000};  // from SIGKILL until a process counts as lost
-    std::chrono::milliseconds starting{2'000};     // from a round's start: SIGINT may be lost
-    std::chrono::milliseconds repeat{1'000};       // from such a SIGINT until it is repeated
+    std::chrono::milliseconds slow{10'000};  // time from the first order to stop until the report of the workers that still run
+    std::chrono::milliseconds unkillable{60'000};  // time from SIGKILL until a process is reported as unkillable
+    std::chrono::milliseconds starting{2'000};     // a SIGINT within this time after a round's start may be lost
+    std::chrono::milliseconds repeat{1'000};       // time after which a SIGINT that may be lost is sent again
   };
-  struct Hooks {
-    std::function<std::vector<pid_t>()> workers;                                  // by local rank; 0: it has ended
-    std::function<void(double seconds, std::vector<StopIsSlow::Awaited>)> slow;   // at most once in a round
-    std::function<void(const agent_event::WorkerStuck& stuck)> cannot_be_killed;  // at most once for each worker
-    std::function<void(int rank)> interrupt;                                      // sends SIGINT; at most once in a round
+  struct Agent {
+    virtual std::vector<pid_t> worker_pids() const = 0;  // by local rank; 0: the process has ended
+    // Called at most once per round.
+    virtual void report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) = 0;
+    virtual void feed(const AgentEvent& event) = 0;  // called only with WorkerStuck, at most once per process
+    virtual void interrupt(int rank) = 0;            // sends SIGINT; called at most once per round and rank
+
+   protected:
+    ~Agent() = default;
   };
-  SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks);
+  SlowStop(boost::asio::io_context& io, Limits limits, Agent& agent);
 
   void begin_round();
-  // The round's workers are being stopped. Only the first call in a round counts.
+  // Call it when the agent starts to stop the workers. Only the first call in a round has an effect.
   void stops();
-  // SIGINT was sent to the workers, which handle it as Python does by default.
+  // Call it after SIGINT was sent to workers with Python's default handling of SIGINT.
   void interrupted();
-  // SIGKILL was sent to these ranks.
+  // Call it after SIGKILL was sent to the workers of these ranks.
   void killed(const std::vector<int>& ranks);
 
  private:
   struct Killed {
     int rank = 0;
-    pid_t pid = 0;  // distinguishes it from a replacement, which has the same rank
+    pid_t pid = 0;  // the rank alone is ambiguous, since a replacement process has the same rank
     std::chrono::steady_clock::time_point lost_at{};
   };
-  void wait_for_the_killed();
-  void look_at_the_killed();
+  void wait_for_killed();
+  void check_killed();
 
   boost::asio::steady_timer slow_timer_;
   boost::asio::steady_timer kill_timer_;
   boost::asio::steady_timer repeat_timer_;
   Limits limits_;
-  Hooks hooks_;
+  Agent& agent_;
   bool stopping_ = false;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();  // start of the round
-  std::deque<Killed> killed_;                                                         // the earliest is first
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::deque<Killed> killed_;  // earliest deadline first
 };
 
 }  // namespace ddprun

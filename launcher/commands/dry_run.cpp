@@ -1,4 +1,4 @@
-// Implementation of dry_run.hpp: formats the same plan in two ways.
+// Implementation of dry_run.hpp: formats the plan as text or as JSON.
 #include "launcher/commands/dry_run.hpp"
 
 #include <nlohmann/json.hpp>
@@ -11,21 +11,7 @@
 namespace ddprun {
 namespace {
 
-const char* name_of_kind(Plan::Kind kind) {
-  switch (kind) {
-    case Plan::Kind::kTrain:
-      return "train";
-    case Plan::Kind::kPython:
-      return "python";
-    case Plan::Kind::kModule:
-      return "module";
-    case Plan::Kind::kProgram:
-      return "program";
-  }
-  return "unknown";
-}
-
-// Applies torchrun's template to a script's arguments.
+// Returns the command of rank 0. For a script, its arguments are a template (as in torchrun) that is filled in for that rank.
 std::vector<std::string> command_of_rank_0(const Plan& plan) {
   return plan.kind == Plan::Kind::kTrain ? plan.command : fill_arguments(plan.command, 0);
 }
@@ -61,15 +47,15 @@ std::string dry_run_text(const Plan& plan, const VariableList& environment) {
   std::string text = "Nothing is started (--dry-run). ddprun would start " + std::to_string(plan.nproc_per_node) +
                      (plan.nproc_per_node == 1 ? " worker" : " workers");
   if (plan.standbys > 0) {
-    text += ", and beside them " + std::to_string(plan.standbys) + (plan.standbys == 1 ? " standby" : " standbys") +
-            " (--standby) once training has begun";
+    text += ", plus " + std::to_string(plan.standbys) + (plan.standbys == 1 ? " standby" : " standbys") +
+            " (--standby) after training has started";
   }
   text += ":\n\n ";
   const std::vector<std::string> command = command_of_rank_0(plan);
   for (const std::string& argument : command) text += " " + shell_quoted(argument);
-  text += "\n\nEnvironment of rank 0, on top of this shell's:\n";
+  text += "\n\nEnvironment variables of rank 0, in addition to those of this shell:\n";
   for (const auto& [name, value] : environment) text += "  " + name + "=" + shell_quoted(value) + "\n";
-  text += "\nValues and where they come from:\n";
+  text += "\nValues and their sources:\n";
   std::size_t name_width = 0, value_width = 0;
   for (const ValueSource& source : plan.sources) {
     name_width = std::max(name_width, source.name.size());
@@ -89,8 +75,7 @@ std::string dry_run_text(const Plan& plan, const VariableList& environment) {
 
 std::string dry_run_json(const Plan& plan, const VariableList& environment) {
   using Json = nlohmann::ordered_json;
-  Json document{
-      {"event", "plan"}, {"kind", name_of_kind(plan.kind)}, {"title", plan.title}, {"command", command_of_rank_0(plan)}};
+  Json document{{"event", "plan"}, {"kind", name_of(plan.kind)}, {"title", plan.title}, {"command", command_of_rank_0(plan)}};
   document["environment"] = Json::object();
   for (const auto& [name, value] : environment) document["environment"][name] = value;
   document["values"] = Json::object();

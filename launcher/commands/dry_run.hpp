@@ -16,7 +16,7 @@ using VariableList = std::vector<std::pair<std::string, std::string>>;
 // replaced by a description.
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited);
 
-// `environment`: the variables that rank 0 gets in addition to the agent's own.
+// `environment`: the variables that rank 0 gets in addition to the environment of the agent.
 std::string dry_run_text(const Plan& plan, const VariableList& environment);
 std::string dry_run_json(const Plan& plan, const VariableList& environment);
 

@@ -1,6 +1,6 @@
-// `ddprun logs` for a job on several machines. Each node reads the log files of its own workers; this module queries the nodes
-// one after the other, or follows all at the same time. subcommand_logs.cpp calls it, and reads the files of a single machine
-// itself. The calls block.
+// `ddprun logs` for a job on several machines. Each node reads the log files of the workers on it; this module queries the
+// nodes one after the other, or follows all at the same time. subcommand_logs.cpp calls it, and reads the files of a single
+// machine itself. The calls block.
 #pragma once
 
 #include "launcher/commands/chosen_job.hpp"
@@ -9,7 +9,7 @@ namespace ddprun {
 
 enum class LogsShown {
   kNone,  // no node answered, and nothing was printed
-  kPart,  // something is missing, and a message on stderr says what
+  kPart,  // some logs are missing, and a message on stderr gives the reason
   kAll,
 };
 

@@ -1,169 +1,150 @@
-// `ddprun doctor`: a short table of this machine's resources for a job. run_subcommand() calls it. The only program that it
-// runs is `ddptrain --version`. It writes nothing.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdio>
-#include <cstdlib>
+// `ddprun doctor`: checks whether this machine can run a job (launcher/doctor). run_subcommand() calls it. Its arguments are
+// the job's own command, so that options, PET_* variables and values of the scheduler mean the same as at the start.
+//
+// The call of make_plan() may hang too: it queries NVML for the number of GPUs, and the files of the config may be on a dead
+// server. So a child makes the plan, and this child starts the children for the subjects.
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
-#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.hpp"
-#include "common/base/version.hpp"
+#include "common/run_directory/run_directory.hpp"
+#include "common/run_directory/run_lock.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/doctor/doctor.hpp"
+#include "launcher/doctor/probes.hpp"
 #include "launcher/machine/detect.hpp"
-
-extern char** environ;
+#include "launcher/machine/ports.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/options/parse_number.hpp"
+#include "launcher/options/scheduler.hpp"
+#include "launcher/plan/plan.hpp"
+#include "launcher/plan/plan_rendezvous.hpp"
+#include "rendezvous/identity/token_search.hpp"
 
 namespace ddprun {
 namespace {
 
-namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
-std::string finding(const char* subject, const std::string& found) {
-  std::string line = subject;
-  line.resize(14, ' ');
-  return line + found + "\n";
+// Limits of the whole command. docs/doctor.md promises 3 s, so 200 ms remain for the output and the end of processes.
+constexpr milliseconds kQuickCommand{2'800};
+constexpr milliseconds kFullCommand{80'000};
+
+doctor::Check problem_of_job(const Error& problem) {
+  return doctor::error("job", problem.what(), "correct the command or the config as the message states");
 }
 
-std::string cpus() {
-  const CpuCount count = count_cpus();
-  std::string text = std::to_string(count.usable()) + " usable: " + std::to_string(count.affinity) + " by affinity";
-  if (count.quota <= 0) return text + ", no cgroup quota";
-  char quota[32];
-  std::snprintf(quota, sizeof quota, ", %.4g by cgroup quota", count.quota);
-  return text + quota;
+// The needs that the options alone determine. They are used without a job, or if the plan of the job has an error.
+doctor::JobNeeds needs_of(const Settings& settings) {
+  doctor::JobNeeds needs;
+  const std::string workers = settings.text("nproc-per-node");
+  if (const auto number = parse_whole(workers)) needs.workers = static_cast<int>(std::clamp<std::int64_t>(*number, 1, 4096));
+  if (workers == "gpu") needs.gpus = doctor::JobNeeds::Gpus::kRequired;
+  const RendezvousPlan rendezvous = resolve_rendezvous(settings).plan;
+  needs.nodes = rendezvous.max_nodes;
+  needs.meeting_host = rendezvous.host;
+  if (needs.meeting_host.empty() && settings.given("master-addr")) needs.meeting_host = settings.text("master-addr");
+  if (rendezvous.node_rank) needs.is_first = *rendezvous.node_rank == 0;
+  needs.interface = settings.text("interface");
+  return needs;
 }
 
-std::string gpu_names() {
-  const DriverGpus driver = ask_driver();
-  if (!driver.is_installed) return "; the driver's library (libnvidia-ml.so.1) is not installed";
-  if (!driver.count) return "; the driver does not answer (nvidia-smi says more)";
-  std::string text = "; the driver has " + std::to_string(*driver.count);
-  for (const std::string& name : driver.names) text += (&name == &driver.names.front() ? ": " : ", ") + name;
-  return text;
-}
-
-std::string gpus() {
-  const std::vector<GpuDevice> found = find_gpus();
-  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
-  const auto visible = value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  std::string text = std::to_string(visible_gpus(found, visible).size()) + " usable: " + std::to_string(found.size());
-  text += !found.empty() && !found.front().uuid.empty() ? " by the driver (NVML)" : " in /dev/nvidia*";
-  if (visible) text += ", CUDA_VISIBLE_DEVICES=" + *visible;
-  return found.empty() ? text : text + gpu_names();
-}
-
-// The first line of `program --version`, or the reason why it could not be determined.
-std::string version_of(const fs::path& program) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return "cannot ask it";
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  std::string name = program.string(), flag = "--version";
-  std::array<char*, 3> argv{name.data(), flag.data(), nullptr};
-  pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, name.c_str(), &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  std::string text;
-  char buffer[1024];
-  ssize_t count = 0;
-  while (error == 0 && (count = ::read(ends[0], buffer, sizeof buffer)) > 0 && text.size() < 4096)
-    text.append(buffer, static_cast<std::size_t>(count));
-  ::close(ends[0]);
-  int status = 0;
-  if (error == 0) ::waitpid(pid, &status, 0);
-  text.resize(std::min(text.size(), text.find('\n')));
-  if (error != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return "does not start" + (text.empty() ? "" : ": " + text);
-  return text;
-}
-
-std::string trainer() {
-  const Machine machine = this_machine();
-  auto program = machine.beside_self("ddptrain");
-  if (!program) program = machine.on_path("ddptrain");
-  if (!program) return "not found, neither beside ddprun nor on PATH: only scripts and programs can run";
-  return program->string() + ": " + version_of(*program);
-}
-
-std::string python() {
-  const auto found = find_on_path("python3");
-  return found ? found->string() : "not found";
-}
-
-std::string cgroups() {
-  std::string text;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers != "memory") continue;
-    const fs::path root = "/sys/fs/cgroup";
-    const fs::path mount = !v2 ? root / "memory" : fs::exists(root / "cgroup.controllers") ? root : root / "unified";
-    fs::path folder = mount / fs::path(line.substr(second + 1)).relative_path();
-    std::error_code ignored;
-    if (!fs::exists(folder, ignored)) folder = mount;
-    if (!fs::exists(folder, ignored)) continue;
-    text += (text.empty() ? "" : ", ") + std::string(v2 ? "v2 " : "v1 memory ") + folder.string() +
-            (::access(folder.c_str(), W_OK) == 0 ? " (writable)" : " (read-only)");
+// Adds an error if another job uses the run directory, or if it belongs to another config. A job on several nodes is skipped:
+// its run directory may be on another node.
+void examine_run(doctor::Checks& checks, const Plan& plan) {
+  if (plan.run_dir.empty() || plan.rendezvous.many()) return;
+  try {
+    if (plan.trains()) {
+      examine_run_directory(plan.run_dir, *plan.config, plan.fresh ? FreshStart::kRename : FreshStart::kNo);
+    } else {
+      refuse_held_run(plan.run_dir);
+    }
+  } catch (const Error& problem) {
+    checks.push_back(doctor::error("run-directory", problem.what(),
+                                   "choose another folder with --run-dir, or start over with "
+                                   "--fresh"));
   }
-  return text.empty() ? "none" : text;
 }
 
-std::string limit(__rlimit_resource resource, bool bytes) {
-  rlimit value{};
-  if (::getrlimit(resource, &value) != 0) return "?";
-  if (value.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return bytes ? std::to_string(value.rlim_cur >> 20) + " MiB" : std::to_string(value.rlim_cur);
+// Adds an error if another program uses the port that the user chose for this node. The test reserves the port for a moment.
+void examine_port(doctor::Checks& checks, const Plan& plan, const doctor::JobNeeds& needs) {
+  const bool many = plan.rendezvous.many();
+  if (many && needs.is_first != true) return;
+  const int port = many ? plan.rendezvous.port : plan.master_port;
+  if (port == 0 || plan.master_port_need != PortNeed::kExactly) return;
+  try {
+    HeldPort::exactly(port);
+  } catch (const Error& problem) {
+    checks.push_back(doctor::error("port", problem.what(), "choose another port, or end the program that uses this one"));
+  }
 }
 
-std::string limits() {
-  return "open files " + limit(RLIMIT_NOFILE, false) + ", processes " + limit(RLIMIT_NPROC, false) + ", locked memory " +
-         limit(RLIMIT_MEMLOCK, true) + ", core files " + limit(RLIMIT_CORE, true);
+doctor::Checks examine_command(Arguments arguments, doctor::Depth depth, steady_clock::time_point start) {
+  const Environment environment = process_environment();
+  doctor::Checks checks;
+  doctor::Examination job;
+  try {
+    adopt_scheduler_settings(arguments, environment);
+    job.needs = needs_of(arguments.settings);
+    if (const std::string folder = arguments.settings.text("run-dir"); !folder.empty())
+      job.run_dir = std::filesystem::absolute(folder);
+    if (!arguments.positional.empty()) {
+      const Plan plan = make_plan(arguments, this_machine(), environment, std::filesystem::current_path());
+      job = doctor::examination_of(plan);
+      examine_run(checks, plan);
+      examine_port(checks, plan, job.needs);
+    }
+  } catch (const Error& problem) {
+    checks.push_back(problem_of_job(problem));
+  }
+  const doctor::Checks more = doctor::examine(job, depth, start);
+  checks.insert(checks.end(), more.begin(), more.end());
+  return checks;
 }
 
-std::string space(const char* folder) {
-  struct statvfs info {};
-  if (::statvfs(folder, &info) != 0) return "not there";
-  const auto mib = [&](std::uint64_t blocks) { return std::to_string(blocks * info.f_frsize >> 20) + " MiB"; };
-  return mib(info.f_bavail) + " free of " + mib(info.f_blocks);
-}
-
-std::string dataset() {
-  const fs::path folder = "/usr/share/datasets/fashion-mnist";
-  return fs::exists(folder) ? folder.string() : "no Fashion-MNIST (Debian package dataset-fashion-mnist)";
+// Removes --quick, and returns true if it was given. After a script, --quick is an argument of the script and stays. After a
+// train.json, options of ddprun may follow, so --quick is removed there too.
+bool take_quick(std::vector<std::string>& words) {
+  std::vector<std::string> others = words;
+  std::erase(others, "--quick");
+  const std::vector<std::string> positional = parse_arguments(others, process_environment()).positional;
+  auto end = words.end();
+  if (!positional.empty() && !positional.front().ends_with(".json")) end = std::ranges::find(words, positional.front());
+  const auto kept = std::remove(words.begin(), end, "--quick");
+  const bool quick = kept != end;
+  words.erase(kept, end);
+  return quick;
 }
 
 }  // namespace
 
-int examine_machine(std::span<const std::string> args) {
-  if (!args.empty() && (args[0] == "--help" || args[0] == "-h")) {
-    print("usage: ddprun doctor\nShows what a job on this machine will find.\n");
+int examine_machine(const SubcommandArguments& arguments) {
+  const auto start = steady_clock::now();
+  // The examination starts Python and ddptrain, which must not inherit the job's secret.
+  if (auto token = take_token_variable()) const Token wiped(std::move(*token));
+  std::vector<std::string> words = arguments.words();
+  const bool quick = take_quick(words);
+  Arguments command = parse_arguments(words, process_environment());
+  if (command.settings.flag("help")) {
+    print(help_of(*find_subcommand("doctor")));
     return 0;
   }
-  if (!args.empty()) throw UsageError("'" + args[0] + "' is one too many; usage: ddprun doctor");
-  std::string text = finding("ddprun", kVersion);
-  text += finding("ddptrain", trainer());
-  text += finding("python", python());
-  text += finding("CPUs", cpus());
-  text += finding("GPUs", gpus());
-  text += finding("cgroups", cgroups());
-  text += finding("limits", limits());
-  text += finding("/dev/shm", space("/dev/shm"));
-  text += finding("dataset", dataset());
-  print(text);
-  return 0;
+  const bool json = command.settings.flag("json");
+  const doctor::Probe whole{
+      .name = "job",
+      .examine = [&] { return examine_command(command, quick ? doctor::Depth::kQuick : doctor::Depth::kFull, start); },
+      .limit = quick ? kQuickCommand : kFullCommand,
+      .late = doctor::warning("job", "the job's plan could not be made in time: a driver or file server does not answer",
+                              "run nvidia-smi, and check the disks and servers that contain the config and its data")};
+  const doctor::Checks checks = doctor::run_probes({whole}, start);
+  print(json ? json_lines_of(checks) : table_of(checks));
+  return exit_code_of(checks);
 }
 
 }  // namespace ddprun

@@ -1,6 +1,5 @@
-// `ddprun gpus`: current use of the GPUs that a job on this machine would see. Agents run it as a separate process when the
-// status of their workers is requested (launcher/asked/gpu_look.hpp).
-#include <array>
+// `ddprun gpus`: current use of the GPUs that a job on this machine can use. Agents run it as a separate process when the
+// status of their workers is requested (launcher/query/cluster/gpu_probe.hpp).
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -37,27 +36,20 @@ json as_json(const std::optional<std::vector<GpuUse>>& uses) {
 
 }  // namespace
 
-int show_gpus(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun gpus [--json]";
-  constexpr std::array<std::string_view, 1> kAllowed{"--json"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nTells what each GPU does that CUDA_VISIBLE_DEVICES leaves visible, as NVML sees it. --json: one line of JSON.\n");
-    return 0;
-  }
+int show_gpus(const SubcommandArguments& arguments) {
+  arguments.refuse_words();
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const auto uses = use_of_gpus(visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
-  const json told = as_json(uses);
-  if (request.has("--json")) {
-    print(told.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  const json document = as_json(uses);
+  if (arguments.has("--json")) {
+    print(document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } else if (!uses) {
-    print("NVML (libnvidia-ml.so.1) is not here or does not answer, so no GPU is known\n");
+    print("no information about GPUs: NVML (libnvidia-ml.so.1) is not installed or does not answer\n");
   } else if (uses->empty()) {
-    print("CUDA shows no GPU here\n");
+    print("no GPU is visible to CUDA on this machine\n");
   } else {
     for (std::size_t i = 0; i < uses->size(); ++i)
-      print(std::to_string(i) + "  " + printable((*uses)[i].uuid) + "  " + gpu_text(told["gpus"][i]) + "\n");
+      print(std::to_string(i) + "  " + printable((*uses)[i].uuid) + "  " + gpu_text(document["gpus"][i]) + "\n");
   }
   return 0;
 }

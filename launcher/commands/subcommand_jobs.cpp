@@ -6,20 +6,22 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/system/descriptor.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
-#include "launcher/commands/gpus_of_job.hpp"
-#include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/commands/terminal_page.hpp"
-#include "launcher/control/control_socket.hpp"
-#include "launcher/control/openmetrics.hpp"
 #include "launcher/output/typed_keys.hpp"
+#include "launcher/query/local/control_socket.hpp"
+#include "launcher/query/local/gpus_of_job.hpp"
+#include "launcher/query/local/job_nodes.hpp"
+#include "launcher/query/local/openmetrics.hpp"
 #include "launcher/report/report.hpp"
 
 namespace ddprun {
@@ -27,13 +29,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWhich =
-    "\nJOB is the job's PID, run directory or title as `ddprun ps` shows them; it may be left out when one job runs.\n";
 constexpr int kRefreshMs = 1000;
-constexpr std::chrono::seconds kEndsAtOnce{5};
+constexpr std::chrono::seconds kStopWait{5};
 
-// The end of the job, from its report; empty without a report.
-std::string how_it_ended(const std::string& report) {
+// Describes how the job ended, from its report. The text is empty if there is no report.
+std::string exit_text_of_report(const std::string& report) {
   std::ifstream in(report, std::ios::binary);
   const json document = in ? json::parse(in, nullptr, false) : json();
   if (!document.is_object() || !document.contains("exit") || !document["exit"].is_object()) return {};
@@ -43,33 +43,34 @@ std::string how_it_ended(const std::string& report) {
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
 }
 
-// `here`: only this node was stopped, so the other nodes may continue.
+// `here`: only this node was stopped, so the job may still be running on other nodes.
 std::string ended_text(const RunningJob& job, bool here) {
-  const std::string end = how_it_ended(job.status.value("report", ""));
+  const std::string end = exit_text_of_report(job.status.value("report", ""));
   return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";
 }
 
-const json kStatusOfNodes{{"ask", "status"}};
+const json kStatusQuery{{"ask", "status"}};
 
 [[noreturn]] void fail_without_answer(const RunningJob& job) {
-  throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
-                   std::to_string(job.agent) + " reaches it as soon as it runs again");
+  throw UsageError("the job of process " + std::to_string(job.agent) +
+                   " does not answer. If it is suspended (Ctrl-Z), run kill -TERM " + std::to_string(job.agent) +
+                   " and resume it (fg): it then stops");
 }
 
-// One refresh of `top`.
+// The text that one refresh of `top` shows.
 struct JobNow {
   std::string table;
   std::string below;  // a line about nodes that have not answered
 };
 
 JobNow now_of(RunningJob& job, const JobRequest& request) {
-  if (!asks_all_nodes(job, request)) {
-    ask_for_gpus(job);
+  if (!queries_all_nodes(job, request)) {
+    query_gpus(job);
     return {status_text(job, {job.status}), ""};
   }
-  NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
-  ask_for_gpus(job, nodes);
-  return {status_of_all(job, nodes), about_silence(nodes)};
+  ClusterAnswers nodes = query_nodes(job, kStatusQuery);
+  query_gpus(job, nodes);
+  return {status_of_all(job, nodes), missing_nodes_message(nodes)};
 }
 
 std::string top_page(const JobNow& shown) {
@@ -79,69 +80,74 @@ std::string top_page(const JobNow& shown) {
   return "\x1b[H\x1b[2J" + terminal_page(shown.table, shown.below, size.ws_row, size.ws_col);
 }
 
-// Stops every node. If only one stopped, the others would see a node that leaves, and continue. Returns false if the agent did
-// not answer.
+// Stops every node. If only one node stopped, the others would treat it as a node that has left, and continue. Returns false if
+// the agent did not answer.
 bool stop_all_nodes(const RunningJob& job, bool now) {
-  const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
-  if (!nodes.heard) return false;
+  const ClusterAnswers nodes = query_nodes(job, {{"ask", now ? "stop now" : "stop"}});
+  if (!nodes.agent_answered) return false;
   const bool stops =
       std::any_of(nodes.answers.begin(), nodes.answers.end(), [](const json& node) { return node.value("stops", false); });
   if (stops) return true;
-  throw UsageError(nodes.of == 0 ? "the job has no coordinator at the moment that could end it on all nodes: try again in some "
-                                   "seconds, or stop this node alone with --here"
-                                 : "the coordinating node does not answer: try again, or stop this node alone with --here");
+  throw UsageError(nodes.of == 0 ? "the job cannot be stopped on all nodes, since it has no coordinator at the moment: try "
+                                   "again in a few seconds, or stop only this node with --here"
+                                 : "the coordinating node does not answer: try again, or stop only this node with --here");
+}
+
+// Returns why the agent on this machine is not healthy, or "" if it is healthy. A job that restarts its workers is healthy,
+// since the agent handles the failure. status --healthy uses it, as a probe of Kubernetes.
+std::string health_problem(const std::string& job_name) {
+  try {
+    const RunningJob job = chosen_job(job_name, Agents::kAnyOfTheJob);
+    if (text_of(job.status, "state") != "ending") return "";
+    return "the job ends after a failure: " + printable(text_of(job.status, "last_failure"));
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    return message.substr(0, message.find('\n'));
+  }
 }
 
 }  // namespace
 
-int list_jobs(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun ps [--json]";
-  constexpr std::array<std::string_view, 1> kAllowed{"--json"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) + "\nLists your running jobs on this machine. --json: one line of JSON for each.\n");
-    return 0;
-  }
+int list_jobs(const SubcommandArguments& arguments) {
+  arguments.refuse_words();
   const std::vector<RunningJob> jobs = running_jobs();
-  if (request.has("--json")) {
+  if (arguments.has("--json")) {
     for (const RunningJob& job : jobs) {
       print((job.status.is_null() ? json{{"pid", job.agent}, {"state", "no answer"}} : job.status).dump() + "\n");
     }
   } else {
-    print(jobs.empty() ? "no job of yours runs on this machine\n" : table_of(jobs));
+    print(jobs.empty() ? "none of your jobs is running on this machine\n" : table_of(jobs));
   }
   return 0;
 }
 
-int show_status(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json | --openmetrics] [--here]";
-  constexpr std::array<std::string_view, 4> kAllowed{"JOB", "--json", "--openmetrics", "--here"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nTells how far a running job is, and what its workers do, on all of its nodes."
-          "\n--here: on this one only. --openmetrics: as text for Prometheus." +
-          kWhich);
-    return 0;
+int show_status(const SubcommandArguments& arguments) {
+  if (const auto answer = answer_of_slurm_job(arguments, "status")) return *answer;
+  const JobRequest request(arguments);
+  arguments.refuse_both("--json", "--openmetrics");
+  if (request.has("--healthy")) {
+    arguments.refuse_both("--healthy", "--json");
+    arguments.refuse_both("--healthy", "--openmetrics");
+    const std::string problem = health_problem(request.job);
+    if (!problem.empty()) std::fprintf(stderr, "ddprun: not healthy: %s\n", problem.c_str());
+    return problem.empty() ? 0 : 1;
   }
-  if (request.has("--json") && request.has("--openmetrics"))
-    throw UsageError(std::string("--json or --openmetrics; ") + kUsage);
   RunningJob job = chosen_job(request.job, agents_of(request));
-  if (!asks_all_nodes(job, request)) {
-    if (!request.has("--openmetrics")) ask_for_gpus(job);
+  if (!queries_all_nodes(job, request)) {
+    if (!request.has("--openmetrics")) query_gpus(job);
     print(request.has("--openmetrics") ? openmetrics_of(job.status, {job.status})
           : request.has("--json")      ? job.status.dump() + "\n"
                                        : status_text(job, {job.status}));
     return 0;
   }
-  NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
-  if (!request.has("--openmetrics")) ask_for_gpus(job, nodes);
+  ClusterAnswers nodes = query_nodes(job, kStatusQuery);
+  if (!request.has("--openmetrics")) query_gpus(job, nodes);
   if (request.has("--openmetrics")) {
     print(openmetrics_of(job.status, nodes.answers.empty() ? std::vector<json>{job.status} : nodes.answers));
     return 0;
   }
   if (!request.has("--json")) {
-    print(status_of_all(job, nodes) + about_silence(nodes));
+    print(status_of_all(job, nodes) + missing_nodes_message(nodes));
     return 0;
   }
   json status = job.status;
@@ -150,16 +156,8 @@ int show_status(std::span<const std::string> args) {
   return 0;
 }
 
-int watch_job(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun top [JOB] [--here]";
-  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--here"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nShows the status every second until the job ends. Press q or Ctrl-C to leave. --here: of this node only." +
-          kWhich);
-    return 0;
-  }
+int watch_job(const SubcommandArguments& arguments) {
+  const JobRequest request(arguments);
   RunningJob job = chosen_job(request.job, agents_of(request));
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0)));
   JobNow shown = now_of(job, request);
@@ -171,37 +169,28 @@ int watch_job(std::span<const std::string> args) {
     if (ready[1].revents != 0) return 0;  // stdout is closed
     if (ready[2].revents != 0 && keys.has('q')) return 0;
     if (process.get() < 0 || ready[0].revents != 0) break;
-    const auto answer = ask_job(job.socket, kAskStatus);
+    const auto answer = query_job(job.socket, kStatusRequest);
     json status = answer ? json::parse(*answer, nullptr, false) : json();
     if (status.is_object()) {
       job.status = std::move(status);
       shown = now_of(job, request);
     } else {
-      shown.below = "process " + std::to_string(job.agent) + " does not answer: it is stopped (Ctrl-Z?), or just ends\n";
+      shown.below = "process " + std::to_string(job.agent) + " does not answer: it may be suspended (Ctrl-Z) or ending\n";
     }
   }
   print("the job" + ended_text(job, job.status.value("several_nodes", false)));
   return 0;
 }
 
-int stop_job(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun stop [JOB] [--now] [--here]";
-  constexpr std::array<std::string_view, 3> kAllowed{"JOB", "--now", "--here"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nStops a running job in order, as SIGTERM does, and waits for its end: workers that can save do. --now kills the"
-          "\nworkers. A job on several machines ends on all of them; --here stops its node on this machine only, as SIGTERM"
-          "\nhere does." +
-          kWhich);
-    return 0;
-  }
+int stop_job(const SubcommandArguments& arguments) {
+  if (const auto answer = answer_of_slurm_job(arguments, "stop")) return *answer;
+  const JobRequest request(arguments);
   const RunningJob job = chosen_job(request.job, agents_of(request));
-  const bool heard = asks_all_nodes(job, request)
-                         ? stop_all_nodes(job, request.has("--now"))
-                         : ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop).has_value();
-  // An agent that is ending anyway has no time to answer.
-  if (!heard && !ends_within(kEndsAtOnce, job.agent)) fail_without_answer(job);
+  const bool agent_answered = queries_all_nodes(job, request)
+                                  ? stop_all_nodes(job, request.has("--now"))
+                                  : query_job(job.socket, request.has("--now") ? kStopNowRequest : kStopRequest).has_value();
+  // An agent that is already exiting might not answer, so we wait for it to end before we report an error.
+  if (!agent_answered && !ends_within(kStopWait, job.agent)) fail_without_answer(job);
   wait_for_end_of(job.agent);
   print(text_of(job.status, "title") + ended_text(job, job.status.value("several_nodes", false) && request.has("--here")));
   return 0;

@@ -1,10 +1,11 @@
-// `ddprun link-torchrun`: creates the link through which scripts that call torchrun get ddprun, and removes it again.
-// run_subcommand() calls it. A torchrun that is not a link to a ddprun belongs to another package: it is left unchanged, or
-// with --force kept under another name.
+// `ddprun link-torchrun`: creates or removes a link named torchrun, through which scripts that call torchrun start ddprun.
+// run_subcommand() calls it. A torchrun that is not a link to ddprun belongs to another package: it is left unchanged, or
+// renamed if --force is given.
 //
 // Note [A link and not a wheel]
-// The usual way with pip would be a second wheel with a script of that name. But pip replaces PyTorch's script without a
-// message, removes both when the wheel is uninstalled, and restores PyTorch's script with each new torch.
+// The usual way with pip would be a second wheel that contains a script named torchrun. But pip replaces PyTorch's script
+// without a message, removes both scripts when the wheel is uninstalled, and restores PyTorch's script each time a new version
+// of torch is installed.
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -20,41 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLinkUsage = "usage: ddprun link-torchrun [FOLDER] [--force | --remove]";
-constexpr const char* kLinkHelp =
-    "Makes a link named torchrun that leads to this ddprun, so that scripts which call torchrun need no edit.\n"
-    "  FOLDER    where, such as ~/bin; without it the folder that ddprun lies in\n"
-    "  --force   put it in the place of PyTorch's torchrun, which is kept as torchrun.before-ddprun\n"
-    "  --remove  take the link away, and put back what --force has kept\n";
-constexpr const char* kKeptSuffix = ".before-ddprun";
+constexpr const char* kBackupSuffix = ".before-ddprun";
 
-struct LinkRequest {
-  fs::path folder;
-  bool force = false;
-  bool remove = false;
-  bool help = false;
-};
-
-LinkRequest parse_link_request(std::span<const std::string> args) {
-  LinkRequest request;
-  for (const std::string& word : args) {
-    if (word == "--help" || word == "-h") {
-      request.help = true;
-    } else if (word == "--force") {
-      request.force = true;
-    } else if (word == "--remove") {
-      request.remove = true;
-    } else if (word.starts_with("-") || word.empty() || !request.folder.empty()) {
-      throw UsageError("'" + printable(word) + "' is one too many; " + kLinkUsage);
-    } else {
-      request.folder = word;
-    }
-  }
-  if (request.force && request.remove) throw UsageError(std::string("--force and --remove exclude each other; ") + kLinkUsage);
-  return request;
-}
-
-// True for a link to our ddprun, or to a ddprun in any other place, even if that was removed.
+// True for a link to a file named ddprun in any folder, even if that file was removed.
 bool leads_to_ddprun(const fs::path& link) {
   std::error_code error;
   return fs::is_symlink(fs::symlink_status(link, error)) && fs::read_symlink(link, error).filename() == "ddprun";
@@ -65,71 +34,73 @@ bool is_there(const fs::path& file) {
   return fs::symlink_status(file, error).type() != fs::file_type::not_found;
 }
 
-fs::path kept_of(const fs::path& link) {
-  return fs::path(link).concat(kKeptSuffix);
+fs::path backup_of(const fs::path& link) {
+  return fs::path(link).concat(kBackupSuffix);
 }
 
 std::string named(const fs::path& file) {
   return printable(file.string());
 }
 
-// Prints which program the shell finds under the name torchrun, if it is not the link.
-void say_what_hides_it(const fs::path& link) {
+// Prints a message if the shell would not start this link for the command torchrun: the link is not in PATH, or another
+// torchrun comes first.
+void warn_if_hidden(const fs::path& link) {
   const auto first = find_on_path("torchrun");
   std::error_code error;
   if (!first) {
-    print("PATH does not have " + named(link.parent_path()) + ": put it there, before the folder of PyTorch's torchrun\n");
+    print("PATH does not contain " + named(link.parent_path()) +
+          ": add it to PATH, before the folder with PyTorch's torchrun\n");
   } else if (!fs::equivalent(*first, link, error)) {
-    print("PATH has " + named(*first) + " before it, which a shell starts: put " + named(link.parent_path()) +
-          " before that\n");
+    print("the command torchrun still starts " + named(*first) + ", which comes first in PATH: put " +
+          named(link.parent_path()) + " before its folder in PATH\n");
   }
 }
 
 void make_link(const fs::path& link, const fs::path& program, bool force) {
   const bool in_its_folder = fs::equivalent(link.parent_path(), program.parent_path());
   const fs::path target = in_its_folder ? program.filename() : program;
-  bool keeps = false;
+  bool keeps_backup = false;
   if (leads_to_ddprun(link)) {
     fs::remove(link);
   } else if (is_there(link)) {
     if (!force) {
-      throw UsageError(named(link) + " is there and is not a link to ddprun: name another folder, which PATH has before " +
-                       "that one, or replace it with --force (it is kept as " + named(kept_of(link).filename()) + ")");
+      throw UsageError(named(link) +
+                       " exists and is not a link to ddprun: choose a folder that comes earlier in PATH, or replace " +
+                       "the file with --force, which keeps the old one as " + named(backup_of(link).filename()));
     }
-    fs::rename(link, kept_of(link));
-    keeps = true;
+    fs::rename(link, backup_of(link));
+    keeps_backup = true;
   }
   fs::create_symlink(target, link);
-  print(named(link) + " -> " + named(target) + (keeps ? ", PyTorch's is kept as " + named(kept_of(link)) : "") + "\n");
-  say_what_hides_it(link);
+  print(named(link) + " -> " + named(target) +
+        (keeps_backup ? ", PyTorch's torchrun is kept as " + named(backup_of(link)) : "") + "\n");
+  warn_if_hidden(link);
 }
 
 void remove_link(const fs::path& link) {
-  if (is_there(link) && !leads_to_ddprun(link)) throw UsageError(named(link) + " is not a link to ddprun: it stays");
+  if (is_there(link) && !leads_to_ddprun(link))
+    throw UsageError(named(link) + " was not removed, since it is not a link to ddprun");
   const bool was_there = fs::remove(link);
-  const bool put_back = is_there(kept_of(link));
-  if (put_back) fs::rename(kept_of(link), link);
-  print(named(link) + (put_back ? " is again what it was" : was_there ? " is gone" : " was not there") + "\n");
+  const bool put_back = is_there(backup_of(link));
+  if (put_back) fs::rename(backup_of(link), link);
+  print(named(link) + (put_back ? " is restored" : was_there ? " is removed" : " did not exist") + "\n");
 }
 
 }  // namespace
 
-int link_torchrun(std::span<const std::string> args) {
-  const LinkRequest request = parse_link_request(args);
-  if (request.help) {
-    print(std::string(kLinkUsage) + "\n" + kLinkHelp);
-    return 0;
-  }
-  const auto program = this_machine().beside_self("ddprun");
-  if (!program) throw UsageError("this program is not named ddprun, and a link to it would not be known again");
-  const fs::path folder = request.folder.empty() ? program->parent_path() : request.folder;
+int link_torchrun(const SubcommandArguments& arguments) {
+  const fs::path named_folder = arguments.only_word("FOLDER");
+  arguments.refuse_both("--force", "--remove");
+  const auto program = this_machine().next_to_self("ddprun");
+  if (!program) throw UsageError("link-torchrun needs a program file named ddprun: rename this program to ddprun");
+  const fs::path folder = named_folder.empty() ? program->parent_path() : named_folder;
   try {
     if (!fs::is_directory(folder)) throw UsageError(named(folder) + " is not a folder");
     const fs::path link = fs::canonical(folder) / "torchrun";
-    if (request.remove) {
+    if (arguments.has("--remove")) {
       remove_link(link);
     } else {
-      make_link(link, *program, request.force);
+      make_link(link, *program, arguments.has("--force"));
     }
   } catch (const fs::filesystem_error& error) {
     throw UsageError("cannot change " + named(folder / "torchrun") + ": " + error.code().message());

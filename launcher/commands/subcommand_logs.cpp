@@ -16,49 +16,43 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/print.hpp"
 #include "common/system/write_all.hpp"
 #include "launcher/commands/chosen_job.hpp"
-#include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/logs_of_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/log_files.hpp"
+#include "launcher/query/local/job_nodes.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Polling interval if folders cannot be watched: a user may have used up all inotify instances or watches.
-constexpr int kLookAgainMs = 500;
+// Polling interval if the folders cannot be watched, for example because the user's limit of inotify instances or watches is
+// reached.
+constexpr int kPollMs = 500;
 
 // One log file that is being shown.
 struct Shown {
-  int fd = -1;
+  Descriptor file{};
   int rank = 0;
-  LineSplitter lines;
+  LineSplitter lines{};
 };
 
 class Logs {
  public:
-  // `first_rank`: rank of the first worker if the folders are named by local ranks.
+  // `first_rank`: global rank of this node's first worker. It is needed if the folders are named by local ranks.
   Logs(fs::path logs, std::optional<int> rank, bool only_errors, int first_rank)
       : logs_(std::move(logs)), rank_(rank), only_errors_(only_errors), first_rank_(first_rank) {}
-  ~Logs() {
-    for (const auto& [name, shown] : files_) ::close(shown.fd);
-  }
-  Logs(const Logs&) = delete;
-  Logs& operator=(const Logs&) = delete;
 
-  // Opens the newest files of each rank. After a live recovery the survivors still write to those of an earlier round.
+  // Opens the newest files of each rank.
   void open_newest(std::optional<int> tail) {
-    std::map<int, fs::path> newest;
-    for (const RoundFolder& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_of(round)) newest[rank] = folder;
-    }
+    const std::map<int, fs::path> newest = newest_folders(logs_, first_rank_);
     several_ = newest.size() > 1;
     for (const auto& [rank, folder] : newest) {
       std::error_code error;
@@ -66,29 +60,29 @@ class Logs {
       if (std::ranges::any_of(streams(), is_there)) ranks_.push_back(rank);
     }
     for (const RoundFolder& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_of(round)) {
-        if (folder != newest[rank]) earlier_.insert(folder);
+      for (const auto& [rank, folder] : ranks_in(round, first_rank_)) {
+        if (const auto one = newest.find(rank); one != newest.end() && folder != one->second) earlier_.insert(folder);
       }
     }
     for (const auto& [rank, folder] : newest) open(rank, folder, tail);
   }
-  // Opens files that were created since.
+  // Opens files that were created after the previous call.
   void open_new() {
     for (const RoundFolder& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_of(round)) {
+      for (const auto& [rank, folder] : ranks_in(round, first_rank_)) {
         several_ = several_ || rank > 0;
         open(rank, folder, std::nullopt);
       }
     }
   }
   bool any() const { return !files_.empty(); }
-  const std::vector<int>& ranks() const { return ranks_; }  // ranks that had such files when open_newest() ran
+  const std::vector<int>& ranks() const { return ranks_; }  // ranks that had log files when open_newest() ran
 
   // `ends`: no more data will arrive, so unfinished lines are shown as well.
   void show_new(bool ends) {
     for (auto& [name, shown] : files_) {
       char piece[65536];
-      for (ssize_t count = 0; (count = ::read(shown.fd, piece, sizeof piece)) > 0;) {
+      for (ssize_t count = 0; (count = ::read(shown.file.get(), piece, sizeof piece)) > 0;) {
         shown.lines.feed({piece, static_cast<std::size_t>(count)},
                          [&, &one = shown](std::string_view lines) { show(one, lines); });
         if (shown.lines.too_long()) show(shown, shown.lines.take_rest() + "\n");
@@ -97,7 +91,8 @@ class Logs {
     }
   }
 
-  // Makes `inotify` readable when anything below the folder changes. Returns false if some folder cannot be watched.
+  // Makes `inotify` report changes in the log folder, its round folders and its worker folders. Returns false if some folder
+  // cannot be watched.
   bool watch(int inotify) const {
     bool all = watch_folder(inotify, logs_, false);
     for (const RoundFolder& round : rounds_in(logs_)) {
@@ -112,14 +107,6 @@ class Logs {
     return only_errors_ ? std::vector{Stream::kStderr} : std::vector{Stream::kStdout, Stream::kStderr};
   }
 
-  std::map<int, fs::path> workers_of(const RoundFolder& round) const {
-    std::map<int, fs::path> workers;
-    for (auto& [number, folder] : workers_in(round.path)) {
-      workers[number + (round.layout == LogLayout::kAttempts ? first_rank_ : 0)] = std::move(folder);
-    }
-    return workers;
-  }
-
   void open(int rank, const fs::path& folder, std::optional<int> tail) {
     if (rank_ && rank != *rank_) return;
     for (const Stream stream : streams()) {
@@ -127,13 +114,12 @@ class Logs {
       const fs::path file = folder / log_name(stream);
       if (files_.contains(name) || earlier_.contains(folder)) continue;
       std::error_code error;
-      if (!fs::is_regular_file(file, error)) continue;  // opening a pipe would block
-      const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+      if (!fs::is_regular_file(file, error)) continue;  // a FIFO is not a log file, and opening it could block
+      Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+      const int fd = opened.get();
       if (fd < 0) continue;
-      Shown& shown = files_[name];
-      shown.fd = fd;
-      shown.rank = rank;
-      if (tail) ::lseek(fd, begin_of_tail(fd, *tail), SEEK_SET);
+      if (tail) ::lseek(fd, tail_offset(fd, *tail), SEEK_SET);
+      files_[name] = {.file = std::move(opened), .rank = rank};
     }
   }
 
@@ -147,12 +133,12 @@ class Logs {
   int first_rank_;
   bool several_ = false;
   std::vector<int> ranks_;
-  using FileName = std::pair<fs::path, bool>;  // the worker's folder, and whether it is stderr; stderr is sorted after stdout
+  using FileName = std::pair<fs::path, bool>;  // folder of the worker, and true for stderr: stdout sorts first
   std::map<FileName, Shown> files_;
-  std::set<fs::path> earlier_;  // folders of a rank's rounds before its newest one; not shown
+  std::set<fs::path> earlier_;  // worker folders of earlier rounds, whose files are not shown
 };
 
-// The folder given by --log-dir has a folder for each run. Empty if there is none.
+// The folder of the newest run in a --log-dir, which has one folder for each run. Empty if there is none.
 fs::path newest_run_in(const fs::path& log_dir) {
   fs::path newest;
   fs::file_time_type written = fs::file_time_type::min();
@@ -167,8 +153,8 @@ fs::path newest_run_in(const fs::path& log_dir) {
   return newest;
 }
 
-// The folder that contains the rounds. For a running job it comes from the status, otherwise from the run directory or log
-// folder that `word` names.
+// The log folder, which has one folder for each round. If the user's argument is not a run directory or log folder, the path
+// comes from the status of the running job.
 struct Found {
   fs::path logs;
   std::optional<RunningJob> job;  // nullopt: the job is not running
@@ -186,39 +172,31 @@ Found find_logs(const std::string& word) {
   return {job.status.value("logs", ""), job};
 }
 
-// The first rank of this node; 0 if unknown.
-int first_rank_here(const Found& found) {
-  if (!found.job) return 0;
-  for (const nlohmann::json& worker : found.job->status.value("workers", nlohmann::json::array())) {
-    return static_cast<int>(number_of(worker, "rank") - number_of(worker, "local_rank"));
-  }
-  return 0;
-}
-
-std::string why_there_are_none(const Logs& logs, const JobRequest& request) {
+std::string no_logs_reason(const Logs& logs, const JobRequest& request) {
   if (request.rank && !logs.ranks().empty())
-    return "no log files of rank " + std::to_string(*request.rank) + " are here, only of " + ranks_text(logs.ranks());
-  return "that job writes no log files" + std::string(request.has("--stderr") ? " of standard error" : "") +
-         ": a script does with --tee 3, --redirects 3 or --run-dir";
+    return "this machine has no log files of rank " + std::to_string(*request.rank) + ", only of " + ranks_text(logs.ranks());
+  return "the job has no log files" + std::string(request.has("--stderr") ? " of standard error" : "") +
+         ": to get log files for a script, start it with --tee 3, --redirects 3 or --run-dir";
 }
 
 void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   const bool follow = request.has("-f") && found.job;
   const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not exist yet
-  Logs logs(found.logs, request.rank, request.has("--stderr"), first_rank_here(found));
+  Logs logs(found.logs, request.rank, request.has("--stderr"), found.job ? first_rank_here(found.job->status) : 0);
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
   bool watched = follow && logs.watch(inotify);
   const bool cut = request.tail.has_value() || request.has("-f");
   logs.open_newest(cut ? std::optional(request.tail.value_or(kTailWhenFollowed)) : std::nullopt);
-  if (!logs.any() && !(follow && starts)) throw UsageError(why_there_are_none(logs, request));
+  if (!logs.any() && !(follow && starts)) throw UsageError(no_logs_reason(logs, request));
   logs.show_new(!follow);
   if (request.has("-f") && !follow)
-    write_all(STDERR_FILENO, "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n");
+    write_all(STDERR_FILENO,
+              "ddprun logs: -f has no effect, since none of your running jobs on this machine writes to this folder\n");
   const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.job->agent, 0)) : -1;
   bool runs = follow && process >= 0;
   while (runs) {
     std::array<pollfd, 3> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}, pollfd{STDOUT_FILENO, 0, 0}};
-    ::poll(ready.data(), ready.size(), watched ? -1 : kLookAgainMs);
+    ::poll(ready.data(), ready.size(), watched ? -1 : kPollMs);
     if (ready[2].revents != 0) return;  // stdout is closed
     runs = ready[1].revents == 0;
     char events[4096];
@@ -232,27 +210,14 @@ void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
 
 }  // namespace
 
-int show_logs(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun logs [JOB] [-f] [--rank N] [--tail N] [--stderr] [--here]";
-  constexpr std::array<std::string_view, 6> kAllowed{"JOB", "-f", "--rank", "--tail", "--stderr", "--here"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nPrints what the workers wrote to log files, newest round: all of it, or the last N lines of each file."
-          "\n  -f        go on with what comes, until the job ends; begins with the last 10 lines"
-          "\n  --rank N  of that worker only"
-          "\n  --stderr  standard error only"
-          "\n  --here    of a job on several machines, what is on this one only"
-          "\nExit code 1: a node could not show its part, and a line says which."
-          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended; of what --log-dir named it "
-          "is the newest run.\n");
-    return 0;
-  }
+int show_logs(const SubcommandArguments& arguments) {
+  if (const auto answer = answer_of_slurm_job(arguments, "logs")) return *answer;
+  const JobRequest request(arguments);
   const Found found = find_logs(request.job);
-  if (found.job && asks_all_nodes(*found.job, request)) {
+  if (found.job && queries_all_nodes(*found.job, request)) {
     if (const LogsShown shown = show_logs_of_nodes(*found.job, request); shown != LogsShown::kNone)
       return shown == LogsShown::kAll ? 0 : 1;
-    write_all(STDERR_FILENO, about_silence({}));
+    write_all(STDERR_FILENO, missing_nodes_message({}));
   }
   print_logs_of_this_machine(found, request);
   return 0;

@@ -1,4 +1,4 @@
-// `ddprun plot`: the losses of several runs in one chart, as an SVG. run_subcommand() calls it.
+// `ddprun plot`: plots the training losses of several runs in one SVG chart. run_subcommand() calls it.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -10,42 +10,12 @@
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/subcommand.hpp"
-#include "launcher/report/plot.hpp"
+#include "launcher/report_page/plot.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kPlotUsage = "usage: ddprun plot RUN... [--figure NAME] [--output FILE]";
-
-struct PlotRequest {
-  std::vector<std::string> runs;
-  std::string figure = "loss";
-  std::string output = "plot.svg";
-};
-
-PlotRequest parse_plot(std::span<const std::string> args) {
-  PlotRequest request;
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    const std::string& word = args[i];
-    const bool figure = word == "--figure";
-    if (figure || word == "--output") {
-      if (i + 1 == args.size()) throw UsageError(word + " needs a value; " + kPlotUsage);
-      (figure ? request.figure : request.output) = args[++i];
-    } else if (word.starts_with("-")) {
-      throw UsageError("'" + word + "' is one too many; " + kPlotUsage);
-    } else {
-      request.runs.push_back(word);
-    }
-  }
-  if (request.runs.empty()) throw UsageError(std::string("no run was named; ") + kPlotUsage);
-  if (request.runs.size() > kMostPlotted) {
-    throw UsageError("at most " + std::to_string(kMostPlotted) + " runs fit one plot, " + std::to_string(request.runs.size()) +
-                     " were named");
-  }
-  return request;
-}
 
 std::ifstream open_metrics(const std::string& word) {
   const fs::path metrics = fs::is_directory(word) ? RunLayout{word}.metrics() : fs::path(word);
@@ -54,52 +24,52 @@ std::ifstream open_metrics(const std::string& word) {
   if (fs::is_regular_file(metrics, error)) in.open(metrics);
   if (!in.is_open()) {
     throw UsageError("cannot read " + metrics.string() +
-                     ": name run directories; a script writes that file with --run-dir when it " + "tells its steps");
+                     ": expected a run directory with metrics.jsonl (a script must use --run-dir and report its steps)");
   }
   return in;
 }
 
-PlottedRun read_run(const std::string& word, const std::string& figure) {
+PlottedRun read_run(const std::string& word, const std::string& metric) {
   std::ifstream in = open_metrics(word);
   const fs::path named = fs::path(word).lexically_normal();
-  return {printable((named.has_filename() ? named : named.parent_path()).string()), read_figure(in, figure)};
+  return {printable((named.has_filename() ? named : named.parent_path()).string()), read_metric(in, metric)};
 }
 
-[[noreturn]] void refuse_figure(const PlotRequest& request) {
+[[noreturn]] void refuse_metric(const std::vector<std::string>& runs, const std::string& metric) {
   std::set<std::string> names;
-  for (const std::string& word : request.runs) {
+  for (const std::string& word : runs) {
     std::ifstream in = open_metrics(word);
-    for (const std::string& name : figures_in(in)) names.insert(name);
+    for (const std::string& name : metric_names_in(in)) names.insert(name);
   }
   std::string known;
   for (const std::string& name : names) known += (known.empty() ? "" : ", ") + printable(name);
-  throw UsageError("no run has a figure '" + printable(request.figure) + "' in a line of a step or an evaluation" +
-                   (known.empty() ? "" : "; --figure takes one of these: " + known));
+  throw UsageError("no metrics.jsonl of these runs contains the metric '" + printable(metric) + "'" +
+                   (known.empty() ? "" : "; --figure accepts: " + known));
 }
 
 }  // namespace
 
-int plot_runs(std::span<const std::string> args) {
-  if (!args.empty() && (args.front() == "--help" || args.front() == "-h")) {
-    print(std::string(kPlotUsage) +
-          "\nDraws a figure of metrics.jsonl of each run over its steps, all in one SVG file. RUN is a run directory."
-          "\n  --figure NAME  loss, or any other that a step or an evaluation has: lr, accuracy, samples_per_s"
-          "\n  --output FILE  plot.svg\n");
-    return 0;
+int plot_runs(const SubcommandArguments& arguments) {
+  const std::vector<std::string>& words = arguments.words();
+  const std::string metric = arguments.value("--figure").value_or("loss");
+  const std::string output = arguments.value("--output").value_or("plot.svg");
+  if (words.empty()) arguments.refuse("no run directory was given");
+  if (words.size() > kMaxPlotted) {
+    throw UsageError("at most " + std::to_string(kMaxPlotted) + " runs can be drawn in one plot, but " +
+                     std::to_string(words.size()) + " were given");
   }
-  const PlotRequest request = parse_plot(args);
   std::vector<PlottedRun> runs;
   bool any = false;
-  for (const std::string& word : request.runs) {
-    runs.push_back(read_run(word, request.figure));
-    any = any || !runs.back().points.empty();
+  for (const std::string& word : words) {
+    runs.push_back(read_run(word, metric));
+    any = any || !runs.back().metric.points.empty();
   }
-  if (!any) refuse_figure(request);
+  if (!any) refuse_metric(words, metric);
   try {
-    if (write_named_file(request.output, plot_of(request.figure, runs)))
-      print("the plot is " + fs::absolute(request.output).lexically_normal().string() + "\n");
+    if (write_named_file(output, plot_of(metric, runs)))
+      print("the plot is " + fs::absolute(output).lexically_normal().string() + "\n");
   } catch (const std::system_error& error) {
-    throw UsageError("cannot write " + request.output + ": " + error.what());
+    throw UsageError("cannot write " + output + ": " + error.what());
   }
   return 0;
 }

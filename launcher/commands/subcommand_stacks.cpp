@@ -1,10 +1,9 @@
-// `ddprun stacks` and `ddprun attach`: the current call stacks of a running job's workers on this machine, or a debugger.
-// run_subcommand() calls them. A stack needs py-spy, eu-stack or gdb, and the right to trace: root, or
-// kernel.yama.ptrace_scope=0.
+// `ddprun stacks` prints the current call stacks of a running job's workers, and `ddprun attach` attaches a debugger to one
+// worker on this machine. run_subcommand() calls them. Reading a stack needs py-spy, eu-stack or gdb, and permission to trace:
+// root, or kernel.yama.ptrace_scope=0.
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -15,27 +14,27 @@
 #include "common/base/printable.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
-#include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/hang/stack_tool.hpp"
+#include "launcher/query/local/job_nodes.hpp"
 
 namespace ddprun {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPatience{20};
-constexpr std::chrono::seconds kPatienceWithNodes{30};
+constexpr std::chrono::seconds kStackTimeout{20};
+constexpr std::chrono::seconds kClusterTimeout{30};
 
 struct RunningWorker {
   int rank = 0;
   long pid = 0;
 };
 
-// All workers that have not ended, or only the one given by --rank. Throws UsageError if there is none.
+// All workers that have not ended, or only the worker with --rank. Throws UsageError if there is none.
 std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<int> rank) {
   if (number_of(job.status, "pid") != job.agent) {
-    throw UsageError("that job runs in a container with process ids of its own: ask for this within the container");
+    throw UsageError("the job runs in a container with its own process ids: run this command in that container");
   }
   std::vector<RunningWorker> workers;
   for (const json& worker : job.status.value("workers", json::array())) {
@@ -43,8 +42,8 @@ std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<
     if (worker.value("state", "") == "running" && one.pid > 0 && (!rank || one.rank == *rank)) workers.push_back(one);
   }
   if (workers.empty()) {
-    throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of that job runs on this machine"
-                          : std::string("no worker of that job runs at the moment"));
+    throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of the job is running on this machine"
+                          : std::string("no worker of the job is running at the moment"));
   }
   return workers;
 }
@@ -57,7 +56,9 @@ bool is_python(const RunningJob& job) {
 StackTool tool_for(const RunningJob& job) {
   StackTool tool = find_stack_tool(is_python(job));
   if (tool.name.empty()) {
-    throw UsageError("neither py-spy nor eu-stack nor gdb is on PATH: pip install py-spy, or apt install elfutils");
+    throw UsageError(
+        "no stack tool was found: expected py-spy, eu-stack or gdb on PATH; install one with pip install py-spy or apt "
+        "install elfutils");
   }
   return tool;
 }
@@ -65,7 +66,7 @@ StackTool tool_for(const RunningJob& job) {
 std::vector<std::string> stack_of(const StackTool& tool, long pid) {
   boost::asio::io_context io;
   std::vector<std::string> frames;
-  const StackRun run(io, tool, pid, kPatience, [&](std::vector<std::string> found) {
+  const StackRun run(io, tool, pid, kStackTimeout, [&](std::vector<std::string> found) {
     frames = std::move(found);
     io.stop();
   });
@@ -83,7 +84,8 @@ int print_stacks_of_this_node(const RunningJob& job, std::optional<int> rank) {
   return 0;
 }
 
-// Prints the stacks of one node. Returns the number of workers in its answer, including those left out for size.
+// Prints the stacks of one node. Returns the number of workers in its answer, including workers omitted to limit the answer's
+// size.
 std::int64_t print_stacks(const json& node) {
   std::int64_t shown = 0;
   const std::string host = node.contains("host") ? text_of(node, "host") : "?";
@@ -101,60 +103,45 @@ std::int64_t print_stacks(const json& node) {
     }
   }
   if (const auto more = number_of(node, "left_out"); more > 0) {
-    print(host + ": " + std::to_string(more) + " more workers, which are too much for one answer: name one with --rank\n");
+    print(host + ": " + std::to_string(more) +
+          " more workers were omitted, since the answer would be too long: select one with --rank\n");
     shown += more;
   }
   return shown;
 }
 
-// Each node reads the stacks of its own workers.
+// Prints the stacks of all nodes; each node reads the stacks of the workers on it.
 int print_stacks_of_nodes(const RunningJob& job, std::optional<int> rank) {
   const json question = rank ? json{{"ask", "stacks"}, {"rank", *rank}} : json{{"ask", "stacks"}};
-  const NodesAnswers nodes = ask_nodes(job, question, kPatienceWithNodes);
+  const ClusterAnswers nodes = query_nodes(job, question, kClusterTimeout);
   if (nodes.answers.empty()) {
-    print(about_silence(nodes));
+    print(missing_nodes_message(nodes));
     return print_stacks_of_this_node(job, rank);
   }
   std::int64_t shown = 0;
   for (const json& node : nodes.answers) shown += print_stacks(node);
-  print(about_silence(nodes));
+  print(missing_nodes_message(nodes));
   if (shown > 0 || nodes.silent() > 0) return 0;
-  // A node that could not read a stack has reported an error, so the rank may exist.
+  // A node that reports an error could not read any stack, so it is unknown whether the rank exists.
   if (std::ranges::any_of(nodes.answers, [](const json& node) { return node.contains("error"); }))
     return static_cast<int>(ExitCode::kUsage);
-  throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of that job runs at the moment"
-                        : std::string("no worker of that job runs at the moment"));
+  throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of the job is running at the moment"
+                        : std::string("no worker of the job is running at the moment"));
 }
 
 }  // namespace
 
-int show_stacks(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun stacks [JOB] [--rank N] [--here]";
-  constexpr std::array<std::string_view, 3> kAllowed{"JOB", "--rank", "--here"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nPrints the call stack of each worker, by py-spy, eu-stack or gdb, whichever is there. --here: of the workers on"
-          "\nthis machine only. JOB as for `ddprun status`.\n");
-    return 0;
-  }
+int show_stacks(const SubcommandArguments& arguments) {
+  const JobRequest request(arguments);
   const RunningJob job = chosen_job(request.job, agents_of(request));
-  if (asks_all_nodes(job, request)) return print_stacks_of_nodes(job, request.rank);
+  if (queries_all_nodes(job, request)) return print_stacks_of_nodes(job, request.rank);
   return print_stacks_of_this_node(job, request.rank);
 }
 
-int attach_to_worker(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun attach [JOB] --rank N [--gdb | --py-spy]";
-  constexpr std::array<std::string_view, 4> kAllowed{"JOB", "--rank", "--gdb", "--py-spy"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nStarts a debugger on a worker of this machine: gdb, or with --py-spy what its Python code spends time on."
-          "\nA worker that gdb holds makes no progress: --hang-timeout may end it. JOB as for `ddprun status`.\n");
-    return 0;
-  }
-  if (!request.rank) throw UsageError(std::string("--rank says which worker; ") + kUsage);
-  if (request.has("--gdb") && request.has("--py-spy")) throw UsageError(std::string("--gdb or --py-spy; ") + kUsage);
+int attach_to_worker(const SubcommandArguments& arguments) {
+  const JobRequest request(arguments);
+  if (!request.rank) arguments.refuse("--rank is required");
+  arguments.refuse_both("--gdb", "--py-spy");
   const RunningJob job = chosen_job(request.job);
   const std::string pid = std::to_string(running_workers(job, request.rank).front().pid);
   const bool spy = request.has("--py-spy");

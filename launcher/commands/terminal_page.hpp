@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/printable.hpp"
+#include "launcher/output/line_splitter.hpp"
 
 namespace ddprun {
 
@@ -26,13 +27,12 @@ inline std::string_view cut_to_columns(std::string_view line, std::size_t column
   return line.substr(0, end);
 }
 
-// `table` and the lines of `below`, each with its '\n', cut to a terminal of that size; 0: unknown, so nothing is cut. Table
-// rows that do not fit are replaced by a line with their number. The last row stays free for the cursor.
+// Returns `table` followed by `below`, cut to a terminal of `rows` and `columns`. A size of 0 is unknown, and nothing is cut.
+// One line with a count replaces the table rows that do not fit. The last row stays empty for the cursor.
 inline std::string terminal_page(std::string_view table, std::string_view below, std::size_t rows, std::size_t columns) {
   const auto lines_of = [](std::string_view text) {
     std::vector<std::string_view> lines;
-    for (; !text.empty(); text.remove_prefix(std::min(text.size(), lines.back().size() + 1)))
-      lines.push_back(text.substr(0, text.find('\n')));
+    for_each_line(text, [&](std::string_view line) { lines.push_back(line); });
     return lines;
   };
   std::vector<std::string_view> lines = lines_of(table), last = lines_of(below);

@@ -1,4 +1,3 @@
-// Implementation of version_text.hpp.
 #include "launcher/commands/version_text.hpp"
 
 #include <algorithm>
@@ -17,13 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostBytes = 64U << 20;  // size limit of the file that is read; ddptrain has 4 MB
+constexpr std::size_t kMaxBytes = 64U << 20;  // larger files are not read; ddptrain has 4 MB
 
-// "2.11.0", or nullopt if the file does not contain the version: it was built before the mark existed, or is a custom program.
+// Returns for example "2.11.0". nullopt if the file does not contain the version, because it is a custom program or an old
+// build.
 std::optional<std::string> libtorch_of(const fs::path& program) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(program, error);
-  if (error || size > kMostBytes) return std::nullopt;
+  if (error || size > kMaxBytes) return std::nullopt;
   std::ifstream file(program, std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(file), {});
   const std::string mark = DDPRUN_LIBTORCH_MARK;
@@ -37,11 +37,12 @@ std::optional<std::string> libtorch_of(const fs::path& program) {
 
 std::string trainer_line() {
   const Machine machine = this_machine();
-  auto program = machine.beside_self("ddptrain");
+  auto program = machine.next_to_self("ddptrain");
   if (!program) program = machine.on_path("ddptrain");
   if (!program) return "not found";
   const auto libtorch = libtorch_of(*program);
-  return (libtorch ? "built with LibTorch " + *libtorch : "of an unknown LibTorch") + ", " + printable(program->string());
+  return (libtorch ? "built with LibTorch " + *libtorch : "built with an unknown version of LibTorch") + ", " +
+         printable(program->string());
 }
 
 }  // namespace

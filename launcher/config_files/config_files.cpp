@@ -1,4 +1,3 @@
-// Implementation of config_files.hpp.
 #include "launcher/config_files/config_files.hpp"
 
 #include <unistd.h>
@@ -20,13 +19,13 @@ using Type = DataConfig::Type;
 
 enum class Kind { kFile, kFolder, kEither };
 
-// The problem with a file; empty if it exists, has that kind, and is readable.
+// Describes why the file cannot be used; empty if it exists, is of that kind, and is readable.
 std::string problem_with(const fs::path& path, Kind kind) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) {
     const bool absent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-    return absent ? "is not there" : error.message();
+    return absent ? "does not exist" : error.message();
   }
   const bool folder = fs::is_directory(status);
   if (kind == Kind::kFolder && !folder) return "is not a folder";
@@ -35,17 +34,17 @@ std::string problem_with(const fs::path& path, Kind kind) {
   return std::error_code(errno, std::generic_category()).message();
 }
 
-class Look {
+class FileCheck {
  public:
   void at(const std::string& key, const fs::path& path, Kind kind) {
     if (const std::string problem = problem_with(path, kind); !problem.empty()) add(key, path, problem);
   }
-  // Accepts the file with or without .gz; the plain one takes precedence.
+  // Checks the file or, if there is none, the same name with .gz.
   void at_plain_or_gz(const std::string& key, const fs::path& path) {
     const fs::path compressed = path.string() + ".gz";
     std::error_code unknown;
     if (!fs::exists(path, unknown) && !fs::exists(compressed, unknown)) {
-      return add(key, path, "is not there, nor is " + compressed.filename().string());
+      return add(key, path, "does not exist, and neither does " + compressed.filename().string());
     }
     at(key, fs::exists(path, unknown) ? path : compressed, Kind::kFile);
   }
@@ -58,21 +57,21 @@ class Look {
   std::vector<std::string> problems_;
 };
 
-// The file part of FILE.npy or FILE.safetensors:NAME.
+// Removes the array's name: returns the file in FILE.npy or FILE.safetensors:NAME.
 std::string file_of_array(const std::string& text) {
   constexpr std::string_view kEnding = ".safetensors:";
   const std::size_t at = text.find(kEnding);
   return at == std::string::npos ? text : text.substr(0, at + kEnding.size() - 1);
 }
 
-void look_at_data(Look& look, const DataConfig& data) {
+void check_data(FileCheck& file_check, const DataConfig& data) {
   if (data.type == Type::kSynthetic) return;
   const fs::path folder = data.dir;
   if (const std::string problem = problem_with(folder, Kind::kFolder); !problem.empty()) {
-    return look.add("data.dir", folder, problem);
+    return file_check.add("data.dir", folder, problem);
   }
   const auto files = [&](std::initializer_list<std::pair<const char*, std::string>> named, Kind kind = Kind::kFile) {
-    for (const auto& [key, name] : named) look.at(std::string("data.") + key, folder / name, kind);
+    for (const auto& [key, name] : named) file_check.at(std::string("data.") + key, folder / name, kind);
   };
   switch (data.type) {
     case Type::kIdx:
@@ -80,24 +79,24 @@ void look_at_data(Look& look, const DataConfig& data) {
                                       {"train_labels", data.train_labels},
                                       {"test_images", data.test_images},
                                       {"test_labels", data.test_labels}}) {
-        look.at_plain_or_gz(std::string("data.") + key, folder / name);
+        file_check.at_plain_or_gz(std::string("data.") + key, folder / name);
       }
       break;
     case Type::kCifar10:
       for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
                                "data_batch_5.bin", "test_batch.bin"}) {
-        look.at("data.dir", folder / name, Kind::kFile);
+        file_check.at("data.dir", folder / name, Kind::kFile);
       }
       break;
     case Type::kCifar100:
-      for (const char* name : {"train.bin", "test.bin"}) look.at("data.dir", folder / name, Kind::kFile);
+      for (const char* name : {"train.bin", "test.bin"}) file_check.at("data.dir", folder / name, Kind::kFile);
       break;
     case Type::kTensors:
       files({{"train", data.train}, {"test", data.test}});
       break;
     case Type::kTokens:
       files({{"train_tokens", data.train_tokens}, {"test_tokens", data.test_tokens}});
-      if (!data.tokenizer.empty()) look.at("data.tokenizer", data.tokenizer, Kind::kEither);
+      if (!data.tokenizer.empty()) file_check.at("data.tokenizer", data.tokenizer, Kind::kEither);
       break;
     case Type::kCsv:
       files({{"train_table", data.train_table}, {"test_table", data.test_table}});
@@ -118,24 +117,24 @@ void look_at_data(Look& look, const DataConfig& data) {
 
 }  // namespace
 
-std::vector<std::string> missing_files(const TrainConfig& config, bool own_program) {
-  Look look;
-  if (!own_program) {
-    look_at_data(look, config.data);
+std::vector<std::string> missing_files(const TrainConfig& config, bool custom_program) {
+  FileCheck file_check;
+  if (!custom_program) {
+    check_data(file_check, config.data);
     if (config.model.type == ModelConfig::Type::kExported) {
       for (const char* name : {"model.json", "train.graph", "eval.graph", "init.safetensors", "check.safetensors"}) {
-        look.at("model.path", fs::path(config.model.path) / name, Kind::kFile);
+        file_check.at("model.path", fs::path(config.model.path) / name, Kind::kFile);
       }
     }
   }
-  if (!config.model.init.empty()) look.at("model.init", config.model.init, Kind::kEither);
-  return look.take();
+  if (!config.model.init.empty()) file_check.at("model.init", config.model.init, Kind::kEither);
+  return file_check.take();
 }
 
-void require_files(const TrainConfig& config, bool own_program) {
-  const std::vector<std::string> missing = missing_files(config, own_program);
+void require_files(const TrainConfig& config, bool custom_program) {
+  const std::vector<std::string> missing = missing_files(config, custom_program);
   if (missing.empty()) return;
-  std::string text = "a start would fail on this machine, since it cannot use all files that the config names:";
+  std::string text = "a start would fail, since files that the config names are missing or cannot be read on this machine:";
   for (const std::string& each : missing) text += "\n  " + each;
   throw UsageError(text);
 }

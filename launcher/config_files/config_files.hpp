@@ -10,11 +10,11 @@
 
 namespace ddprun {
 
-// One line per problem, with the key and the path. `own_program`: the config belongs to a worker program with its own data,
-// whose file names only the program knows.
-std::vector<std::string> missing_files(const TrainConfig& config, bool own_program);
+// One line per problem, with the key and the path. `custom_program`: the config belongs to a worker program with its own data.
+// Only the program knows the names of its files.
+std::vector<std::string> missing_files(const TrainConfig& config, bool custom_program);
 
-// Throws UsageError that lists all problems.
-void require_files(const TrainConfig& config, bool own_program);
+// Throws a UsageError that lists all problems found by missing_files().
+void require_files(const TrainConfig& config, bool custom_program);
 
 }  // namespace ddprun

@@ -1,12 +1,11 @@
-// Implementation of error_file.hpp.
 #include "launcher/events/error_file.hpp"
 
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/decimal.hpp"
-#include "common/base/nearest.hpp"
+#include "common/base/numbers.hpp"
+#include "common/base/rounding.hpp"
 
 namespace ddprun {
 namespace {
@@ -16,7 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxMessageBytes = 4 << 10;
 constexpr std::size_t kMaxStackBytes = 64 << 10;
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kLastSecond = 9'000'000'000;  // upper limit, so that the time in nanoseconds fits
+constexpr std::int64_t kLastSecond = 9'000'000'000;  // upper limit, so that the time in nanoseconds fits into 64 bits
 
 const Json& member_of(const Json& object, const char* key) {
   static const Json nothing;
@@ -42,7 +41,7 @@ void take_timestamp(const Json& value, ErrorFile& file) {
   if (!(seconds >= 0) || seconds >= static_cast<double>(kLastSecond)) return;
   const auto whole = static_cast<std::int64_t>(seconds);
   file.whole_seconds = static_cast<double>(whole) == seconds;
-  file.timestamp_ns = whole * kSecond + nearest((seconds - static_cast<double>(whole)) * 1e9);
+  file.timestamp_ns = whole * kSecond + round_to_nearest((seconds - static_cast<double>(whole)) * 1e9);
 }
 
 }  // namespace

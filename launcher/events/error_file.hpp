@@ -14,17 +14,18 @@ struct ErrorFile {
   std::filesystem::path path{};
   std::string message{};                       // "ValueError: x", or the text of a flat file
   std::string call_stack{};                    // Python's call stack; empty if the file has none
-  std::optional<std::int64_t> timestamp_ns{};  // the time in the file
-  bool whole_seconds = false;                  // the timestamp has whole seconds, as Python writes it
-  std::int64_t written_ns = 0;                 // the latest time at which the file can have been written; 0: unknown
+  std::optional<std::int64_t> timestamp_ns{};  // the timestamp that the file contains
+  bool whole_seconds = false;                  // the timestamp has no fraction, as Python writes it
+  std::int64_t written_ns = 0;                 // latest possible time at which the file was written; 0: unknown
 };
 
-// Either format: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": .., "timestamp": "10"}}} or
-// {"message": "text", "timestamp": 10}; nullopt for anything else.
+// Parses both formats: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": .., "timestamp": "10"}}} and
+// {"message": "text", "timestamp": 10}. nullopt for any other content.
 std::optional<ErrorFile> parse_error_file(std::string_view content);
 
-// The time of the worker's failure. The file's timestamp gives the second, and the time of the write gives the fraction. The
-// result is never later than `ended_ns`, the end of the process, which is used if there is no timestamp. Pure.
+// The time of the worker's failure. The file's timestamp gives the second, and the time when the file was written gives the
+// fraction. The result is never later than `ended_ns`, the time when the process ended. Without a timestamp it is `ended_ns`.
+// Pure.
 std::int64_t time_of_failure(const ErrorFile& file, std::int64_t ended_ns);
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of node_notice.hpp.
 #include "launcher/events/node_notice.hpp"
 
 namespace ddprun {
@@ -6,13 +5,13 @@ namespace ddprun {
 using Kind = rendezvous::NodeNotice::Kind;
 
 std::string notice_line(const rendezvous::NodeNotice& notice) {
-  const std::string here = std::to_string(notice.count) + " of " + std::to_string(notice.of) + " nodes are here";
+  const std::string here = std::to_string(notice.count) + " of " + std::to_string(notice.of) + " nodes are present";
   switch (notice.kind) {
     case Kind::kWaiting:
       if (notice.of == 0) return notice.text;
       if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // no line, since the round begins now
-      // "ready" instead of "here": a node that has joined is not ready yet, so the number may be lower than in the previous
-      // line.
+      // "ready" instead of "present": a node that has joined may not be ready yet. So this number can be lower than in the
+      // previous line.
       if (notice.text == "for nodes" || notice.text == "for more nodes")
         return "waiting " + notice.text + ": " + std::to_string(notice.count) + " of " + std::to_string(notice.of) +
                " are ready";
@@ -22,16 +21,16 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
     case Kind::kLost:
       return "node " + notice.text + "; " + here;
     case Kind::kSetAside:
-      return "a node was lost too often and is set aside for " + std::to_string(notice.count / 1000) + " s";
+      return "a node lost its connection too often: it can join again in " + std::to_string(notice.count / 1000) + " s";
     case Kind::kRefused:
       return notice.text;
     case Kind::kReleased:
-      return notice.text + " begins with " + std::to_string(notice.count) + (notice.count == 1 ? " node" : " nodes");
+      return notice.text + " starts with " + std::to_string(notice.count) + (notice.count == 1 ? " node" : " nodes");
     case Kind::kRoundOver:
       return "the round is over: " + notice.text;
     case Kind::kLeading:
       return notice.text.starts_with("term ") ? "" : notice.text;
-    case Kind::kLooking:
+    case Kind::kSearching:
     case Kind::kDecided:
       return notice.text;
     case Kind::kFollowing:
@@ -40,7 +39,7 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
   return "";
 }
 
-const char* notice_word(Kind kind) {
+const char* notice_keyword(Kind kind) {
   switch (kind) {
     case Kind::kWaiting:
       return "waiting";
@@ -58,7 +57,7 @@ const char* notice_word(Kind kind) {
       return "round_over";
     case Kind::kLeading:
       return "leading";
-    case Kind::kLooking:
+    case Kind::kSearching:
       return "looking";
     case Kind::kFollowing:
       return "following";

@@ -1,4 +1,4 @@
-// Text for events among the nodes of a job. Pure; console.cpp and report.cpp use it.
+// Texts for events such as "a node has joined" or "a node is lost". Pure; console.cpp and report_document.cpp use it.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// A line for people; empty for an event that needs none.
+// A line for users; empty for an event that needs none.
 std::string notice_line(const rendezvous::NodeNotice& notice);
 
 // A keyword for programs: "joined", "lost".
-const char* notice_word(rendezvous::NodeNotice::Kind kind);
+const char* notice_keyword(rendezvous::NodeNotice::Kind kind);
 
 }  // namespace ddprun

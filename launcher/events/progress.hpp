@@ -1,5 +1,4 @@
-// Progress as text for people: the bar on a terminal, the plain line otherwise, durations, and the estimated remaining time.
-// Pure.
+// Progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +19,12 @@ std::string format_count(std::int64_t number);
 struct ProgressShown {
   channel::Progress progress{};
   std::optional<double> seconds_left{};
-  std::optional<std::int64_t> loss_step{};  // step of the loss, if older than the progress itself
+  std::optional<std::int64_t> loss_step{};  // step of the training loss, if that is older than the newest step
 };
 
-// Completes the messages of a round. Most of them are heartbeats without loss and speed, which only logged steps have. The
-// remaining time is estimated from this round only, since a resumed run has no earlier messages. Times are nanoseconds of one
-// clock.
+// Merges the progress messages of a round. Most of them are heartbeats without training loss and speed, so values of the last
+// logged step are kept. The remaining time is estimated from messages of this round only, since a resumed run has none from
+// earlier rounds. All times are nanoseconds of the same clock.
 class ProgressMeter {
  public:
   void restart() { *this = {}; }

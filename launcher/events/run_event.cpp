@@ -1,11 +1,10 @@
-// Names of events for people and for the report.
+// Names of events for users and for the report.
 #include "launcher/events/run_event.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "common/base/check.hpp"
-#include "launcher/events/printed.hpp"
+#include "launcher/events/printf_text.hpp"
 
 namespace ddprun {
 
@@ -18,21 +17,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 std::string describe(const CutOff& event) {
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.1f", event.seconds);
-  return "no answer from the coordinator for " + std::string(seconds) +
-         " s: the workers of this node were ended, since the other nodes may have gone on without it";
+  return printed("no answer from the coordinator for %.1f s: ", event.seconds) +
+         "the workers of this node were ended, since the other nodes may have continued without it";
 }
 
 std::string describe(const StopIsSlow& event) {
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.0f", event.seconds);
   std::string text;
   if (event.first) {
     text = "rank " + std::to_string(event.first->rank) + " (pid " + std::to_string(event.first->pid) +
-           ") failed: " + how_it_failed(*event.first) + "; ";
+           ") failed: " + describe_failure(*event.first) + "; ";
   }
-  text += "the workers were told to stop " + std::string(seconds) + " s ago, and this is waited for:";
+  text += printed("the workers were ordered to stop %.0f s ago; still waiting for:", event.seconds);
   for (const StopIsSlow::Awaited& one : event.awaited) {
     text += " rank " + std::to_string(one.rank) + " (pid " + std::to_string(one.pid) + ")";
     if (!one.summary.empty()) text += " in " + one.summary;
@@ -42,24 +37,22 @@ std::string describe(const StopIsSlow& event) {
 }
 
 std::string describe(const WorkersLeft& event) {
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.0f", event.seconds);
   const bool one = event.ended.size() == 1;
   return ranks_text(event.ended) + (one ? " ended" : " have ended") + " with exit code 0, " + (one ? "" : "the first ") +
-         seconds + " s ago, and " + ranks_text(event.running) +
-         (event.running.size() == 1 ? " runs on, perhaps waiting for " : " run on, perhaps waiting for ") +
+         printed("%.0f s ago, and ", event.seconds) + ranks_text(event.running) +
+         (event.running.size() == 1 ? " still runs, perhaps waiting for " : " still run, perhaps waiting for ") +
          (one ? "it" : "them");
 }
 
 std::string describe(const LeftoversFound& event) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMaxNamed = 8;
   std::string names;
-  for (std::size_t i = 0; i < event.processes.size() && i < kMost; ++i) names += (i == 0 ? "" : "; ") + event.processes[i];
-  if (event.processes.size() > kMost) names += "; and " + std::to_string(event.processes.size() - kMost) + " more";
+  for (std::size_t i = 0; i < event.processes.size() && i < kMaxNamed; ++i) names += (i == 0 ? "" : "; ") + event.processes[i];
+  if (event.processes.size() > kMaxNamed) names += "; and " + std::to_string(event.processes.size() - kMaxNamed) + " more";
   if (event.what == LeftoversFound::What::kAwaited) {
     return "rank " + std::to_string(event.rank) +
-           " ended with exit code 0, and a process that it started works for the job: the job continues until process " +
-           names + " ends";
+           " ended with exit code 0, but a process that it started is still running: the job continues until process " + names +
+           " ends";
   }
   const bool one = event.processes.size() == 1;
   return (one ? std::string("a process that a worker left behind was ended: ")
@@ -80,45 +73,46 @@ const char* name_of(StragglerKind kind) {
     case StragglerKind::kCompute:
       return "compute";
   }
-  check_failed("a rank is slow in a way that there is not");
+  check_failed("unknown kind of a straggler");
 }
 
 std::string describe(const Straggler& event) {
   const auto ms = [](double seconds) { return printed(seconds < 0.01 ? "%.1f ms" : "%.0f ms", seconds * 1000); };
   const std::string steps = " in steps " + std::to_string(event.from_step) + " to " + std::to_string(event.step);
   if (event.kind == StragglerKind::kNetwork) {
-    if (event.ended) return "the exchange between the ranks is as fast as before again" + steps;
-    return "network: the exchange between the ranks takes " + ms(event.own_s) + " a step" + steps + ", before it took " +
+    if (event.ended) return "network: communication between the ranks is as fast as before" + steps;
+    return "network: communication between the ranks takes " + ms(event.own_s) + " per step" + steps + ", previously " +
            ms(event.others_s) +
-           (event.rank < 0 ? "; no rank computes longer"
-                           : "; the link of rank " + std::to_string(event.rank) + "'s node is slow: a round trip takes " +
-                                 ms(event.round_trip_s) + ", between others " + ms(event.others_round_trip_s));
+           (event.rank < 0
+                ? "; no rank computes longer"
+                : "; the link of rank " + std::to_string(event.rank) + "'s node is slow: a network round trip takes " +
+                      ms(event.round_trip_s) + ", between other nodes " + ms(event.others_round_trip_s));
   }
   std::string text = "rank " + std::to_string(event.rank);
   if (event.pid > 0) text += " (pid " + std::to_string(event.pid) + ")";
-  if (event.ended) return text + " keeps the others waiting no more" + steps;
-  text +=
-      " keeps the others waiting: " + ms(event.own_s) + " a step of its own, the others " + ms(event.others_s) + "," + steps;
+  if (event.ended) return text + " no longer keeps the others waiting" + steps;
+  text += " keeps the others waiting: its own work takes " + ms(event.own_s) + " per step, that of the others " +
+          ms(event.others_s) + "," + steps;
   switch (event.kind) {
     case StragglerKind::kProcessor:
-      return text + "; processor: for " + ms(event.part_s) + " of it, it was ready to run and had no processor, or was stopped";
+      return text + "; processor: for " + ms(event.part_s) + " of this time, it was stopped or waited for a processor";
     case StragglerKind::kDisk:
-      return text + "; disk: for " + ms(event.part_s) + " of it, it waited for a disk";
+      return text + "; disk: it waited for a disk for " + ms(event.part_s) + " of this time";
     case StragglerKind::kData:
-      return text + "; data: for " + ms(event.part_s) + " of it, it waited for its batch";
+      return text + "; data: it waited for its next batch for " + ms(event.part_s) + " of this time";
     case StragglerKind::kNetwork:
     case StragglerKind::kCompute:
       break;
   }
-  return text + "; compute: it had its processor, disk and data, and computed longer";
+  return text + "; compute: it computes for longer than the others, and did not wait for a processor, a disk or data";
 }
 
 std::string describe(const HelperIgnored& event) {
-  return "rank " + std::to_string(event.rank) + ": " + event.why + "; what it reports is ignored, and the job goes on";
+  return "rank " + std::to_string(event.rank) + ": " + event.why + "; its reports are ignored, and the job continues";
 }
 
 HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns) {
-  return {rank, "what came over its channel is not the protocol of one (" + error + ")", time_ns};
+  return {rank, "its messages to ddprun do not follow the worker protocol (" + error + ")", time_ns};
 }
 
 const char* name_of(RoundFailed::Decision decision) {
@@ -130,10 +124,10 @@ const char* name_of(RoundFailed::Decision decision) {
     case RoundFailed::Decision::kGiveUp:
       return "give_up";
   }
-  check_failed("a round ends in a way that there is not");
+  check_failed("unknown decision after a round");
 }
 
-std::string how_it_failed(const Failure& failure) {
+std::string describe_failure(const Failure& failure) {
   return failure.status && failure.cause != Cause::kHang ? describe(*failure.status) : failure.message;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -26,11 +27,11 @@ struct Failure {
   std::optional<ExitStatus> status;
   int local_rank = -1;
   std::string host;                      // the node's host name
-  std::string message;                   // from the worker's error or the error file, or the errno text of a failed spawn
+  std::string message;                   // from the worker's error report or error file, or the errno text of a failed spawn
   std::string call_stack;                // Python's call stack, from the error file
   std::string error_file;                // path of the error file; empty if there is none
   std::vector<std::string> stderr_tail;  // the last lines of stderr: at most 20, each at most 1 KiB
-  std::vector<std::string> evidence{};   // lines for people: memory values, the stack of a hanging rank
+  std::vector<std::string> evidence{};   // lines for users: memory values, the stack of a hanging rank
   std::string log_path;                  // path of stderr.log; empty if stderr goes to no file
   std::int64_t log_line = 0;             // the line of stderr.log at which stderr_tail begins, counted from 1; 0: unknown
   std::int64_t step = -1;                // the last step that the rank reported; -1: none
@@ -38,7 +39,7 @@ struct Failure {
 };
 
 // A short text: the exit status if that is the cause, else the message.
-std::string how_it_failed(const Failure& failure);
+std::string describe_failure(const Failure& failure);
 
 struct RunStarted {
   std::int64_t time_ns;
@@ -49,7 +50,7 @@ struct RoundStarted {
   int restart_count;
   int world_size;  // number of workers in the job
   std::int64_t time_ns;
-  int workers_here = 0;  // number of workers on this node; 0: all of them
+  int workers_here = 0;  // number of workers on this node; 0: all workers of the job
   int group_rank = 0;
   int nodes = 1;
   bool regroup = false;  // only lost workers are started; the others keep running
@@ -59,11 +60,11 @@ struct NodesChanged {
   rendezvous::NodeNotice notice;
   std::int64_t time_ns;
 };
-// In a multi-node job the coordinator did not answer this node. Its workers were stopped, since the other nodes may have
-// continued without it. This is not a failure of a worker. The node tries to rejoin the job.
+// In a multi-node job, the coordinator did not answer this node. The workers of this node were stopped, since the other nodes
+// might have continued without it. This is not a failure of a worker. The node tries to rejoin the job.
 struct CutOff {
   int round;
-  double seconds;  // how long the coordinator had been silent by then
+  double seconds;  // time for which the coordinator had not answered
   std::int64_t time_ns;
 };
 inline constexpr const char* kCutOff = "cut_off";  // the cause's name in the report
@@ -73,9 +74,9 @@ struct WorkerStarted {
   int local_rank;
   std::int64_t pid;
   std::int64_t time_ns;
-  bool standby = false;  // the process was a standby before
+  bool standby = false;  // the process was a standby (loaded, without a rank) before
 };
-struct WorkerSpoke {
+struct WorkerReported {
   int rank;
   channel::FromWorker message;
   std::int64_t time_ns;
@@ -90,27 +91,28 @@ struct WorkerEnded {
   int rank;
   std::int64_t pid;
   ExitStatus status;
-  bool asked_to_stop;
+  bool stop_requested;
   std::int64_t time_ns;
 };
-// The decision after a failed round.
+// A round has failed: its first cause, and the decision about what follows.
 struct RoundFailed {
   int round;
   Failure first;
   std::vector<Failure> consequences;
   enum class Decision { kRestart, kRegroup, kGiveUp } decision;
-  std::string why;  // "restart 1 of 3", "budget of 3 spent", "usage errors are not restarted"
+  std::string why;  // "restart 1 of 3", "budget of 3 spent", "no restart on a failed GPU: ..."
   std::int64_t time_ns;
 };
 const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
-// All workers of the new round have formed a group and continue. Follows a failure with the decision kRegroup.
+// All workers of the new round have formed a process group and continue training. This event follows a RoundFailed with the
+// decision kRegroup.
 struct Regrouped {
   int round;
-  std::vector<int> kept;        // ranks whose state survived; empty: they resume from the newest checkpoint
+  std::vector<int> kept;        // ranks that kept their training state; if empty, all ranks load the newest checkpoint
   std::vector<int> replaced;    // ranks that have a new process
   std::vector<int> by_standby;  // replaced ranks whose new process was a standby
   std::int64_t step;            // number of finished steps
-  double seconds;               // time since the loss
+  double seconds;               // time since the worker was lost
   std::int64_t time_ns;
 };
 // The workers could not form a new group. All workers restart from the newest checkpoint.
@@ -126,12 +128,12 @@ struct StandbyWaits {
   double loaded_s = 0;            // spare interpreter: time that loading took
   std::int64_t memory_bytes = 0;  // spare interpreter: memory that it shares with no other process
 };
-// A waiting standby ended without being asked to stop. The job continues, and another standby is started.
+// A waiting standby ended by itself. The job continues, and another standby is started.
 struct StandbyEnded {
-  std::int64_t pid;  // 0: it could not be started
+  std::int64_t pid;  // 0: the standby could not be started
   std::optional<ExitStatus> status;
-  std::string message;  // the error that it reported, or its last line of output; may be empty
-  double next_in_s;     // delay until the next one is started; negative: none is started, since it would fail as well
+  std::string message;  // the error that the standby reported, or its last line of output; may be empty
+  double next_in_s;     // delay until the next standby is started; negative: none is started, since it would also fail
   std::int64_t time_ns;
 };
 // The agent received a signal.
@@ -140,20 +142,20 @@ struct StopRequested {
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
-// Workers were asked to stop some time ago, and some have not ended. Emitted once per round.
+// Emitted once per round, if some workers are still running some time after they were ordered to stop.
 struct StopIsSlow {
   struct Awaited {
     int rank;
     std::int64_t pid;
-    std::string summary;  // the kernel's information about the process (process_summary.hpp); may be empty
+    std::string summary;  // the process's state as the kernel reports it (process_summary.hpp); may be empty
   };
   double seconds;
-  std::optional<Failure> first;  // the reason why the workers are stopped, as far as it is known
+  std::optional<Failure> first;  // the failure for which the workers are stopped, if known
   std::vector<Awaited> awaited;
   std::int64_t time_ns;
 };
 std::string describe(const StopIsSlow& event);
-// Some workers of a script exited with code 0 some time ago, without being asked to stop, while others on this node are still
+// Some workers of a script exited with code 0 some time ago, without an order to stop, while others on this node are still
 // running. Emitted once per round.
 struct WorkersLeft {
   double seconds;
@@ -162,8 +164,8 @@ struct WorkersLeft {
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// From now on the agent ignores a script's worker on the channel, since it uses another major version or sends garbage. The job
-// continues.
+// The agent ignores a script's worker on its channel from now on, since the worker uses a different major version or sent
+// invalid messages. The job continues.
 struct HelperIgnored {
   int rank;
   std::string why;
@@ -174,26 +176,26 @@ HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_
 // The resource that slows down all ranks. kNetwork: no single rank is slow, but the exchange between ranks takes long.
 enum class StragglerKind { kProcessor, kDisk, kData, kNetwork, kCompute };
 const char* name_of(StragglerKind kind);  // "processor", "disk", "data", "network", "compute"
-// One rank computes longer while the others wait for it, or no longer does so. Emitted on the node of rank 0. Times are seconds
-// per step.
+// A rank needs more time per step than the others, which wait for it. `ended`: the rank is no longer slow. Emitted on the node
+// of rank 0. Times are seconds per step.
 struct Straggler {
-  int rank = -1;  // kNetwork: the first rank of the node with the slow link; -1: unknown
+  int rank = -1;  // kNetwork: first rank of the node with the slow link; -1: unknown
   std::int64_t pid = 0;
   StragglerKind kind = StragglerKind::kCompute;
   bool ended = false;
-  std::int64_t from_step = 0;  // first of the evaluated steps
+  std::int64_t from_step = 0;  // the first step of the evaluated interval
   std::int64_t step = 0;
-  double own_s = 0;         // own time of the rank; kNetwork: duration of the exchange
-  double others_s = 0;      // median own time of the others; kNetwork: earlier duration of the exchange
-  double part_s = 0;        // the part of the difference that the kind explains
-  double round_trip_s = 0;  // kNetwork with a rank: round trip of the node's fastest connection
-  double others_round_trip_s = 0;
+  double own_s = 0;                // the rank's time without waiting for others; kNetwork: time of the exchange between ranks
+  double others_s = 0;             // median of own_s over the other ranks; kNetwork: time of the fastest earlier exchange
+  double part_s = 0;               // the part of own_s - others_s that `kind` explains
+  double round_trip_s = 0;         // kNetwork, if the rank is known: round-trip time of the fastest connection of its node
+  double others_round_trip_s = 0;  // kNetwork: round_trip_s of the slowest other node
   std::int64_t time_ns = 0;
 };
 std::string describe(const Straggler& event);
-// Processes that workers left behind. kAwaited: the worker's own process exited with 0, but a process that it left still works
-// for the job, which continues. kEnded: the processes were sent SIGTERM or SIGKILL; several that were ended together are one
-// event.
+// Processes that workers left behind. kAwaited: a worker exited with 0, but a process that it started still works for the job,
+// so the job continues. kEnded: the processes were sent SIGTERM or SIGKILL; processes that were ended together are reported in
+// one event.
 struct LeftoversFound {
   enum class What { kAwaited, kEnded } what = What::kEnded;
   int rank = -1;                         // only for kAwaited
@@ -201,7 +203,7 @@ struct LeftoversFound {
   std::int64_t time_ns = 0;
 };
 std::string describe(const LeftoversFound& event);
-// Workers are restarted after earlier workers have read from the shared standard input. Emitted at each such restart.
+// Emitted at each restart of workers after earlier workers have read from the shared standard input.
 struct InputWasRead {
   std::string what;  // the input that the new workers will miss
   std::int64_t time_ns;
@@ -209,7 +211,7 @@ struct InputWasRead {
 // The first output of any of this node's workers in a round. Not emitted if all workers write directly to files.
 struct FirstOutput {
   int rank;
-  double seconds;  // since the workers were started
+  double seconds;  // time since the workers were started
   std::int64_t time_ns;
 };
 // The run directory was removed, renamed or replaced. Emitted once.
@@ -226,7 +228,7 @@ struct RunEnded {
 };
 
 using RunEvent =
-    std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded, WorkerContinued,
+    std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerReported, WorkerEnded, WorkerContinued,
                  Straggler, RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
                  WorkersLeft, LeftoversFound, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
 

@@ -1,4 +1,4 @@
-// Implementation of agent_socket.hpp: recvmsg with SCM_RIGHTS, and send.
+// Implementation of agent_socket.hpp with recvmsg(), send() and descriptors in SCM_RIGHTS messages.
 #include "launcher/guardian/agent_socket.hpp"
 
 #include <fcntl.h>
@@ -14,25 +14,13 @@
 
 namespace ddprun::guardian {
 
-ReceivedRequest::~ReceivedRequest() {
-  for (const int fd : descriptors) {
-    if (fd >= 0) ::close(fd);
-  }
-}
-
-ReceivedRequest::ReceivedRequest(ReceivedRequest&& other) noexcept
-    : request(other.request),
-      descriptors(std::exchange(other.descriptors, {-1, -1, -1, -1})),
-      text(std::move(other.text)),
-      descriptor_count(std::exchange(other.descriptor_count, 0)) {}
-
 std::vector<char> ReceivedRequest::what_to_run() const {
-  return text.empty() ? bytes_of(descriptors[static_cast<std::size_t>(descriptor_count - 1)]) : text;
+  return text.empty() ? bytes_of(descriptors[static_cast<std::size_t>(descriptor_count - 1)].get()) : text;
 }
 
 int ReceivedRequest::channel() const {
   const int of_worker = descriptor_count - (text.empty() ? 1 : 0);
-  return of_worker > 2 ? descriptors[2] : -1;
+  return of_worker > 2 ? descriptors[2].get() : -1;
 }
 
 AgentSocket::AgentSocket(int socket) : socket_(socket) {
@@ -41,7 +29,7 @@ AgentSocket::AgentSocket(int socket) : socket_(socket) {
 
 std::optional<ReceivedRequest> AgentSocket::receive() {
   ReceivedRequest received;
-  std::array<iovec, 2> parts{{{&received.request, sizeof received.request}, {text_.get(), kMostInMessage}}};
+  std::array<iovec, 2> parts{{{&received.request, sizeof received.request}, {text_.get(), kMaxPacketBytes}}};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
   msghdr message{};
   message.msg_iov = parts.data();
@@ -49,8 +37,8 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
-  // A killed agent may have left notices unread. The kernel reports that once as ECONNRESET, before the agent's last requests
-  // can be read.
+  // If the agent was killed while notices were still unread, the kernel reports ECONNRESET once. The agent's last requests can
+  // be read after that.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;
@@ -64,13 +52,15 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     received.descriptor_count = static_cast<int>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(received.descriptors.data(), CMSG_DATA(header),
-                static_cast<std::size_t>(received.descriptor_count) * sizeof(int));
+    std::array<int, kMaxDescriptors> fds{};
+    std::memcpy(fds.data(), CMSG_DATA(header), static_cast<std::size_t>(received.descriptor_count) * sizeof(int));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(received.descriptor_count); ++i)
+      received.descriptors.at(i) = Descriptor(fds.at(i));
   }
   return received;
 }
 
-void AgentSocket::tell(const Notice& notice) {
+void AgentSocket::notify(const Notice& notice) {
   outbox_.push_back(notice);
 }
 
@@ -78,7 +68,7 @@ void AgentSocket::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // full: the owner waits until it is writable; closed: receive() will report that
+    if (n < 0) return;  // a full socket: the event loop waits until it is writable; a closed socket: receive() detects it
     outbox_.pop_front();
   }
 }

@@ -1,6 +1,6 @@
-// The guardian's end of its socket to the agent: requests with their descriptors come in, notices go out. guardian.cpp owns one
-// and watches its descriptor; guardian_link.hpp is the other end. Nothing here blocks. A stopped agent must not keep the
-// guardian from reaping, and a full socket must not block both sides.
+// The guardian's end of its socket to the agent. It receives requests, which may carry descriptors, and sends notices. Guardian
+// (guardian_loop.hpp) owns it; guardian_link.hpp is the agent's end. No function here blocks: a stopped agent must not keep the
+// guardian from reaping workers, and a full socket must not block both processes.
 #pragma once
 
 #include <array>
@@ -9,49 +9,45 @@
 #include <optional>
 #include <vector>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
 
 namespace ddprun::guardian {
 
-// A request and the descriptors that came with it. The destructor closes the descriptors.
-class ReceivedRequest {
- public:
-  ReceivedRequest() = default;
-  ~ReceivedRequest();
-  ReceivedRequest(ReceivedRequest&& other) noexcept;
-  ReceivedRequest& operator=(ReceivedRequest&&) = delete;
-
-  // For a spawn request only. what_to_run() throws std::system_error; channel() is -1 for a worker without a channel.
+// A request of the agent and the descriptors that it carried.
+struct ReceivedRequest {
+  // Only for a kSpawn request. what_to_run() returns the packed program and throws std::system_error. channel() is -1 if the
+  // worker has no channel.
   std::vector<char> what_to_run() const;
   int channel() const;
 
   Request request;
-  std::array<int, kMaxDescriptors> descriptors{-1, -1, -1, -1};
-  std::vector<char> text;    // bytes that followed the request
-  int descriptor_count = 0;  // fewer than Request::descriptors if this process has no free ones
+  std::array<Descriptor, kMaxDescriptors> descriptors;
+  std::vector<char> text{};  // bytes that followed the request
+  int descriptor_count = 0;  // smaller than Request::descriptors if this process had no free descriptors
 };
 
 class AgentSocket {
  public:
-  // Makes the socket non-blocking.
+  // Takes the guardian's end of the socket pair and makes it non-blocking.
   explicit AgentSocket(int socket);
   int descriptor() const { return socket_; }
 
-  // The next request that has arrived. nullopt if there is none or the agent has gone.
+  // Returns the next request that has arrived. nullopt if there is none, or if the agent has exited.
   std::optional<ReceivedRequest> receive();
-  // The agent has closed its end, or its end cannot be read.
+  // True after the agent has closed its end, or if reading fails.
   bool agent_is_gone() const { return agent_gone_; }
 
-  // Queues a notice. flush() sends it when all current work is done. If the agent were woken for each started worker, it would
-  // use the CPUs on which the workers start.
-  void tell(const Notice& notice);
-  // Sends as many notices as the socket accepts now. The rest waits for the next call.
+  // Queues a notice. flush() sends it after all current work. If each started worker woke the agent, the agent would compete
+  // with the starting workers for CPUs.
+  void notify(const Notice& notice);
+  // Sends as many notices as the socket accepts now. The other notices remain queued for the next call.
   void flush();
   bool has_more_to_send() const { return !outbox_.empty(); }
 
  private:
   int socket_;
-  std::unique_ptr<char[]> text_ = std::make_unique_for_overwrite<char[]>(kMostInMessage);
+  std::unique_ptr<char[]> text_ = std::make_unique_for_overwrite<char[]>(kMaxPacketBytes);
   std::deque<Notice> outbox_;
   bool agent_gone_ = false;
 };

@@ -1,7 +1,7 @@
-// The guardian: a small process between the agent and its workers (decision 6). It is the workers' parent and the subreaper of
-// all processes that they leave behind. It ends them all when the agent has ended. It completes the report if the agent died
-// without kFarewell. It has one thread, no Asio and its own session, and no signal ends it except SIGKILL. guardian_link.hpp
-// starts it and holds the agent's end.
+// The guardian: a small process between the agent and its workers (decision 6). It is the parent of the workers and the
+// subreaper of all processes that they leave behind. When the agent has exited, it kills all of them. If the agent died without
+// kCleanShutdown, the guardian also completes the report. It has one thread and its own session, does not use Asio, and only
+// SIGKILL can end it. guardian_link.hpp starts it and owns the agent's end of the socket.
 #pragma once
 
 #include <sys/resource.h>
@@ -11,13 +11,13 @@
 namespace ddprun::guardian {
 
 struct GuardianSettings {
-  int socket = -1;               // its end of the socket pair
-  int lock_fd = -1;              // kept open until the guardian ends; -1: none
+  int socket = -1;               // the guardian's end of the socket pair
+  int lock_fd = -1;              // descriptor of the run directory's lock, kept open until the guardian exits; -1: no lock
   std::filesystem::path report;  // may be empty
-  rlimit open_files{};           // the limit that workers get
+  rlimit open_files{};           // the workers' limit of open files (the guardian's own limit may be higher)
 };
 
-// Runs until the agent has closed its end of the socket and no process is left below this one; never returns.
+// Runs until the agent has closed its end of the socket and no descendant of this process is left. Never returns.
 [[noreturn]] void guardian_main(const GuardianSettings& settings);
 
 }  // namespace ddprun::guardian

@@ -1,4 +1,5 @@
-// Implementation of guardian_link.hpp: the fork, requests by sendmsg, and notices through the io_context.
+// Implementation of guardian_link.hpp: forks the guardian, sends requests with sendmsg(), and receives notices in the
+// io_context.
 #include "launcher/guardian/guardian_link.hpp"
 
 #include <poll.h>
@@ -28,7 +29,7 @@ namespace {
 
 [[noreturn]] void fail(const char* what) {
   throw InternalError(std::string(what) + " failed: " + std::generic_category().message(errno) +
-                      "; ddprun needs it to watch its workers");
+                      "; ddprun needs this system call to supervise its workers");
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report,
   GuardianProcess process;
   rlimit open_files{};
   ::getrlimit(RLIMIT_NOFILE, &open_files);
-  // Each worker needs three descriptors here. So this process raises its limit to the hard limit. Workers keep their own limit.
+  // This process needs three descriptors per worker, so it raises its own limit to the hard limit. Workers get the original
+  // limit.
   rlimit all{open_files.rlim_max, open_files.rlim_max};
   if (open_files.rlim_cur < open_files.rlim_max) ::setrlimit(RLIMIT_NOFILE, &all);
 
@@ -59,32 +61,29 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report,
   return process;
 }
 
-GuardianLink::GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death)
-    : socket_(io, process.socket),
-      process_(std::move(process)),
-      on_notice_(std::move(on_notice)),
-      on_death_(std::move(on_death)) {
+GuardianLink::GuardianLink(boost::asio::io_context& io, GuardianProcess process, Agent& agent)
+    : socket_(io, process.socket), process_(std::move(process)), agent_(agent) {
   wait();
 }
 
-void GuardianLink::say_farewell() {
+void GuardianLink::shut_down_cleanly() {
   if (!socket_.is_open()) return;
   boost::system::error_code ignored;
   try {
-    send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
+    send({.kind = guardian::Request::Kind::kCleanShutdown});
   } catch (const std::system_error&) {
-    // The guardian then completes a report that is already complete, which does no harm.
+    // Without this message the guardian tries to complete the report, which is harmless, since the report is already complete.
   }
   socket_.close(ignored);
 }
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
-  socket_.close(ignored);  // without kFarewell the guardian completes the report
+  socket_.close(ignored);  // if kCleanShutdown was not sent, the guardian now completes the report
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
-  // There are children left only if the guardian itself was killed: then its orphans are children of this process.
+  // If the guardian was killed, its children became children of this process, so they are killed here.
   guardian::kill_children_until_none_is_left(process_.older_children);
 }
 
@@ -94,122 +93,114 @@ void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDes
                                 .shares_input = request.shares_input ? 1 : 0,
                                 .spare = request.spare ? 1 : 0};
   std::array<int, guardian::kMaxDescriptors> fds{descriptors.standard_output, descriptors.standard_error};
-  int count = 2;
-  if (descriptors.channel >= 0) fds[static_cast<std::size_t>(count++)] = descriptors.channel;
+  std::size_t count = 2;
+  if (descriptors.channel >= 0) fds[count++] = descriptors.channel;
   const std::string bytes = pack(request);
-  if (bytes.size() <= guardian::kMostInMessage) {
-    send(spawn, fds.data(), count, bytes);
+  if (bytes.size() <= guardian::kMaxPacketBytes) {
+    send(spawn, std::span(fds).first(count), bytes);
   } else {
-    const Descriptor memfd(memfd_of(bytes));
-    fds[static_cast<std::size_t>(count++)] = memfd.get();
-    send(spawn, fds.data(), count);
+    const Descriptor memfd = memfd_of(bytes);
+    fds[count++] = memfd.get();
+    send(spawn, std::span(fds).first(count));
   }
   ++unanswered_spawns_;
 }
 
-void GuardianLink::employ(int spare, const std::vector<std::string>& environment) {
-  guardian::Request request{.kind = guardian::Request::Kind::kEmploy, .worker = spare};
+void GuardianLink::activate(int spare, const std::vector<std::string>& environment) {
+  guardian::Request request{.kind = guardian::Request::Kind::kActivate, .worker = spare};
   for (const std::string& variable : environment) {
     if (variable.starts_with("RANK=")) request.rank = std::atoi(variable.c_str() + std::strlen("RANK="));
     if (variable.starts_with("MASTER_PORT=")) request.store_port = std::atoi(variable.c_str() + std::strlen("MASTER_PORT="));
   }
-  send(request, nullptr, 0);
-  nothing_is_left_ = false;
+  send(request);
+  no_children_left_ = false;
 }
 
 void GuardianLink::signal(int worker, int signal, Purpose purpose) {
   send({.kind = guardian::Request::Kind::kSignal,
         .worker = worker,
         .signal = signal,
-        .stops = purpose == Purpose::kStops ? 1 : 0},
-       nullptr, 0);
+        .stops = purpose == Purpose::kStops ? 1 : 0});
 }
 
-void GuardianLink::note_speaker(int worker, pid_t pid) {
-  send({.kind = guardian::Request::Kind::kSpeaker, .worker = worker, .pid = pid}, nullptr, 0);
+void GuardianLink::note_channel_pid(int worker, pid_t pid) {
+  send({.kind = guardian::Request::Kind::kChannelPid, .worker = worker, .pid = pid});
 }
 
 void GuardianLink::sweep(const guardian::SweepState::Order& order) {
   send({.kind = guardian::Request::Kind::kSweep,
         .how = order.how,
         .next_round = order.next_round ? 1 : 0,
-        .timeout_ms = order.timeout.count()},
-       nullptr, 0);
+        .timeout_ms = order.timeout.count()});
 }
 
-void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this_machine) {
+void GuardianLink::serve_store(const std::vector<Descriptor>& listeners, bool only_this_machine) {
   for (std::size_t i = 0; i < listeners.size(); ++i) {
+    const int listener = listeners[i].get();
     send({.kind = guardian::Request::Kind::kStore,
           .only_this_machine = only_this_machine ? 1 : 0,
           .more_follow = i + 1 < listeners.size() ? 1 : 0},
-         &listeners[i], 1);
+         {&listener, 1});
   }
 }
 
-// The guardian closes the received pipe end when it has ended the store. poll() then reports a hangup at this end.
+// The pipe serves as confirmation: the guardian closes its end after it has ended the store, and poll() reports the hangup.
 bool GuardianLink::end_store() {
-  constexpr int kPatienceMs = 1000;  // less than a lease
+  constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks meanwhile
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+    send({.kind = guardian::Request::Kind::kEndStore});
     return false;
   }
-  try {
-    send({.kind = guardian::Request::Kind::kEndStore}, &ends[1], 1);
-  } catch (...) {
-    for (const int end : ends) ::close(end);
-    throw;
-  }
-  ::close(ends[1]);
-  pollfd done{ends[0], POLLIN, 0};
+  const Descriptor confirmation(ends[0]);
+  Descriptor guardians_end(ends[1]);
+  send({.kind = guardian::Request::Kind::kEndStore}, {&ends[1], 1});
+  guardians_end = Descriptor();
+  pollfd done{confirmation.get(), POLLIN, 0};
   int count = 0;
-  while ((count = ::poll(&done, 1, kPatienceMs)) < 0 && errno == EINTR) {
+  while ((count = ::poll(&done, 1, kTimeoutMs)) < 0 && errno == EINTR) {
   }
-  ::close(ends[0]);
   return count > 0;
 }
 
-// If the memfd cannot be made, the guardian completes the file on disk instead.
 void GuardianLink::keep_report(std::string_view text) {
-  const int memfd = ::memfd_create("ddprun-report", MFD_CLOEXEC);
-  if (memfd < 0) return;
-  const bool written = write_all(memfd, text) == 0;
+  const Descriptor memfd(::memfd_create("ddprun-report", MFD_CLOEXEC));
+  const int fd = memfd.get();
+  if (fd < 0 || write_all(fd, text) != 0 || !socket_.is_open()) return;
   try {
-    if (written && socket_.is_open()) send({.kind = guardian::Request::Kind::kReport}, &memfd, 1);
+    send({.kind = guardian::Request::Kind::kReport}, {&fd, 1});
   } catch (const std::system_error&) {
-    // The guardian needs it only when this process is killed.
+    // Ignored, since the guardian needs the report only if this process is killed.
   }
-  ::close(memfd);
 }
 
 void GuardianLink::set_deadline(std::optional<std::chrono::nanoseconds> since_boot) {
   const std::int64_t ns = since_boot ? since_boot->count() : 0;
-  send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns}, nullptr, 0);
+  send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns});
 }
 
-void GuardianLink::entrust(const guardian::LastWord& word) {
-  send({.kind = guardian::Request::Kind::kEntrust, .last_word = word}, nullptr, 0);
+void GuardianLink::set_death_notice(const guardian::DeathNotice& notice) {
+  send({.kind = guardian::Request::Kind::kSetDeathNotice, .death_notice = notice});
 }
 
-// Blocks while the socket is full; the guardian never stops reading. A dead guardian is not an error here, since on_death
-// reports it.
-void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count, std::string_view text) {
+// Blocks while the socket is full, which is safe because the guardian always continues to read. If the guardian is dead, it
+// returns without an error, since on_guardian_death() reports that.
+void GuardianLink::send(const guardian::Request& request, std::span<const int> fds, std::string_view text) {
   guardian::Request copy = request;
-  copy.descriptors = fd_count;
+  copy.descriptors = static_cast<std::int32_t>(fds.size());
   std::array<iovec, 2> parts{{{&copy, sizeof copy}, {const_cast<char*>(text.data()), text.size()}}};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * guardian::kMaxDescriptors)> control{};
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = text.empty() ? 1 : 2;
-  if (fd_count > 0) {
-    const auto bytes = sizeof(int) * static_cast<std::size_t>(fd_count);
+  if (!fds.empty()) {
     message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(bytes);
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(header), fds, bytes);
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
   while (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
@@ -219,11 +210,11 @@ void GuardianLink::send(const guardian::Request& request, const int* fds, int fd
       ::poll(&polled, 1, -1);
       continue;
     }
-    if (errno == ETOOMANYREFS) {  // too many descriptors are in flight until the guardian has received them
+    if (errno == ETOOMANYREFS) {  // The kernel limits the descriptors that are in flight, until the guardian has received some.
       ::sched_yield();
       continue;
     }
-    throw std::system_error(errno, std::generic_category(), "asking the guardian");
+    throw std::system_error(errno, std::generic_category(), "sending a request to the guardian");
   }
 }
 
@@ -240,13 +231,13 @@ void GuardianLink::receive() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n <= 0) {
-      on_death_();
+      agent_.on_guardian_death();
       return;
     }
     using Kind = guardian::Notice::Kind;
     if (notice.kind == Kind::kStarted || notice.kind == Kind::kNotStarted) --unanswered_spawns_;
-    nothing_is_left_ = notice.nothing_is_left != 0;
-    on_notice_(notice);
+    no_children_left_ = notice.no_children_left != 0;
+    agent_.on_notice(notice);
   }
   wait();
 }

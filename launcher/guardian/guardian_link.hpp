@@ -1,6 +1,6 @@
-// The agent's connection to the guardian. It starts the guardian, sends it requests to start, signal and sweep workers, and
-// passes its notices on. AgentShell owns one; agent_socket.hpp is the other end. When the connection is closed, the guardian
-// ends every worker and itself.
+// The agent's connection to the guardian (the process that is the parent of all workers). It starts the guardian, sends it
+// requests to start, signal and sweep workers, and passes its notices to the agent. AgentShell owns one; agent_socket.hpp is
+// the guardian's end. When the connection closes, the guardian kills every worker and exits.
 #pragma once
 
 #include <sys/types.h>
@@ -10,80 +10,94 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/guardian/spawn.hpp"
 
 namespace ddprun {
 
-// The forked guardian, before an io_context exists. It is forked first, while this process has one thread and few descriptors.
+// The guardian's process after the fork. The fork happens before an io_context exists, while this process has one thread and
+// few descriptors open.
 struct GuardianProcess {
   pid_t pid = -1;
   int socket = -1;
-  std::set<pid_t> older_children;  // children of this process that it must not kill
+  std::set<pid_t> older_children;  // children that this process had before the fork, which must not be killed
 };
 
-// Makes this process a subreaper and forks the guardian. Throws InternalError. The guardian calls `forget` first, since it has
-// a copy of this process's memory and lives as long as the job.
+// Makes this process a subreaper and forks the guardian. Throws InternalError. The guardian first calls `forget`, which erases
+// secrets from its copy of this process's memory. Otherwise the secrets would stay in memory until the job ends.
 GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report, const std::function<void()>& forget = {});
 
 class GuardianLink {
  public:
-  using OnNotice = std::function<void(const guardian::Notice&)>;
-  using OnDeath = std::function<void()>;  // called once at most; no notice follows
+  struct Agent {
+    virtual void on_notice(const guardian::Notice& notice) = 0;
+    virtual void on_guardian_death() = 0;  // called at most once, after all notices
 
-  GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
-  ~GuardianLink();  // waits until the guardian and all its descendants have ended
+   protected:
+    ~Agent() = default;
+  };
+
+  GuardianLink(boost::asio::io_context& io, GuardianProcess process, Agent& agent);
+  ~GuardianLink();  // waits until the guardian and all its descendants have exited
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
-  // Throws std::system_error. The caller keeps the descriptors.
+  // Requests the start of a worker. The caller still owns the descriptors. Throws std::system_error.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
-  // A spare becomes a worker of the new round, with this environment. It keeps its number.
-  void employ(int spare, const std::vector<std::string>& environment);
-  // kStops: the worker is being stopped. Signal 0 sends no signal.
+  // Makes a spare interpreter a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The number
+  // stays the same.
+  void activate(int spare, const std::vector<std::string>& environment);
+  // kStops: the worker is being stopped, so it counts as running until the processes that it leaves behind have exited. With
+  // signal 0 no signal is sent.
   enum class Purpose { kAny, kStops };
   void signal(int worker, int signal, Purpose purpose = Purpose::kAny);
-  // This process has spoken on the worker's channel.
-  void note_speaker(int worker, pid_t pid);
+  // Reports to the guardian which process has sent a message on this worker's channel.
+  void note_channel_pid(int worker, pid_t pid);
   void sweep(const guardian::SweepState::Order& order);
-  // The guardian serves the store of this round's scripts at these sockets, which already listen. The caller keeps its
-  // descriptors and closes them.
-  void serve_store(const std::vector<int>& listeners, bool only_this_machine);
-  // A sweep does not end the store, since workers of other nodes may still need it. It ends by this call, or with the guardian.
-  // False if the guardian has not confirmed the end within a second: the store may still listen then. May be called again.
+  // The guardian starts the store of this round's scripts on these listening sockets. The caller still owns its descriptors and
+  // must close them.
+  void serve_store(const std::vector<Descriptor>& listeners, bool only_this_machine);
+  // Ends the store. Without this call the store runs until the guardian exits, and a sweep does not end it, since workers of
+  // other nodes may still need it. Returns false if the guardian has not confirmed the end within one second, so the store may
+  // still listen. May be called repeatedly.
   bool end_store();
-  // Sends the current text of the report. The guardian writes it if this process is killed before it could.
+  // Sends the current text of the report to the guardian. If this process is killed before it has written the text, the
+  // guardian writes it.
   void keep_report(std::string_view text);
-  // True if the guardian has no child and is starting none, so there is nothing to sweep.
-  bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
-  // Ends the guardian and all its descendants. Call nothing else afterwards. The report is complete, so the guardian does not
-  // complete it.
-  void say_farewell();
-  // The guardian kills all workers at this time, even if this agent is stopped or cut off. nullopt: no deadline.
+  // True if the guardian has no child process and no start is pending, so a sweep is not needed.
+  bool no_children_left() const { return no_children_left_ && unanswered_spawns_ == 0; }
+  // Ends the guardian and all its descendants. The guardian then does not complete the report. No other function may be called
+  // afterwards.
+  void shut_down_cleanly();
+  // The guardian kills all workers at this time, even if this agent is stopped or cut off. nullopt: no deadline. `since_boot`:
+  // time on CLOCK_BOOTTIME.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
-  // The guardian sends this message when this agent has died and all its workers have ended, but not after say_farewell().
-  void entrust(const guardian::LastWord& word);
-  // A descendant of the guardian cannot be killed, so the destructor does not wait. The guardian stays until that process ends.
+  // The guardian sends this message after this agent has died and all its workers have ended. It does not send it after
+  // shut_down_cleanly().
+  void set_death_notice(const guardian::DeathNotice& notice);
+  // A descendant of the guardian cannot be killed. The destructor then does not wait, and the guardian keeps running until this
+  // process ends.
   void abandon() { abandoned_ = true; }
 
  private:
-  void send(const guardian::Request& request, const int* fds, int fd_count, std::string_view text = {});
+  void send(const guardian::Request& request, std::span<const int> fds = {}, std::string_view text = {});
   void wait();
   void receive();
 
   boost::asio::posix::stream_descriptor socket_;
   GuardianProcess process_;
-  OnNotice on_notice_;
-  OnDeath on_death_;
+  Agent& agent_;
   bool abandoned_ = false;
   int unanswered_spawns_ = 0;
-  bool nothing_is_left_ = false;  // according to the guardian's newest notice
+  bool no_children_left_ = false;  // value in the guardian's newest notice
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of guardian_report.hpp: the document is completed and replaced as a whole.
+// Implementation of guardian_report.hpp. It parses the report, adds the exit and replaces the file atomically.
 #include "launcher/guardian/guardian_report.hpp"
 
 #include <fcntl.h>
@@ -17,9 +17,9 @@
 namespace ddprun::guardian {
 namespace {
 
-constexpr std::size_t kMostOfAReport = 64 << 20;  // a larger one is left as it is
+constexpr std::size_t kMaxReportBytes = 64 << 20;  // a larger report is not changed
 
-// Returns an empty text, which does not parse, if the file is larger than any report.
+// Returns an empty text if the file is larger than kMaxReportBytes. The parser then throws, and the report stays as it is.
 std::string text_of(int fd) {
   std::string text;
   std::array<char, 64 << 10> chunk;
@@ -27,7 +27,7 @@ std::string text_of(int fd) {
     const ssize_t count = ::pread(fd, chunk.data(), chunk.size(), static_cast<off_t>(text.size()));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return text;
-    if (text.size() > kMostOfAReport) return {};
+    if (text.size() > kMaxReportBytes) return {};
     text.append(chunk.data(), static_cast<std::size_t>(count));
   }
 }

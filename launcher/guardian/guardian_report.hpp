@@ -1,13 +1,13 @@
-// Completes a run's report if the agent could not. It is the last thing that guardian.cpp does after the agent was killed.
+// Completes the report of a job whose agent was killed. The guardian (guardian.cpp) calls it as its last step.
 #pragma once
 
 #include <filesystem>
 
 namespace ddprun::guardian {
 
-// If the report has no exit yet, adds {"code": 137, "why": "the agent was killed"}. `newest` is a descriptor of the agent's
-// newest text, which may not have reached the disk; -1: only the file on disk exists. A report that can't be read or written is
-// left as it is, since the error can no longer be reported.
+// Adds {"code": 137, "why": "the agent was killed"} if the report has no exit yet. `newest`: descriptor of the newest text that
+// the agent sent, which may not be on disk yet; -1: only the file on disk exists. If the report cannot be read or written, it
+// is not changed, since no process is left that could report the error.
 void complete_report(const std::filesystem::path& report, int newest) noexcept;
 
 }  // namespace ddprun::guardian

@@ -1,4 +1,4 @@
-// Implementation of memory_watch.hpp: files of both versions of cgroups, /proc/vmstat, and the kernel log.
+// Implementation of memory_watch.hpp: reads the files of cgroup v1 and v2, /proc/vmstat, and the kernel log.
 #include "launcher/guardian/memory_watch.hpp"
 
 #include <fcntl.h>
@@ -7,10 +7,12 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
 
+#include "common/system/descriptor.hpp"
 #include "launcher/machine/kernel_file.hpp"
 
 namespace ddprun {
@@ -18,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "name value" or "name: value kB" in a text of such lines.
+// Returns the value of `name` in a text with lines such as "name value" or "name: value kB"; -1 if there is none.
 std::int64_t value_of(const std::string& text, std::string_view name) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     if (at != 0 && text[at - 1] != '\n') continue;
@@ -33,7 +35,8 @@ std::int64_t value_in(const fs::path& file, std::string_view name) {
   return value_of(read_kernel_file(file.c_str()).value_or(""), name);
 }
 
-// If there is no limit, version 2 has "max", and version 1 a number near the largest integer.
+// Returns -1 if the cgroup has no memory limit. The file then contains "max" (cgroup v2) or a number near the largest integer
+// (cgroup v1).
 std::int64_t number_in(const fs::path& file) {
   const std::string text = read_kernel_file(file.c_str()).value_or("");
   std::int64_t number = -1;
@@ -72,7 +75,7 @@ const std::optional<CgroupFolder>& MemoryWatch::tree() const {
 
 MemoryWatch::Counts MemoryWatch::count() const {
   Counts counts;
-  // The root cgroup counts kills of the whole machine, which do not show kills of this job.
+  // The root cgroup counts the OOM kills of the whole machine, so its counter does not show kills of this job.
   if (tree() && !tree()->is_root()) counts.job = oom_kills_in(tree()->folder, version());
   counts.machine = value_in(proc_ / "vmstat", "oom_kill ");
   return counts;
@@ -82,21 +85,33 @@ void MemoryWatch::begin() {
   before_ = count();
 }
 
-MemoryEvidence MemoryWatch::take(const ExitStatus& status, const fs::path& worker_cgroup,
-                                 std::int64_t worker_kills_before) const {
+MemoryEvidence MemoryWatch::take(const ExitStatus& status, const WorkerCgroup& cgroup) const {
   MemoryEvidence evidence;
-  if (tree() && !worker_cgroup.empty())
-    evidence.worker_kills = added(worker_kills_before, oom_kills_in(worker_cgroup, version()));
+  if (tree() && !cgroup.folder.empty()) {
+    evidence.worker_kills = added(cgroup.kills_before, oom_kills_in(cgroup.folder, version()));
+  }
   if (!status.by_sigkill() && evidence.worker_kills <= 0) return evidence;
   evidence.taken = 1;
   const Counts now = count();
   evidence.job_kills = added(before_.job, now.job);
   evidence.machine_kills = added(before_.machine, now.machine);
-  if (tree()) find_smallest_limit(*tree(), worker_cgroup.empty() ? tree()->folder : worker_cgroup, version(), evidence);
+  if (tree()) find_smallest_limit(*tree(), cgroup.folder.empty() ? tree()->folder : cgroup.folder, version(), evidence);
   constexpr std::int64_t kKib = 1024;
   const std::string memory = read_kernel_file((proc_ / "meminfo").c_str()).value_or("");
   if (const std::int64_t kib = value_of(memory, "MemAvailable"); kib >= 0) evidence.available = kib * kKib;
   if (const std::int64_t kib = value_of(memory, "MemTotal"); kib >= 0) evidence.total = kib * kKib;
+  return evidence;
+}
+
+// Reading the kernel log is slow. So it is read only if the kernel has killed some process and the counters do not show which
+// one.
+MemoryEvidence MemoryWatch::evidence_of(const EndedWorker& worker, const WorkerCgroup& cgroup) const {
+  MemoryEvidence evidence = take(worker.status, cgroup);
+  evidence.worker_peak = worker.peak_bytes;
+  const bool check_kernel_log = evidence.machine_kills != 0 && evidence.worker_kills <= 0;
+  if (worker.status.signal == SIGKILL && check_kernel_log && kernel_log_names(worker.pid, worker.started_us)) {
+    evidence.in_kernel_log = 1;
+  }
   return evidence;
 }
 
@@ -110,19 +125,17 @@ bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_u
   return std::strtoll(record.c_str() + second + 1, nullptr, 10) >= since_us;
 }
 
-// A read returns one record. EPIPE means that records were overwritten meanwhile; the next read continues after them.
+// Each read() returns one record. EPIPE means that unread records were overwritten; the next read() continues with newer ones.
 bool kernel_log_names(pid_t pid, std::int64_t since_us) {
-  const int fd = ::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return false;
+  const Descriptor log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   bool found = false;
   std::array<char, 8192> record{};
   while (!found) {
-    const ssize_t n = ::read(fd, record.data(), record.size());
+    const ssize_t n = ::read(log.get(), record.data(), record.size());
     if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (n <= 0) break;
     found = names_oom_victim(std::string(record.data(), static_cast<std::size_t>(n)), pid, since_us);
   }
-  ::close(fd);
   return found;
 }
 

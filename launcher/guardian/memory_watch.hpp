@@ -1,5 +1,6 @@
-// Reads the kernel's counters about a worker that ended (launcher/events/memory_evidence.hpp). guardian.cpp calls it, since the
-// guardian reaps the worker and so knows first that it has ended. A counter that cannot be read is -1.
+// Reads the kernel's memory counters when a worker has ended, as evidence of an OOM kill (launcher/events/memory_evidence.hpp).
+// The guardian calls it (guardian_loop.cpp), because it reaps the worker and so detects the exit first. A counter that cannot
+// be read is -1.
 #pragma once
 
 #include <sys/types.h>
@@ -17,20 +18,34 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// Number of OOM kills in that cgroup; -1: it has no memory controller or cannot be read.
+// Number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
-// Keeps the counters from the start of a round, and returns their growth when a worker ends.
+// The cgroup in which a worker runs
+struct WorkerCgroup {
+  std::filesystem::path folder;    // empty if the worker is not in its own cgroup
+  std::int64_t kills_before = -1;  // OOM kills that the folder had counted when the worker was moved into it
+};
+
+// Stores the counters at the start of a round and returns their increase when a worker ends.
 class MemoryWatch {
  public:
-  // `proc` is /proc, or a folder like it in tests.
+  // `proc`: /proc, or a copy of it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
-  void begin();  // later counts belong to the workers that start now
-  // `worker_cgroup` is empty if the worker has no cgroup of its own. If the worker did not end by SIGKILL, only its own counter
-  // is read, and nothing is `taken` unless that counter has grown. Most workers end on request, and the next round's workers
-  // wait until all ends are handled.
-  MemoryEvidence take(const ExitStatus& status, const std::filesystem::path& worker_cgroup,
-                      std::int64_t worker_kills_before) const;
+  void begin();  // call it at the start of a round, to which later increases belong
+  // Returns the evidence about a worker that has exited. If SIGKILL did not end the worker, only the counter of its cgroup is
+  // read, and the other counters only if that one has increased. This keeps restarts fast: most workers exit on request, and
+  // the next round starts only after all exits are handled.
+  MemoryEvidence take(const ExitStatus& status, const WorkerCgroup& cgroup) const;
+  // The facts about an exited worker that evidence_of() needs. evidence_of() returns the result of take() with the worker's
+  // peak memory. If the counters do not show which process was killed, it also reads the kernel log.
+  struct EndedWorker {
+    ExitStatus status{};
+    pid_t pid = 0;
+    std::int64_t started_us = 0;  // CLOCK_MONOTONIC
+    std::int64_t peak_bytes = 0;
+  };
+  MemoryEvidence evidence_of(const EndedWorker& worker, const WorkerCgroup& cgroup) const;
 
  private:
   struct Counts {
@@ -38,7 +53,7 @@ class MemoryWatch {
     std::int64_t machine = -1;
   };
   Counts count() const;
-  // The tree with the memory controller on this machine.
+  // This process's cgroup in the hierarchy with the memory controller: cgroup v1 if it is mounted, otherwise v2.
   const std::optional<CgroupFolder>& tree() const;
   CgroupVersion version() const { return folders_.memory ? CgroupVersion::kV1 : CgroupVersion::kV2; }
 
@@ -47,10 +62,11 @@ class MemoryWatch {
   Counts before_;
 };
 
-// True if the kernel log reports an OOM kill of this process later than `since_us` (CLOCK_MONOTONIC). False if the log cannot
-// be read.
+// True if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log cannot be
+// read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
-// The same for one record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."
+// The same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
+// total-vm:..."
 bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);
 
 }  // namespace ddprun

@@ -1,26 +1,28 @@
-// Sets the arguments that ps and pgrep -f show for a process that was forked without exec. Otherwise these are its parent's
-// arguments, and `pgrep -f train.py` would find this process instead of the job.
+// Changes the arguments that ps and pgrep -f show for a process that was forked without exec. Otherwise such a process shows
+// its parent's arguments, and `pgrep -f train.py` would find it too.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
 
+#include "launcher/machine/kernel_file.hpp"
+
 namespace ddprun::guardian {
 
-// Overwrites this process's arguments in memory. A title longer than all arguments together is cut. Without /proc nothing
-// changes.
+// Overwrites this process's arguments in memory. The title is cut to the length of all arguments together. Has no effect
+// without /proc.
 inline void set_process_title(std::string_view title) {
-  std::string stat;
-  std::getline(std::ifstream("/proc/self/stat"), stat);
-  constexpr int kArgumentsBegin = 48;  // number of the field with the start address; the next field is the end address
+  const std::string stat = read_kernel_file("/proc/self/stat").value_or("");  // a stream would cost 15 page faults
+  // number of the field in /proc/self/stat with the start address of the arguments; the next field is their end address
+  constexpr int kArgumentsBegin = 48;
   const std::size_t name_end = stat.rfind(") ");
   if (name_end == std::string::npos) return;
   std::size_t at = name_end + 2;
-  for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;  // 0: the line has fewer fields
+  // at == 0: the line has fewer fields
+  for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;
   if (at == 0) return;
   char* next = nullptr;
   const std::uintptr_t begin = std::strtoull(stat.c_str() + at, &next, 10);

@@ -1,11 +1,11 @@
 // Implementation of spawn.hpp.
 //
-// Note: vfork. A fork would copy the guardian's page tables and make both copies fault; with vfork a worker is up in a fraction
-// of that time.
+// Note: vfork. fork() would copy the guardian's page tables and cause page faults in both processes. With vfork() a worker
+// starts in a fraction of that time.
 //
-// Note: the order in the child. Nothing after PR_SET_PDEATHSIG clears it. But it does not notice a parent that died before it
-// was set, so getppid() is checked after it. Dispositions are reset before the mask, so that a signal that was blocked until
-// then ends the child instead of being lost.
+// Note: the order of calls in the child. No call after PR_SET_PDEATHSIG may clear this setting. The setting has no effect if
+// the parent is already dead, so getppid() is checked afterwards. Signal dispositions are reset before signals are unblocked,
+// so that a signal that was blocked until then kills the child and is not lost.
 #include "launcher/guardian/spawn.hpp"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// A mask for sched_setaffinity with any number of CPUs.
+// Converts CPU numbers into a mask for sched_setaffinity. cpu_set_t would limit the number of CPUs.
 std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::vector<unsigned long> mask;
@@ -56,7 +56,7 @@ std::vector<int> numbers_in(std::string_view text) {
   const char *at = text.data(), *end = text.data() + text.size();
   for (int number = 0; at < end; ++at) {
     const auto [stop, error] = std::from_chars(at, end, number);
-    if (error != std::errc()) throw std::runtime_error("a torn spawn request");
+    if (error != std::errc()) throw std::runtime_error("an incomplete spawn request");
     numbers.push_back(number);
     at = stop;
   }
@@ -77,8 +77,9 @@ struct Child {
   }
 };
 
-// A signal that the agent's caller ignores stays ignored, as usual; exec itself resets handlers. Python's subprocess, and so
-// torchrun, resets two ignored signals, since programs expect to die of them. We do the same.
+// Resets the signal settings for the new program. Signals that were ignored when ddprun was started stay ignored across exec.
+// SIGPIPE and SIGXFSZ are reset even then, since programs expect to be killed by them. Python's subprocess module, and so
+// torchrun, does the same.
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -106,8 +107,8 @@ bool place(int from, int to) {
   return ::fcntl(to, F_SETFD, 0) == 0;
 }
 
-// Moves the descriptors to their final numbers. It first moves all of them above 3, so that none is overwritten before it is
-// placed.
+// Moves the descriptors to their final numbers 0 to 3. All of them are first moved above 3, so that no dup2() overwrites
+// another one.
 bool place_descriptors(SpawnDescriptors fds) {
   if (fds.standard_input < 0) fds.standard_input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (fds.standard_input < 0) return false;
@@ -117,7 +118,7 @@ bool place_descriptors(SpawnDescriptors fds) {
          place(fds.standard_error, STDERR_FILENO) && (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
 }
 
-// Sets CLOEXEC instead of closing them: the error pipe is needed until exec.
+// Sets CLOEXEC on all other descriptors. It does not close them, since the error pipe is needed until exec.
 void leave_no_other_descriptor(int first) {
   if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
   rlimit limit{};
@@ -126,7 +127,8 @@ void leave_no_other_descriptor(int first) {
   for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-// Shares the guardian's stack and memory until exec. So it only makes system calls and changes only its own local variables.
+// The child shares the guardian's stack and memory until exec (vfork). So it makes only system calls and changes only its own
+// local variables.
 [[noreturn, gnu::noinline]] void become_worker(const Child& child, char* const* arguments, char* const* environment,
                                                const SpawnDescriptors& descriptors, const rlimit& open_files) {
   ::setsid();
@@ -135,7 +137,7 @@ void leave_no_other_descriptor(int first) {
   if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
   leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
   raise_oom_score();
-  // Calls the kernel directly, since glibc's wrapper needs a cpu_set_t.
+  // A direct system call, since glibc's wrapper takes a cpu_set_t.
   if (!child.cpus.empty() &&
       ::syscall(SYS_sched_setaffinity, 0, child.cpus.size() * sizeof(unsigned long), child.cpus.data()) != 0) {
     child.give_up(SpawnError::Stage::kCpus);
@@ -152,12 +154,12 @@ std::string describe(const SpawnError& error, const std::string& program) {
   const std::string reason = std::generic_category().message(error.error);
   switch (error.stage) {
     case SpawnError::Stage::kParentGone:
-      return "the guardian died while '" + program + "' was started";
+      return "the process job-guardian died while '" + program + "' was started";
     case SpawnError::Stage::kDescriptors:
-      return "cannot set up the descriptors of '" + program + "': " + reason;
+      return "cannot set up the file descriptors of '" + program + "': " + reason;
     case SpawnError::Stage::kCpus:
       return "cannot bind '" + program + "' to its CPUs (--numa-binding): " + reason +
-             "; --dry-run shows them, and they must be among those that this process may use";
+             "; allow this process to use all CPUs that --dry-run shows (affinity, cgroup)";
     case SpawnError::Stage::kExec:
       break;
   }
@@ -184,14 +186,13 @@ std::string pack(const SpawnRequest& request) {
   return bytes;
 }
 
-int memfd_of(std::string_view bytes) {
-  const int fd = ::memfd_create("worker", MFD_CLOEXEC);
-  if (fd < 0) throw_errno("memfd_create");
-  if (const int error = write_all(fd, bytes); error != 0) {
-    ::close(fd);
+Descriptor memfd_of(std::string_view bytes) {
+  Descriptor memfd(::memfd_create("worker", MFD_CLOEXEC));
+  if (memfd.get() < 0) throw_errno("memfd_create");
+  if (const int error = write_all(memfd.get(), bytes); error != 0) {
     throw std::system_error(error, std::generic_category(), "writing a worker's arguments and environment to a memfd");
   }
-  return fd;
+  return memfd;
 }
 
 std::vector<char> bytes_of(int memfd) {
@@ -212,7 +213,7 @@ UnpackedRequest unpack(std::vector<char> packed) {
   std::vector<char*> texts;
   for (std::size_t begin = 0; begin < bytes.size();) {
     const void* const end = std::memchr(bytes.data() + begin, '\0', bytes.size() - begin);
-    if (end == nullptr) throw std::runtime_error("a torn spawn request");
+    if (end == nullptr) throw std::runtime_error("an incomplete spawn request");
     texts.push_back(bytes.data() + begin);
     begin = static_cast<std::size_t>(static_cast<const char*>(end) - bytes.data()) + 1;
   }

@@ -1,6 +1,6 @@
-// Starts one worker process: the request as a value, its encoding for the guardian, and the fork itself. The encoded request is
-// sent as bytes in the message, or in a memfd if arguments and environment are large. guardian_link.cpp packs the request.
-// guardian.cpp unpacks it and forks, so the guardian is the workers' parent.
+// Starts one worker process. This file has the request, its encoding and the fork. guardian_link.cpp encodes the request in the
+// agent. guardian_loop.cpp decodes it and forks, so the guardian is the parent of the workers. The encoded request follows the
+// message as bytes, or is in a memfd if arguments and environment are large.
 #pragma once
 
 #include <sys/types.h>
@@ -13,20 +13,24 @@
 
 #include <sys/resource.h>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun {
 
-inline constexpr int kWorkerChannelFd = 3;  // descriptor number of the channel in a worker
+inline constexpr int kWorkerChannelFd = 3;  // descriptor number of the worker channel in each worker
 
-// What to run. Its descriptors are sent separately: stdout and stderr are pipes or files, the channel is a socket.
+// The program to run. Its descriptors are sent separately: pipes, terminals or files for stdout and stderr, and a socket for
+// the channel.
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
   std::vector<std::string> environment;  // NAME=value, complete
-  std::vector<int> cpus{};               // the only CPUs it may run on; empty: the CPUs of the guardian
-  bool spare = false;                    // it waits and belongs to no round: sweeps ignore it until kEmploy
-  bool shares_input = false;  // it inherits the guardian's stdin, which is the agent's; otherwise its stdin is /dev/null
+  std::vector<int> cpus{};               // CPUs that the worker may use, or empty if it may use the same CPUs as the guardian
+  bool spare = false;         // true: a spare interpreter. It belongs to no round until kActivate, so a sweep does not end it.
+  bool shares_input = false;  // true: the worker inherits the agent's stdin through the guardian; false: its stdin is /dev/null
 };
 
-// Moves a descriptor to a number above 3, since dup2 places a worker's descriptors at 0..3 in the child.
+// Moves a descriptor to a number above 3. A worker's descriptors get the numbers 0 to 3, and dup2() would overwrite any other
+// descriptor there.
 int move_up(int fd);
 
 struct SpawnDescriptors {
@@ -36,7 +40,7 @@ struct SpawnDescriptors {
   int channel = -1;  // -1: none
 };
 
-// An error in the child before its program ran. It is written atomically to a pipe, since it is smaller than PIPE_BUF.
+// An error in the child before its program was executed. It is smaller than PIPE_BUF, so the write to the error pipe is atomic.
 struct SpawnError {
   enum class Stage : std::int32_t { kParentGone, kDescriptors, kCpus, kExec };
   std::int32_t worker = 0;
@@ -46,35 +50,36 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
-// oom_score_adj of a worker whose parent has `inherited`. It is raised so that the OOM killer chooses a worker before the
-// agent. A higher value stays, since lowering it needs a capability. A value below 0 stays too, since it protects the job from
-// the OOM killer (a Guaranteed pod has -997).
+// oom_score_adj of a worker whose parent has the value `inherited`. It is raised so that the OOM killer chooses a worker before
+// the agent. A higher value is not changed, since lowering it needs a capability. A negative value is not changed either, since
+// it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
 constexpr long worker_oom_score(long inherited) {
   constexpr long kWorker = 500;  // the maximum is 1000
   return inherited < 0 || inherited > kWorker ? inherited : kWorker;
 }
 
-// The request in the form that exec takes.
+// A decoded request in the form that execve() takes.
 struct UnpackedRequest {
-  std::vector<char> bytes;         // the pointers point into it
+  std::vector<char> bytes;         // memory to which the pointers below point
   std::vector<char*> arguments;    // ends with a null
-  std::vector<char*> environment;  // ends with a null too
+  std::vector<char*> environment;  // ends with a null pointer
   std::vector<int> cpus;
 };
 
-// Encodes the request as bytes.
+// Encodes the request as bytes. unpack() decodes them.
 std::string pack(const SpawnRequest& request);
-// Returns a memfd with CLOEXEC that contains the bytes. Throws std::system_error.
-int memfd_of(std::string_view bytes);
-// Throws std::runtime_error for a damaged request.
+// Returns a new memfd (CLOEXEC) that contains the bytes. Throws std::system_error.
+Descriptor memfd_of(std::string_view bytes);
+// Decodes the bytes from pack(). Throws std::runtime_error if they are not a valid request.
 UnpackedRequest unpack(std::vector<char> bytes);
-// Reads the bytes of a memfd, which stays open. Throws std::system_error.
+// Returns all bytes of a memfd, which stays open. Throws std::system_error.
 std::vector<char> bytes_of(int memfd);
 
-// Makes a child that becomes the worker. The child has its own session and process group, and the kernel kills it if its parent
-// dies. It blocks no signal and ignores the same signals as this process. It gets the given limits, a raised oom_score_adj, and
-// only its own descriptors. Returns the pid. The child reports errors as a SpawnError through `error_pipe` before it exits with
-// 127. Throws std::system_error if no process can be made. Call it while this process has one thread.
+// Creates the child process of a worker and returns its pid. The child has its own session and process group, and the kernel
+// kills it if its parent dies. It gets the given limits, a raised oom_score_adj and only its own descriptors. No signal is
+// blocked, and the same signals as in this process are ignored. If the program cannot be executed, the child writes a
+// SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call it while this
+// process has one thread.
 pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files);
 

@@ -1,4 +1,4 @@
-// Implementation of worker_cgroups.hpp: one folder ddprun-<pid> with a folder for each worker in it.
+// Implementation of worker_cgroups.hpp. The guardian creates one folder ddprun-<pid>, which contains a folder for each worker.
 #include "launcher/guardian/worker_cgroups.hpp"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/guardian/memory_watch.hpp"
+#include "common/system/descriptor.hpp"
 #include "launcher/leftovers/process_tree.hpp"
 
 namespace ddprun {
@@ -24,19 +24,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "ddprun-";
 
 bool write_to(const fs::path& file, const std::string& text) {
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ::close(fd);
-  return written;
+  const Descriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  return ::write(out.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 bool writable(const fs::path& folder) {
   return ::access(folder.c_str(), W_OK) == 0 && ::access((folder / "cgroup.procs").c_str(), W_OK) == 0;
 }
 
-// Removes folders of jobs that were killed together with their guardian. A folder that is still needed has processes or a
-// guardian.
+// Removes the folders of jobs whose guardian was killed too. A folder with processes or with a running guardian stays.
 void remove_leftovers(const fs::path& parent) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -60,7 +56,8 @@ void remove_leftovers(const fs::path& parent) {
 
 }  // namespace
 
-// Version 1's memory tree comes first, since its limits count. Version 2 without the memory controller can still kill.
+// Prefers cgroup v1 with the memory controller, since the workers' memory limits are there. cgroup v2 without a memory
+// controller is still useful for cgroup.kill.
 WorkerCgroups::WorkerCgroups(const CgroupFolders& folders) {
   if (folders.memory && writable(folders.memory->folder)) {
     parent_ = folders.memory->folder;
@@ -74,22 +71,23 @@ bool WorkerCgroups::make_top() {
   if (!top_.empty()) return true;
   if (parent_.empty()) return false;
   remove_leftovers(parent_);
-  // An existing folder belongs to another guardian: a process in another PID namespace below the same cgroup can have the same
-  // pid.
+  // If the folder exists, it belongs to another guardian with the same pid, which runs in another PID namespace under the same
+  // cgroup.
   const std::string name = std::string(kPrefix) + std::to_string(::getpid());
-  constexpr int kMostNames = 100;
+  constexpr int kMaxNames = 100;
   int made = -1;
-  for (int n = 1; n <= kMostNames && made != 0; ++n) {
+  for (int n = 1; n <= kMaxNames && made != 0; ++n) {
     top_ = parent_ / (n == 1 ? name : name + "-" + std::to_string(n));
     made = ::mkdir(top_.c_str(), 0755);
     if (made != 0 && errno != EEXIST) break;
   }
   if (made != 0) {
     top_.clear();
-    parent_.clear();  // no further attempts
+    parent_.clear();  // prevents further attempts
     return false;
   }
-  // Enables the memory controller for the workers' folders if this folder has it. Otherwise the write fails without harm.
+  // Enables the memory controller in the workers' folders. If this folder does not have the controller, the write fails without
+  // harm.
   if (v2_) write_to(top_ / "cgroup.subtree_control", "+memory");
   return true;
 }
@@ -100,7 +98,7 @@ fs::path WorkerCgroups::folder_now(pid_t pid) const {
   return tree ? tree->folder : fs::path();
 }
 
-// Moves the process only if it is still in the cgroup in which the agent started it.
+// Moves the process only if it is still in the cgroup where it was started. Otherwise another program has moved it.
 bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
   return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
 }
@@ -109,7 +107,7 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
   const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
   if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
-    // Version 1 shows the root for an exiting process. The root's limits do not apply to the worker.
+    // For an exiting process, cgroup v1 shows the root cgroup, which is not the worker's.
     if (guardian::is_ending(pid)) return false;
     placed_[worker] = {now, oom_kills_in(now, version)};
     return false;
@@ -120,7 +118,8 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   const std::int64_t before = oom_kills_in(place, version);
   if (!move(pid, place)) return false;
   placed_[worker] = {place, before};
-  // New children of the worker start in the folder. Earlier children are moved, until no unmoved one is found.
+  // New children of the worker start in its folder. Earlier children are moved, and the search repeats until all of them are
+  // moved.
   std::set<pid_t> moved;
   for (bool more = true; more;) {
     more = false;
@@ -131,14 +130,9 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   return true;
 }
 
-fs::path WorkerCgroups::folder_of(int worker) const {
+WorkerCgroup WorkerCgroups::cgroup_of(int worker) const {
   const auto found = placed_.find(worker);
-  return found == placed_.end() ? fs::path() : found->second.folder;
-}
-
-std::int64_t WorkerCgroups::kills_before(int worker) const {
-  const auto found = placed_.find(worker);
-  return found == placed_.end() ? -1 : found->second.kills_before;
+  return found == placed_.end() ? WorkerCgroup() : found->second;
 }
 
 void WorkerCgroups::kill() const {

@@ -1,18 +1,20 @@
-// A cgroup for each worker, if the system allows it. It lies below the cgroup in which the job was started, in version 1's
-// memory tree or in version 2. Each worker so gets its own out-of-memory counter, and a kill that a fork cannot escape. The
-// guardian owns it, so that the folders are removed even if the agent dies. If no cgroup can be made, all functions here do
-// nothing: process groups, the subreaper and the sweep are enough to leave no process behind.
+// Creates a cgroup for each worker, below the cgroup in which the job was started (cgroup v1 with the memory controller, or
+// cgroup v2). So each worker has its own counter of OOM kills, and a kill of the cgroup also reaches processes that are just
+// being forked. The guardian owns the cgroups, so that they are removed even if the agent dies. If no cgroup can be created,
+// the functions here do nothing. The guardian still ends every process: through process groups, as the subreaper, and by the
+// sweep.
 //
-// Note: workers are moved into their cgroups 0.2 s after their start (guardian.cpp). The first move of a process between
-// cgroups waits for a quiet point of every CPU, 10 ms on an idle machine. Short jobs should not pay for that.
+// Note: workers are moved into their cgroups 0.2 s after their start (guardian_loop.cpp). The first move of a process between
+// cgroups waits for an RCU grace period of the kernel, which takes 10 ms on an idle machine. Jobs that are shorter than 0.2 s
+// avoid this delay.
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 
+#include "launcher/guardian/memory_watch.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
 
 namespace ddprun {
@@ -21,37 +23,31 @@ class WorkerCgroups {
  public:
   explicit WorkerCgroups(const CgroupFolders& folders);
 
-  // Moves the process and all its descendants that are still in the cgroup in which the agent started them. A process that was
-  // moved to another cgroup meanwhile (by cgexec, systemd-run, a scheduler or the script itself) stays there, since that
-  // cgroup's limits apply. False: the process stays where it is.
+  // Moves the worker and its descendants into the worker's cgroup. A process that another program has moved before (cgexec,
+  // systemd-run, a scheduler) is not moved, since the limits of its new cgroup apply. Returns false if the worker itself was
+  // not moved.
   bool place(int worker, pid_t pid);
-  // The cgroup folder of this round's worker: the one in which it was placed, or the one to which another program had moved it
-  // by then. Empty if neither is known.
-  std::filesystem::path folder_of(int worker) const;
-  std::int64_t kills_before(int worker) const;  // the folder's OOM kills when the worker was placed
-  // Sends SIGKILL to every process in these folders.
+  // The cgroup of this round's worker: its own, or the one into which another program had moved it. No folder if unknown.
+  WorkerCgroup cgroup_of(int worker) const;
+  // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;
-  // The worker has ended; its replacement is placed separately.
+  // The worker has ended. A replacement with the same number is moved separately.
   void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
-  // Removes all folders. Call it when no process lives in them.
+  // Removes all folders. Call it when they contain no process.
   void remove();
 
  private:
   bool make_top();
-  // The current folder of a process in the tree in which workers are placed.
+  // The current cgroup folder of a process, in the hierarchy that this class uses.
   std::filesystem::path folder_now(pid_t pid) const;
   bool move(pid_t pid, const std::filesystem::path& to) const;
   std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }
 
-  std::filesystem::path parent_;  // empty: no folder can be made
+  std::filesystem::path parent_;  // folder in which the job was started; empty if no folder can be created there
   bool v2_ = false;
-  std::filesystem::path top_;  // ddprun-<pid> or ddprun-<pid>-<n>, used by this guardian only; empty until it is made
-  struct Place {
-    std::filesystem::path folder;
-    std::int64_t kills_before = -1;
-  };
-  std::map<int, Place> placed_;
+  std::filesystem::path top_;  // ddprun-<pid> or ddprun-<pid>-<n> of this guardian; empty until it is created
+  std::map<int, WorkerCgroup> placed_;
   std::map<int, bool> made_;
 };
 

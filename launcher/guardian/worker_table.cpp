@@ -1,4 +1,5 @@
-// Implementation of worker_table.hpp: two maps, since epoll names a worker by its pidfd and the agent by its number.
+// Implementation of worker_table.hpp. It has two maps, since epoll identifies a worker by its pidfd and the agent by its
+// number.
 #include "launcher/guardian/worker_table.hpp"
 
 #include <sys/syscall.h>
@@ -13,7 +14,7 @@
 namespace ddprun::guardian {
 
 const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark) {
-  check(!workers_.contains(number), "two workers go by one number");
+  check(!workers_.contains(number), "the same number was given to two workers");
   mark.number = number;
   mark.pid = pid;
   marks_.push_back(std::move(mark));
@@ -23,7 +24,7 @@ const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t 
   return workers_[number] = worker;
 }
 
-bool WorkerTable::employ(int number, const std::string& rank, int store_port) {
+bool WorkerTable::activate(int number, const std::string& rank, int store_port) {
   Worker* const worker = find(number);
   if (worker == nullptr || !worker->spare) return false;
   worker->spare = false;
@@ -36,7 +37,7 @@ bool WorkerTable::employ(int number, const std::string& rank, int store_port) {
 
 void WorkerTable::keep_ended(int number, const Notice& ending) {
   Worker* const worker = find(number);
-  check(worker != nullptr, "a worker is kept that is not known");
+  check(worker != nullptr, "the end of an unknown worker was recorded");
   close_pidfd(*worker);
   worker->ending = ending;
 }
@@ -58,8 +59,8 @@ void WorkerTable::note_reached(int number, int signal) {
   if (signal > 0 && signal <= 64) mark->signals |= std::uint64_t{1} << (signal - 1);
 }
 
-void WorkerTable::note_speaker(int number, pid_t pid) {
-  if (WorkerMark* const mark = newest_mark(number)) mark->speaker = pid;
+void WorkerTable::note_channel_pid(int number, pid_t pid) {
+  if (WorkerMark* const mark = newest_mark(number)) mark->channel_pid = pid;
 }
 
 void WorkerTable::forget_ended() {
@@ -113,7 +114,7 @@ std::optional<int> WorkerTable::number_of_process(pid_t pid) const {
 
 void WorkerTable::remove(int number) {
   const auto found = workers_.find(number);
-  check(found != workers_.end(), "a worker is forgotten that is not known");
+  check(found != workers_.end(), "an unknown worker was removed");
   close_pidfd(found->second);
   workers_.erase(found);
 }

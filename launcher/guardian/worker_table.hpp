@@ -1,5 +1,6 @@
-// The guardian's workers and spares by number, and the marks of their processes. guardian.cpp owns one. It opens and closes
-// their pidfds, but does not signal or reap them.
+// The guardian's table of workers and spare interpreters, by number. It also stores a WorkerMark for each process, by which
+// leftover processes of a worker are recognized. Guardian (guardian_loop.hpp) owns it. The table opens and closes pidfds, but
+// does not signal or reap workers.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "launcher/guardian/guardian_protocol.hpp"
-#include "launcher/leftovers/leftover_look.hpp"
+#include "launcher/leftovers/leftover_probe.hpp"
 
 namespace ddprun::guardian {
 
@@ -19,43 +20,45 @@ class WorkerTable {
  public:
   struct Worker {
     pid_t pid = 0;
-    int pidfd = -1;               // -1: the kernel has no pidfds, and SIGCHLD is used instead
+    int pidfd = -1;               // -1: the kernel has no pidfds, so SIGCHLD reports the exit
     std::int64_t started_us = 0;  // CLOCK_MONOTONIC
-    bool killed = false;          // the agent ordered SIGKILL
-    bool spare = false;           // it belongs to no round yet
-    std::int64_t stopped_us = 0;  // time at which it was stopped (stops.hpp); 0: it is not stopped
-    bool overdue = false;         // killed by the guardian at the deadline of kDeadline
-    bool stopping = false;        // the agent is stopping it
-    // Notice of its end, kept back while its leftovers count as the worker. Set once its own process has ended.
+    bool killed = false;          // the agent has requested SIGKILL
+    bool spare = false;           // a spare interpreter that is not part of a round yet
+    std::int64_t stopped_us = 0;  // time at which the process was stopped (stops.hpp), CLOCK_MONOTONIC; 0: not stopped
+    bool lease_expired = false;   // the guardian killed the worker because the lease had expired
+    bool stopping = false;        // the agent is stopping the worker
+    // Notice of the worker's exit. It is stored when the worker's process exits, and sent when the processes that the worker
+    // left behind have ended too.
     std::optional<Notice> ending{};
-    bool awaited_is_told = false;  // kIsAwaited was sent
+    bool awaited_sent = false;  // kLeftoverAwaited was sent
   };
 
-  // Adds a process that has just started, and opens its pidfd.
+  // Adds a process that was just started and opens its pidfd.
   const Worker& add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark = {});
-  // The spare becomes a worker. False: no spare has that number.
-  bool employ(int number, const std::string& rank = {}, int store_port = 0);
-  // The worker's process was reaped, but its leftovers still count as the worker. Closes its pidfd.
+  // Makes a spare a worker. Returns false if no spare has this number.
+  bool activate(int number, const std::string& rank = {}, int store_port = 0);
+  // The worker's process was reaped, but processes that it left behind still count as the worker. Closes the pidfd.
   void keep_ended(int number, const Notice& ending);
-  // Null if the table has no worker with that number.
+  // Returns null if no worker has this number.
   Worker* find(int number);
   std::optional<int> number_of_pidfd(int pidfd) const;
   std::optional<int> number_of_process(pid_t pid) const;
-  // Removes a worker that was reaped, and closes its pidfd. The worker must be in the table.
+  // Removes a worker that was reaped and closes its pidfd. The worker must be in the table.
   void remove(int number);
 
-  std::map<int, Worker>& all() { return workers_; }  // running or not yet reaped; by number
-  bool none_at_work() const;                         // true if there are only spares
+  std::map<int, Worker>& all() { return workers_; }  // by number; workers that run or are not reported as ended yet
+  bool none_at_work() const;                         // true if all processes in the table are spares
   bool has_spares() const;
-  bool any_kept() const;  // workers whose process has ended and that still count as running
-  // These processes without the spares.
+  bool any_kept() const;  // true if the process of some worker has exited but the worker still counts as running
+  // Returns `processes` without the spares.
   std::vector<pid_t> without_spares(std::vector<pid_t> processes) const;
 
-  // Marks of the workers' processes, including workers that have ended since the last forget_ended().
+  // Marks of all worker processes, including those that have exited since the last forget_ended().
   std::vector<WorkerMark> marks() const;
-  // Records that a signal that ends programs was sent to that worker's group.
+  // Records that the worker's process group received a signal on which programs exit. Signal 0: the stop was ordered over the
+  // channel.
   void note_reached(int number, int signal);
-  void note_speaker(int number, pid_t pid);
+  void note_channel_pid(int number, pid_t pid);
   void forget_ended();
 
  private:
@@ -63,7 +66,7 @@ class WorkerTable {
   std::map<int, int> number_of_pidfd_;
   void close_pidfd(Worker& worker);
   WorkerMark* newest_mark(int number);
-  std::vector<WorkerMark> marks_;  // marks of workers and spares, in the order of their starts
+  std::vector<WorkerMark> marks_;  // marks of workers and spares, in the order of their start
 };
 
 }  // namespace ddprun::guardian

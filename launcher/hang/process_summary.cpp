@@ -1,4 +1,3 @@
-// Implementation of process_summary.hpp.
 #include "launcher/hang/process_summary.hpp"
 
 #include <sys/syscall.h>
@@ -8,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <string>
 #include <vector>
+
+#include "launcher/leftovers/process_tree.hpp"
 
 namespace ddprun {
 namespace {
@@ -106,13 +107,9 @@ std::string system_call_name(long number) {
 }
 
 std::string process_summary(long pid) {
-  const std::string stat = proc_line(pid, "stat");
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
-  std::istringstream fields(stat.substr(name_end + 2));
-  std::vector<std::string> field;
-  for (std::string one; fields >> one;) field.push_back(one);
-  constexpr std::size_t kUser = 11, kSystem = 12, kThreads = 17;  // indexes of the fields after the name
+  const std::vector<std::string> field = guardian::stat_of(static_cast<pid_t>(pid));
+  // Field indexes in /proc/PID/stat, counted from the field after the name.
+  constexpr std::size_t kUser = 11, kSystem = 12, kThreads = 17;
   if (field.size() <= kThreads) return {};
   const double ticks = std::strtod(field[kUser].c_str(), nullptr) + std::strtod(field[kSystem].c_str(), nullptr);
   char text[160];

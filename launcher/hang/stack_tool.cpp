@@ -1,4 +1,3 @@
-// Implementation of stack_tool.hpp.
 #include "launcher/hang/stack_tool.hpp"
 
 #include <signal.h>
@@ -10,13 +9,13 @@
 #include <sstream>
 #include <utility>
 
-#include "launcher/workers/stuck_workers.hpp"
+#include "launcher/leftovers/stuck_workers.hpp"
 
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMostFrames = 40;
-constexpr std::size_t kWidestFrame = 200;
+constexpr std::size_t kMaxFrames = 40;
+constexpr std::size_t kMaxFrameWidth = 200;
 
 std::string program_on_path(const char* program) {
   const char* path = std::getenv("PATH");
@@ -54,9 +53,9 @@ std::vector<std::string> stack_command(const StackTool& tool, long pid) {
 std::vector<std::string> frames_in(const std::string& output) {
   std::vector<std::string> frames;
   std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line) && frames.size() < kMostFrames;) {
+  for (std::string line; std::getline(lines, line) && frames.size() < kMaxFrames;) {
     if (!is_frame(line)) continue;
-    frames.push_back(line.size() > kWidestFrame ? line.substr(0, kWidestFrame) + "..." : line);
+    frames.push_back(line.size() > kMaxFrameWidth ? line.substr(0, kMaxFrameWidth) + "..." : line);
   }
   return frames;
 }
@@ -65,7 +64,7 @@ StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid,
                    std::function<void(std::vector<std::string>)> done)
     : run_(io, stack_command(tool, pid), at_most,
            {.done =
-                [name = tool.name, done = std::move(done)](const std::string& output, const std::string& trouble) {
+                [name = tool.name, done = std::move(done)](const std::string& output, const std::string& problem) {
                   auto frames = frames_in(output);
                   if (frames.empty()) {
                     std::string last;
@@ -73,12 +72,11 @@ StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid,
                     for (std::string line; std::getline(lines, line);)
                       if (!line.empty()) last = line;
                     frames.push_back("no stack: " + name + " " +
-                                     (trouble.empty() ? "says: " + last.substr(0, kWidestFrame) : trouble));
+                                     (problem.empty() ? "printed: " + last.substr(0, kMaxFrameWidth) : problem));
                   }
                   done(std::move(frames));
                 },
-            // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, the process stays stopped
-            // forever.
+            // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, the process stays stopped.
             .reaped =
                 [pid, was_stopped = process_state(pid) == 'T'](int status) {
                   if (WIFSIGNALED(status) && !was_stopped) ::kill(static_cast<pid_t>(pid), SIGCONT);

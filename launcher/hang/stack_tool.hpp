@@ -1,6 +1,7 @@
-// Reads the call stack of another process's main thread with a tool of the machine: py-spy for Python, else eu-stack, else gdb.
-// The tool runs in parallel to the agent's event loop (tool_run.hpp) and is killed after a few seconds. hang_inquiry.cpp reads
-// the stack of one rank after the other. Afterwards the process continues if it ran before.
+// Reads the call stack of another process's main thread with a tool that is installed on this machine: py-spy for Python, else
+// eu-stack, else gdb. The tool runs in parallel to the agent's event loop (tool_run.hpp) and is killed after a few seconds.
+// hang_monitor.cpp reads the stack of one rank at a time. If a killed tool has left the process suspended, the process is
+// resumed.
 #pragma once
 
 #include <chrono>
@@ -15,13 +16,13 @@
 namespace ddprun {
 
 struct StackTool {
-  std::string name;  // "gdb"; empty: no tool is installed
+  std::string name;  // "gdb"; empty if no tool is installed
   std::string path;
 };
 // Searches PATH. `python`: true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
-// The tool's command line for that process.
+// The command line with which the tool prints the stack of that process.
 std::vector<std::string> stack_command(const StackTool& tool, long pid);
 // The stack frames in the tool's output: at most 40 lines of at most 200 characters. Pure.
 std::vector<std::string> frames_in(const std::string& output);

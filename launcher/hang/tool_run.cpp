@@ -1,4 +1,3 @@
-// Implementation of tool_run.hpp.
 #include "launcher/hang/tool_run.hpp"
 
 #include <fcntl.h>
@@ -22,7 +21,7 @@ namespace {
 using boost::asio::steady_timer;
 using boost::asio::posix::stream_descriptor;
 
-constexpr std::size_t kMostOutput = 1 << 20;
+constexpr std::size_t kMaxOutput = 1 << 20;
 
 }  // namespace
 
@@ -48,25 +47,25 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
     pipe.async_read_some(boost::asio::buffer(chunk),
                          [self = shared_from_this()](const boost::system::error_code& error, std::size_t n) {
                            if (!self->hooks.done) return;
-                           if (self->output.size() < kMostOutput) self->output.append(self->chunk.data(), n);
+                           if (self->output.size() < kMaxOutput) self->output.append(self->chunk.data(), n);
                            if (!error) return self->read();
                            self->finish({});
                          });
   }
 
-  void finish_later(const char* trouble) {
-    boost::asio::post(pipe.get_executor(), [self = shared_from_this(), trouble] { self->finish(trouble); });
+  void finish_later(const char* problem) {
+    boost::asio::post(pipe.get_executor(), [self = shared_from_this(), problem] { self->finish(problem); });
   }
 
-  void finish(const std::string& trouble) {
+  void finish(const std::string& problem) {
     if (!hooks.done) return;
     end_tool();
-    std::exchange(hooks.done, nullptr)(output, trouble);
+    std::exchange(hooks.done, nullptr)(output, problem);
   }
 
-  // A tool that has closed its output is about to end; SIGKILL makes sure. But a tool that reads another process's memory, or
-  // calls a driver, may be stuck in the kernel. So the event loop, which may have a lease to renew, reaps it later and does not
-  // block.
+  // A tool that has closed its output is about to end, and SIGKILL makes sure that it does. But a tool that reads another
+  // process's memory, or calls a driver, may be stuck in the kernel. So the event loop, which may have a lease to renew, reaps
+  // it later and does not block.
   void end_tool() {
     timer.cancel();
     boost::system::error_code ignored;
@@ -76,14 +75,15 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
     ::kill(-pid, SIGKILL);
     if (reap()) return;
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-    if (pidfd < 0) return;  // no free descriptors: init reaps the tool in the end
+    if (pidfd < 0) return;  // no free descriptors: the tool remains a zombie until this process exits
     end.assign(pidfd);
     await_end();
   }
 
   void await_end() {
     end.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error && !self->reap()) self->await_end();  // not yet: a debugger that traces the tool must wait for it first
+      // Not reaped yet: a debugger that traces the tool must wait for the tool first.
+      if (!error && !self->reap()) self->await_end();
     });
   }
 
@@ -105,7 +105,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
   std::array<char, 16384> chunk{};
   std::string output;
   pid_t pid = -1;
-  bool ended = false;  // the tool was ordered to end
+  bool ended = false;  // SIGKILL was sent to the tool
 };
 
 ToolRun::ToolRun(boost::asio::io_context& io, const std::vector<std::string>& command, std::chrono::milliseconds at_most,

@@ -1,6 +1,6 @@
 // Runs an external tool that may take long or hang. It runs in parallel to the event loop and is killed after a time limit. If
-// it is slow to die, the event loop reaps it later without blocking. stack_tool.cpp reads call stacks in this way,
-// launcher/asked/gpu_look.cpp the use of GPUs.
+// the tool is slow to exit, the event loop reaps it later without blocking. stack_tool.cpp uses it to read call stacks,
+// launcher/query/cluster/gpu_probe.cpp to read the use of GPUs.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class ToolRun {
  public:
   struct Hooks {
     // Called once, with the tool's whole output and the error, which is "" on success; never after the ToolRun is destroyed.
-    std::function<void(const std::string& output, const std::string& trouble)> done;
+    std::function<void(const std::string& output, const std::string& problem)> done;
     // Called when the tool is reaped, with its status. This may happen after the ToolRun is destroyed. May be empty.
     std::function<void(int status)> reaped{};
   };

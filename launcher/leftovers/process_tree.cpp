@@ -11,12 +11,13 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "common/base/split.hpp"
 #include "common/system/start_program.hpp"
 #include "launcher/machine/kernel_file.hpp"
 
@@ -36,17 +37,8 @@ std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
   return children;
 }
 
-// The fields after the name in the line "pid (name) state ppid ...", since the name may contain any character. Empty if the
-// process no longer exists.
-std::string status_of(pid_t pid) {
-  const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
-  const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
-  return name_end == std::string::npos ? std::string() : text->substr(name_end + 1);
-}
-
 pid_t parent_of(pid_t pid) {
-  pid_t parent = -1;
-  return std::sscanf(status_of(pid).c_str(), " %*c %d", &parent) == 1 ? parent : -1;
+  return static_cast<pid_t>(number_at(stat_of(pid), 1, -1));
 }
 
 std::vector<pid_t> children_from_scan() {
@@ -90,7 +82,28 @@ std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
 
 }  // namespace
 
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;
+}
+
+std::vector<std::string> stat_of(pid_t pid) {
+  const std::string text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str()).value_or("");
+  // The text has the form: pid (name) state ... The name may contain any character, so the last ')' ends it.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return {};
+  const std::vector<std::string_view> fields = split(std::string_view(text).substr(name_end + 2), ' ');
+  return {fields.begin(), fields.end()};
+}
+
+std::int64_t number_at(const std::vector<std::string>& fields, std::size_t index, std::int64_t otherwise) {
+  return index < fields.size() ? std::strtoll(fields[index].c_str(), nullptr, 10) : otherwise;
+}
+
+// Usually this process has no children, and one system call detects that. Reading the list takes four calls, and the kernel
+// creates a file for it.
 std::vector<pid_t> children_of_this_process() {
+  if (!has_children()) return {};
   if (auto children = children_from_list("/proc/thread-self/children")) return std::move(*children);
   return children_from_scan();
 }
@@ -113,14 +126,14 @@ std::vector<pid_t> descendants_of(pid_t pid) {
 }
 
 bool is_ending(pid_t pid) {
-  constexpr unsigned kExiting = 4;  // PF_EXITING of linux/sched.h
-  unsigned flags = 0;               // the ninth field of /proc/PID/stat
-  return std::sscanf(status_of(pid).c_str(), " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & kExiting) != 0;
+  constexpr std::int64_t kExiting = 4;  // PF_EXITING of linux/sched.h
+  constexpr std::size_t kFlags = 6;     // index of field 9 of proc(5)
+  return (number_at(stat_of(pid), kFlags, kExiting) & kExiting) != 0;
 }
 
 bool is_below_this_process(pid_t pid) {
-  constexpr int kMostSteps = 256;  // a bound, since parents may change during the walk
-  for (int step = 0; step < kMostSteps && pid > 1; ++step) {
+  constexpr int kMaxSteps = 256;  // a bound, since parents may change during the walk
+  for (int step = 0; step < kMaxSteps && pid > 1; ++step) {
     pid = parent_of(pid);
     if (pid == ::getpid()) return true;
   }
@@ -133,8 +146,8 @@ void reap_orphans_of_others() {
   }
 }
 
-// Reaps children in the order in which they end. A child that is stuck in the kernel must not delay the others: their children
-// become ours only when they have been reaped.
+// Reaps children in the order in which they end. A child that is stuck in the kernel must not delay the others. When a child
+// has ended, its own children become children of this process and are killed next.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
   for (;;) {
     std::vector<pid_t> children = children_of_this_process();

@@ -1,17 +1,29 @@
 // Finds and kills the descendants of this process. Its children include every orphan below it, since it is a subreaper. The
-// guardian uses it, and the agent does too when the guardian has died. Killing children until there are none reaches every
-// descendant, because the children of a dead child become children of the subreaper.
+// guardian uses this module, and so does the agent if the guardian has died. Killing children until there are none reaches
+// every descendant, because the children of a dead child become children of the subreaper.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace ddprun::guardian {
 
+// The fields of /proc/PID/stat after the name; the first is the state. Empty if the process does not exist.
+std::vector<std::string> stat_of(pid_t pid);
+
+// The number in the field with that index, or `otherwise` if there are fewer fields.
+std::int64_t number_at(const std::vector<std::string>& fields, std::size_t index, std::int64_t otherwise = 0);
+
 // The direct children of this process, including zombies. Call it while the process has one thread.
 std::vector<pid_t> children_of_this_process();
+
+// True if this process has a child that is running or not yet reaped.
+bool has_children();
 
 // All live descendants of a process, nearest first, without processes that have been reparented.
 std::vector<pid_t> descendants_of(pid_t pid);

@@ -1,26 +1,29 @@
-// Decides when to wait for, terminate or kill the processes that workers leave behind, as a pure state machine. The guardian
-// reports the processes that it sees and the time; orders come out. launcher/leftovers/keeper.hpp feeds it and carries the
-// orders out.
+// Decides when to wait for, terminate or kill the processes that workers leave behind, as a pure state machine. Its inputs are
+// the time and the child processes of the guardian; its outputs are orders. launcher/leftovers/leftover_sweeper.hpp provides
+// the inputs and carries out the orders.
 //
 // The problem. A worker starts other processes, and some of these leftovers outlive it. Python's resource tracker removes
-// shared memory when its parent has ended. A start script dies of a signal while its trainer still saves. A start script starts
-// the trainer in the background and exits. The guardian is a subreaper, so it becomes the parent of all of them. If it killed
-// them immediately, shared memory would leak and saves would be lost. If it waited for all of them, a forgotten daemon would
-// keep the job from ending.
+// shared memory when its parent has ended. A start script is killed by a signal while its trainer is still saving. Another
+// start script starts the trainer in the background and exits. The guardian is a subreaper, so it becomes the parent of all of
+// them. If it killed them immediately, shared memory would leak and saves would be lost. If it waited for all of them, a
+// forgotten daemon would keep the job from ending.
 //
 // The rules.
-//   A worker that the agent stops has ended when all its leftovers have ended. The agent's own deadline kills it and them.
-//   A worker that exits with 0 has ended when no leftover works for the job. A leftover works for the job if it is connected to
-//   the store or the worker channel, or if it runs the worker's own program. A leftover has kGrace to connect, and more time
-//   while it is busy starting. The program counts only after kGrace, since a process that a shell has just forked still has the
-//   shell's command line. It counts until the leftover was idle for kIdle: a loop that a start script left in the background
-//   must not keep the job from ending.
-//   A worker that fails has ended immediately.
-//   When all workers have ended, the agent orders a sweep. Leftovers have kGrace to end, then get SIGTERM, then SIGKILL. A
+// - A worker that the agent stops counts as ended when all its leftovers have ended. At the agent's deadline all leftovers are
+//   killed.
+// - A worker that exits with 0 counts as ended when no leftover works for the job. A leftover works for the job if it is
+//   connected to the store or the worker channel, or if it runs the worker's own program. A leftover has kGrace to connect, and
+//   more time while it is busy starting. The program is checked only after kGrace, since a process that a shell has just forked
+//   still has the shell's command line. A leftover that runs the program but was idle for kIdle no longer works for the job: a
+//   loop that a start script left in the background must not keep the job from ending.
+// - A worker that fails counts as ended immediately.
+// - When all workers have ended, the agent orders a sweep. Leftovers have kGrace to end, then get SIGTERM, then SIGKILL. A
 //   leftover that handles SIGTERM, or has received a signal before, may be saving: it has the shutdown timeout before SIGKILL.
-//   The next round waits only for leftovers that hold a resource that it needs.
+//   The probe infers a received signal from the process's signal handlers. Between fork and exec these are the handlers of its
+//   parent, so after an exec only observations of the new program count.
+//   The next round waits only for leftovers that use a resource that it needs.
 //
-//     round runs -- sweep is ordered --> sweeping, until no leftover must be awaited -------> round is over
+//     round runs -- sweep is ordered --> sweeping, until the round waits for no leftover ---> round is over
 //     round runs -- the last child was a worker ------------------------------------------> round is over, without a sweep
 #pragma once
 
@@ -28,70 +31,67 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "launcher/agent_state/agent_action.hpp"
+
 namespace ddprun::guardian {
 
 class SweepState {
  public:
-  using Time = std::chrono::milliseconds;   // of a monotonic clock
-  static constexpr Time kGrace{1000};       // for a leftover to end by itself; also the time between two looks
-  static constexpr Time kStarting{60'000};  // a process up to this age may still be loading its libraries
+  using Time = std::chrono::milliseconds;   // time of a monotonic clock
+  static constexpr Time kGrace{1000};       // time that a leftover gets to end by itself; also the time between scans
+  static constexpr Time kStarting{60'000};  // a busy process may still be loading its libraries until it has this age
   static constexpr Time kIdle{60'000};      // a leftover that is not connected does no work if it is idle for this long
 
-  enum class How : std::int32_t {
-    kKill,  // SIGKILL now
-    kStop,  // the job is being stopped: leftovers have the rest of the stop time
-    kEnd,   // the round failed
-    kDone,  // all workers exited with 0: leftovers that work for the job continue
-  };
-  struct Order {
-    How how = How::kKill;
-    Time timeout{0};          // kStop: the rest of the stop time; kEnd, kDone: from SIGTERM to SIGKILL
-    bool next_round = false;  // another round follows, which waits only for leftovers that hold its resources
-  };
-  // A child of the guardian that is neither a worker nor a spare nor the store.
-  struct Seen {
+  using Order = agent_action::Sweep;
+  using How = Order::How;
+  // A child process of the guardian that is not a worker, a spare or the store.
+  struct Observation {
     pid_t pid = 0;
-    int worker = -1;            // the number of the worker that left it; -1: unknown
-    bool connected = false;     // to the job's store or channel
-    bool same_program = false;  // runs the worker's own program
-    bool holds = false;         // it holds a resource that the next round may need: a device, a port
-    bool catches = false;       // it has a handler for SIGTERM
-    bool reached = false;       // a signal to its worker has reached it too
-    bool busy = false;          // it has used CPU time since the previous look
+    int worker = -1;               // number of the worker that started the process; -1: unknown
+    bool connected = false;        // connected to the job's store or channel
+    bool same_program = false;     // runs the program of a worker
+    bool holds = false;            // uses a resource that the next round may need: a device, a port
+    bool handles_sigterm = false;  // has a handler for SIGTERM
+    bool reached = false;          // has also received the signal that was sent to its worker
+    std::size_t program = 0;       // hash of its command line, which changes when it executes another program
+    bool busy = false;             // has used CPU time since the previous scan
     Time age{0};
+    std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
   // How a worker with leftovers ended.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
-    bool kill_children = false;  // all children of the round
-    bool swept = false;          // report to the agent that the sweep is over
+    bool kill_children = false;  // kill all children of the round
+    bool swept = false;          // report to the agent that the sweep has ended
     std::vector<pid_t> terminate{};
     std::vector<pid_t> kill{};
-    std::vector<pid_t> named{};     // these were ended and are named in a message to the user
-    std::optional<Time> look_at{};  // time of the next look
+    std::vector<pid_t> named{};     // processes that were ended, for a message to the user
+    std::optional<Time> scan_at{};  // time of the next scan
   };
 
-  // A worker with leftovers has ended. Records the leftovers; call step() for the orders.
-  void worker_left(int worker, Ended how, const std::vector<Seen>& seen, Time now) {
+  // Call it when a worker with leftovers has ended. It records the leftovers; step() returns the orders.
+  void worker_left(int worker, Ended how, const std::vector<Observation>& observed, Time now) {
     ended_[worker] = how;
-    see(seen, now);
+    update(observed, now);
   }
-  // The agent stops a worker whose own process has ended. `reaches`: its leftovers have got the signal and do not ignore it.
+  // Call it when the agent stops a worker whose own process has ended. `reaches`: the worker's leftovers have received the
+  // signal and do not ignore it.
   void worker_stopped(int worker, bool reaches) {
     if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
     for (auto& [pid, one] : all_) {
-      if (one.worker == worker && reaches) one.reached = true;
+      if (one.worker == worker && reaches) one.reached = one.signalled = true;
     }
   }
   // True if a worker whose process has ended still counts as running because of its leftovers.
-  bool keeps(int worker, Time now) const {
+  bool counts_as_running(int worker, Time now) const {
     const auto found = ended_.find(worker);
     if (found == ended_.end() || found->second == Ended::kFailed) return false;
     for (const auto& [pid, one] : all_) {
@@ -100,7 +100,7 @@ class SweepState {
     return false;
   }
   void forget_worker(int worker) { ended_.erase(worker); }
-  // The leftovers of a worker, also of one whose end is not reported yet.
+  // The leftovers of a worker, also if the worker still counts as running.
   std::vector<pid_t> left_by(int worker) const {
     std::vector<pid_t> pids;
     for (const auto& [pid, one] : all_) {
@@ -116,27 +116,27 @@ class SweepState {
     return std::nullopt;
   }
 
-  // The agent orders a sweep; a later order replaces an earlier one.
-  Orders ordered(const Order& order, const std::vector<Seen>& seen, Time now) {
+  // Call it when the agent orders a sweep; a later order replaces an earlier one.
+  Orders ordered(const Order& order, const std::vector<Observation>& observed, Time now) {
     sweeping_ = true;
     order_ = order;
     deadline_ = now + order.timeout;
-    see(seen, now);
+    update(observed, now);
     for (auto& [pid, one] : all_) {
       if (one.kept && order.how != How::kKill) continue;
       one.how = order.how;
-      one.patience = order.timeout;
+      one.kill_delay = order.timeout;
     }
-    Orders orders = step(seen, now);
+    Orders orders = step(observed, now);
     orders.kill_cgroups = order.how == How::kKill;
     return orders;
   }
 
-  // `seen` are the leftovers that exist now. Call it when a child has ended, and at Orders::look_at.
-  Orders step(const std::vector<Seen>& seen, Time now) {
-    see(seen, now);
+  // `observed` are the leftovers that exist now. Call it when a child has ended, and at Orders::scan_at.
+  Orders step(const std::vector<Observation>& observed, Time now) {
+    update(observed, now);
     Orders orders;
-    orders.kill_children = overdue_ || (sweeping_ && order_.how == How::kKill && !all_.empty());
+    orders.kill_children = lease_expired_ || (sweeping_ && order_.how == How::kKill && !all_.empty());
     bool awaited = false;
     for (auto& [pid, one] : all_) {
       end(pid, one, orders, now);
@@ -154,25 +154,26 @@ class SweepState {
     return orders;
   }
 
-  // The last worker was reaped. True if no process of the round is left, so no sweep is needed.
+  // Call it when the last worker was reaped. Returns true if no process of the round is left, so that no sweep is needed.
   bool last_worker_ended(bool has_children) {
     if (has_children || sweeping_) return false;
     round_is_over_ = true;
     return true;
   }
 
-  // The coordinator has not answered in time. Another one may lead the job by now, and only its workers may run.
-  Orders grant_ended() {
-    overdue_ = true;
+  // Call it when the coordinator has not answered in time. Another coordinator might lead the job by now, and only the workers
+  // of its round may run. So all children are killed.
+  Orders on_lease_expired() {
+    lease_expired_ = true;
     return {.kill_children = true};
   }
-  // The grant was extended, or no longer has an end.
-  void grant_renewed() { overdue_ = false; }
+  // Call it when the worker lease was extended, or no longer has an end.
+  void on_lease_renewed() { lease_expired_ = false; }
 
-  // True if the round has no more process that must be awaited. Returns true only once.
+  // True if the round no longer waits for any process. Returns true only once.
   bool take_end_of_round() { return std::exchange(round_is_over_, false); }
-  // True if a look can lead to an order.
-  bool looks() const { return sweeping_ || overdue_ || !all_.empty(); }
+  // True if a scan can lead to an order.
+  bool needs_scan() const { return sweeping_ || lease_expired_ || !all_.empty(); }
   // True if there are leftovers, all of them from earlier rounds.
   bool has_only_kept() const {
     return !all_.empty() && std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.second.kept; });
@@ -181,19 +182,21 @@ class SweepState {
  private:
   struct Leftover {
     int worker = -1;
-    bool connected = false;  // now or earlier
+    bool connected = false;  // connected now or earlier
     bool same_program = false;
     bool holds = false;
-    bool catches = false;
+    bool handles_sigterm = false;
     bool reached = false;
+    bool signalled = false;  // `reached` was set by worker_stopped(), not by an observation
+    std::size_t program = 0;
     bool busy = true;
-    bool kept = false;  // from an earlier round
+    bool kept = false;  // belongs to an earlier round
     bool named = false;
     std::optional<How> how;  // set by a sweep
-    Time patience{0};        // from SIGTERM, or the signal that reached it, to SIGKILL
+    Time kill_delay{0};      // time to SIGKILL from SIGTERM, or from the signal that reached the process
     Time since{0};
-    Time born{0};     // computed from its age when it was first seen
-    Time busy_at{0};  // when it was last seen to be busy
+    Time born{0};     // start time, computed from the process's age when it was first observed
+    Time busy_at{0};  // time when the process was last observed to be busy
     std::optional<Time> terminated{};
     bool killed = false;
   };
@@ -207,10 +210,10 @@ class SweepState {
     return one.connected || (one.same_program && now >= one.since + kGrace && now < one.busy_at + kIdle);
   }
 
-  // Ignores processes whose worker still runs, since these are not leftovers yet.
-  void see(const std::vector<Seen>& seen, Time now) {
+  // Ignores processes whose worker is still running, since these are not leftovers yet.
+  void update(const std::vector<Observation>& observed, Time now) {
     std::map<pid_t, Leftover> still;
-    for (const Seen& one : seen) {
+    for (const Observation& one : observed) {
       const auto found = all_.find(one.pid);
       const auto worker = ended_.find(one.worker);
       const bool is_left = sweeping_ || (worker != ended_.end() && worker->second != Ended::kFailed);
@@ -218,7 +221,7 @@ class SweepState {
       Leftover left = found != all_.end() ? found->second
                                           : Leftover{.worker = one.worker,
                                                      .how = sweeping_ ? std::optional(order_.how) : std::nullopt,
-                                                     .patience = order_.timeout,
+                                                     .kill_delay = order_.timeout,
                                                      .since = now,
                                                      .born = now - one.age,
                                                      .busy_at = now};
@@ -226,66 +229,70 @@ class SweepState {
       left.connected = left.connected || one.connected;
       if (one.busy) left.busy_at = now;
       left.holds = left.holds || one.holds;
-      left.reached = left.reached || one.reached;
+      // A process that a shell has just forked still has the shell's handlers, so it seems to handle the signal. When it
+      // executes its own program, it has the default actions again.
+      left.reached = one.reached || left.signalled || (left.reached && left.program == one.program);
+      left.program = one.program;
       left.busy = one.busy;
-      left.catches = one.catches;
+      left.handles_sigterm = one.handles_sigterm;
       still.emplace(one.pid, left);
     }
     all_ = std::move(still);
   }
 
-  static Time next_look(const Leftover& one, Time now) { return now < one.since + kGrace ? one.since + kGrace : now + kGrace; }
+  static Time next_scan(const Leftover& one, Time now) { return now < one.since + kGrace ? one.since + kGrace : now + kGrace; }
 
   void end(pid_t pid, Leftover& one, Orders& orders, Time now) {
-    const auto look_at = [&](Time when) { orders.look_at = orders.look_at ? std::min(*orders.look_at, when) : when; };
+    const auto scan_at = [&](Time when) { orders.scan_at = orders.scan_at ? std::min(*orders.scan_at, when) : when; };
     const auto terminate = [&] {
       one.terminated = now;
       orders.terminate.push_back(pid);
     };
     const auto kill_at = [&](Time when) {
       if (one.killed) return;
-      if (now < when) return look_at(when);
+      if (now < when) return scan_at(when);
       one.killed = true;
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    if (!one.how) {  // no sweep has begun: its worker counts as running
+    if (now < one.since + kGrace) scan_at(one.since + kGrace);  // it may have executed its own program by then
+    if (!one.how) {  // no sweep applies to this leftover yet, so its worker may still count as running
       const auto worker = ended_.find(one.worker);
       if (worker == ended_.end()) return;
-      if (worker->second == Ended::kStopped) return reach(one, terminate, look_at, now);
-      if (!one.connected && (works(one, now) || starts(one, now))) look_at(next_look(one, now));
+      if (worker->second == Ended::kStopped) return reach(one, terminate, scan_at, now);
+      if (!one.connected && (works(one, now) || starts(one, now))) scan_at(next_scan(one, now));
       return;
     }
     switch (*one.how) {
       case How::kKill:
         return kill_at(now);
       case How::kStop:
-        reach(one, terminate, look_at, now);
+        reach(one, terminate, scan_at, now);
         return kill_at(deadline_);
       case How::kDone:
         if (one.connected) return;
-        if (works(one, now) || starts(one, now)) return look_at(next_look(one, now));
+        if (works(one, now) || starts(one, now)) return scan_at(next_scan(one, now));
         break;
       case How::kEnd:
         break;
     }
-    if (one.reached && !one.terminated) return kill_at(one.since + one.patience);
+    if (one.reached && !one.terminated) return kill_at(one.since + one.kill_delay);
     if (!one.terminated) {
-      if (now < one.since + kGrace) return look_at(one.since + kGrace);
-      if (!one.catches) one.patience = std::min(one.patience, kGrace);
+      if (now < one.since + kGrace) return scan_at(one.since + kGrace);
+      if (!one.handles_sigterm) one.kill_delay = std::min(one.kill_delay, kGrace);
       terminate();
       name(pid, one, orders);
     }
-    kill_at(*one.terminated + one.patience);
+    kill_at(*one.terminated + one.kill_delay);
   }
 
   // A stop sends its signal to the process groups of the workers. A leftover outside of these groups gets SIGTERM here. If it
-  // has a handler, it gets SIGTERM immediately. Otherwise it gets SIGTERM after the grace period, since torch_shm_manager would
-  // die before it has removed its files.
-  template <class Terminate, class LookAt>
-  static void reach(Leftover& one, const Terminate& terminate, const LookAt& look_at, Time now) {
+  // has a handler, it gets SIGTERM immediately. Otherwise it gets SIGTERM only after the grace period: torch_shm_manager, for
+  // example, would die before it has removed its files.
+  template <class Terminate, class ScanAt>
+  static void reach(Leftover& one, const Terminate& terminate, const ScanAt& scan_at, Time now) {
     if (one.reached || one.terminated) return;
-    if (!one.catches && now < one.since + kGrace) return look_at(one.since + kGrace);
+    if (!one.handles_sigterm && now < one.since + kGrace) return scan_at(one.since + kGrace);
     terminate();
   }
 
@@ -298,7 +305,7 @@ class SweepState {
   Time deadline_{0};
   std::map<pid_t, Leftover> all_;
   std::map<int, Ended> ended_;  // workers of this round that have ended with leftovers
-  bool overdue_ = false;
+  bool lease_expired_ = false;
   bool round_is_over_ = false;
 };
 

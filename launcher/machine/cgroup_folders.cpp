@@ -1,26 +1,16 @@
-// Implementation of cgroup_folders.hpp.
 #include "launcher/machine/cgroup_folders.hpp"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "common/base/split.hpp"
 #include "launcher/machine/kernel_file.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 bool holds(std::string_view comma_list, std::string_view word) {
   const auto words = split(comma_list, ',');
@@ -42,11 +32,11 @@ std::string unescaped(std::string_view text) {
 }
 
 struct Mount {
-  std::string root;   // the part of the tree that is mounted at `point`
-  std::string point;  // where it is mounted
+  std::string root;   // the folder of the cgroup tree that is mounted at `point`
+  std::string point;  // the mount point of the tree
 };
 
-// "36 35 0:31 /root /sys/fs/cgroup/memory rw,nosuid ... - cgroup cgroup rw,memory"
+// Searches lines such as "36 35 0:31 /root /sys/fs/cgroup/memory rw,nosuid ... - cgroup cgroup rw,memory".
 template <typename Fits>
 std::optional<Mount> find_mount(std::string_view mountinfo, const Fits& fits) {
   for (const std::string_view line : split(mountinfo, '\n')) {

@@ -1,4 +1,4 @@
-// Implementation of detect.hpp: programs, and the Machine assembled from all parts. CPUs are in detect_cpus.cpp, GPUs in
+// Implementation of detect.hpp: finds programs and assembles the Machine. CPUs are detected in detect_cpus.cpp, GPUs in
 // detect_gpus.cpp.
 #include "launcher/machine/detect.hpp"
 
@@ -11,6 +11,8 @@
 
 #include <sys/stat.h>
 
+#include "common/base/split.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -21,15 +23,15 @@ bool is_executable(const fs::path& file) {
   return ::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(file.c_str(), X_OK) == 0;
 }
 
-std::optional<fs::path> find_beside_self(std::string_view name) {
+std::optional<fs::path> find_next_to_self(std::string_view name) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
   fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
   if (program.empty()) {  // without /proc: the path that was passed to exec
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
-    const auto* const asked = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+    const auto* const exec_path = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     std::error_code error;
-    if (asked != nullptr) program = fs::canonical(asked, error);
+    if (exec_path != nullptr) program = fs::canonical(exec_path, error);
     if (error || program.empty()) return std::nullopt;
   }
   const fs::path candidate = program.parent_path() / name;
@@ -47,19 +49,15 @@ std::optional<std::string> variable(const char* name) {
 
 std::optional<fs::path> find_on_path(std::string_view name) {
   const char* variable = std::getenv("PATH");
-  std::string_view rest = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
-  while (true) {
-    const std::size_t colon = rest.find(':');
-    const std::string_view folder = rest.substr(0, colon);
+  for (const std::string_view folder : split(variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin", ':')) {
     const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (is_executable(candidate)) return fs::absolute(candidate);
-    if (colon == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(colon + 1);
   }
+  return std::nullopt;
 }
 
 Machine this_machine() {
-  // NVML is queried at most once, since it takes tens of milliseconds to start.
+  // Keeps the result of NVML, which takes tens of milliseconds to start, so that it is queried at most once.
   const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
   const auto gpu_devices = [devices] {
     if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));
@@ -68,12 +66,12 @@ Machine this_machine() {
   return {[] { return count_cpus().usable(); },
           [gpu_devices] { return static_cast<int>(gpu_devices().size()); },
           find_on_path,
-          find_beside_self,
+          find_next_to_self,
           [] { return visible_xpus(count_intel_gpus(), variable("ZE_AFFINITY_MASK")); },
           gpu_devices,
           read_topology,
           [] { return static_cast<int>(visible_gpus(gpus_by_device_nodes(), variable("CUDA_VISIBLE_DEVICES")).size()); },
-          own_standard_input,
+          standard_input_state,
           address_of_interface,
           [](const std::vector<std::string>& command) { return output_of(command); }};
 }

@@ -1,6 +1,6 @@
-// Properties of this machine: CPUs available to this process, GPUs visible to its workers, programs on PATH. plan.cpp queries
-// them through Machine, so tests can use constants. Each property is detected only when it is needed, since a start has to be
-// quick.
+// Properties of this machine: CPUs available to this process, GPUs visible to its workers, and programs on PATH. plan.cpp
+// queries them through Machine, so tests can use constants. Each property is detected only when it is needed, since a start
+// must be quick.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/machine/detect_gpus.hpp"
-#include "launcher/machine/interfaces.hpp"
+#include "launcher/machine/interface_addresses.hpp"
 #include "launcher/machine/program_output.hpp"
 #include "launcher/machine/standard_input.hpp"
 #include "launcher/machine/topology.hpp"
@@ -19,22 +19,23 @@
 namespace ddprun {
 
 struct Machine {
-  std::function<int()> cpus;                                                          // at least 1
-  std::function<int()> gpus;                                                          // GPUs that a worker will see; 0: none
-  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;      // an executable of that name on PATH
-  std::function<std::optional<std::filesystem::path>(std::string_view)> beside_self;  // next to the running ddprun
-  std::function<int()> xpus = [] { return 0; };                                       // Intel GPUs that a worker will see
+  std::function<int()> cpus;                                                      // at least 1
+  std::function<int()> gpus;                                                      // number of GPUs visible to a worker
+  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // path of that executable on PATH
+  // Path of an executable with that name in the folder of the running ddprun.
+  std::function<std::optional<std::filesystem::path>(std::string_view)> next_to_self;
+  std::function<int()> xpus = [] { return 0; };  // number of Intel GPUs visible to a worker
   std::function<std::vector<GpuDevice>()> gpu_devices = [] {
     return std::vector<GpuDevice>();
-  };  // the devices that `gpus` counts
+  };  // properties of the GPUs that `gpus` counts
   // CPUs, caches and NUMA nodes of this machine, and the NUMA nodes of the PCI devices. Throws UsageError if they cannot be
   // determined.
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
-  std::function<int()> gpu_nodes = [] { return 0; };  // like `gpus`, but from device files only, without NVML
+  std::function<int()> gpu_nodes = [] { return 0; };  // number of visible GPUs, counted from the device files
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
   std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
-  // The output of a program. It is run only if the information is not available otherwise.
-  std::function<ProgramOutput(const std::vector<std::string>& command)> printed_by = [](const auto& command) {
+  // Runs a program and returns its output. It is used only for information that is not available without running a program.
+  std::function<ProgramOutput(const std::vector<std::string>& command)> output_of_program = [](const auto& command) {
     return output_of(command);
   };
 };
@@ -44,14 +45,14 @@ Machine this_machine();
 // The CPUs of the affinity mask, limited by the tightest cgroup quota (v1 or v2) of all ancestors.
 struct CpuCount {
   int affinity = 1;
-  double quota = 0;  // in CPUs; 0: no quota
+  double quota = 0;  // quota of CPU time, in CPUs; 0: no quota
   int usable() const;
 };
 CpuCount count_cpus();
 
 // The quota in "cpu.max" of cgroup v2 ("200000 100000" -> 2.0); 0 for "max" and anything else. Pure.
 double quota_of_cpu_max(std::string_view text);
-// The same for v1's cpu.cfs_quota_us and cpu.cfs_period_us. Pure.
+// The quota in cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is none. Pure.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
 
 // Searches like execvp: nullopt if PATH has no executable file of that name.

@@ -1,6 +1,6 @@
 // The number of CPUs that this process may use: sched_getaffinity, limited by the tightest cgroup quota between its cgroup and
 // the root. In a container without a cgroup namespace, /proc shows a path that isn't mounted; the root of the mount is then the
-// container's own group.
+// container's own cgroup.
 #include <sched.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ bool to_number(std::string_view text, long long& number) {
   return error == std::errc();
 }
 
-// The smallest quota other than 0 from `group` up to `mount`; `read` returns one folder's quota.
+// The smallest quota other than 0 in the folders from `group` up to `mount`. `read` returns the quota of one folder.
 template <typename Read>
 double tightest(const fs::path& mount, const std::string& group, Read read) {
   double best = 0;

@@ -1,5 +1,5 @@
 // Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions in use are declared here and looked up
-// by name. So a build needs neither its header nor the driver.
+// by name at run time. A build therefore needs neither NVML's header nor the driver.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <dirent.h>
@@ -11,6 +11,8 @@
 #include <set>
 #include <string_view>
 
+#include "common/base/split.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -20,7 +22,8 @@ namespace fs = std::filesystem;
 
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
-constexpr unsigned kMostSlices = 16;
+constexpr unsigned kMaxSlices = 16;
+constexpr unsigned kMaxLinks = 18;  // NVML_NVLINK_MAX_LINKS
 
 struct NvmlUtilization {  // nvmlUtilization_t
   unsigned gpu, memory;
@@ -53,12 +56,18 @@ class Nvml {
     load("nvmlDeviceGetUUID", uuid_);
     load("nvmlDeviceGetName", name_);
     load("nvmlDeviceGetPciInfo_v3", pci_);
-    load("nvmlDeviceGetMaxMigDeviceCount", most_slices_);
+    load("nvmlDeviceGetMaxMigDeviceCount", max_slices_);
     load("nvmlDeviceGetMigDeviceHandleByIndex", slice_);
     load("nvmlDeviceGetHandleByUUID", by_uuid_);
     load("nvmlDeviceGetUtilizationRates", utilization_);
     load("nvmlDeviceGetMemoryInfo", memory_);
     load("nvmlDeviceGetComputeRunningProcesses_v3", processes_);
+    load("nvmlDeviceGetMigMode", mig_mode_);
+    load("nvmlDeviceGetTotalEccErrors", ecc_errors_);
+    load("nvmlDeviceGetRemappedRows", remapped_rows_);
+    load("nvmlDeviceGetRetiredPagesPendingStatus", pages_pending_);
+    load("nvmlDeviceGetCurrentClocksThrottleReasons", slowdown_reasons_);
+    load("nvmlDeviceGetNvLinkState", link_state_);
     started_ = init_ != nullptr && count_ != nullptr && init_() == kNvmlSuccess;
   }
   ~Nvml() {
@@ -80,17 +89,30 @@ class Nvml {
     return found;
   }
 
-  DriverGpus for_people() const {
-    constexpr unsigned kMostNames = 16;
+  DriverGpus driver_summary() const {
+    constexpr unsigned kMaxNames = 16;
     DriverGpus driver{.is_installed = library_ != nullptr};
     unsigned count = 0;
     if (!started_ || by_index_ == nullptr || name_ == nullptr || count_(&count) != kNvmlSuccess) return driver;
     driver.count = count;
-    for (unsigned index = 0; index < std::min(count, kMostNames); ++index) {
+    for (unsigned index = 0; index < std::min(count, kMaxNames); ++index) {
       NvmlDevice handle = nullptr;
       std::array<char, 96> name{};
       if (by_index_(index, &handle) == kNvmlSuccess && name_(handle, name.data(), name.size()) == kNvmlSuccess)
         driver.names.emplace_back(name.data());
+    }
+    return driver;
+  }
+
+  DriverHealth health() const {
+    DriverHealth driver{.is_installed = library_ != nullptr};
+    const auto found = devices();
+    if (!found) return driver;
+    driver.gpus.emplace();
+    for (unsigned index = 0; index < found->size(); ++index) {
+      driver.gpus->push_back({.device = (*found)[index]});
+      NvmlDevice handle = nullptr;
+      if (by_index_ != nullptr && by_index_(index, &handle) == kNvmlSuccess) read_health(handle, driver.gpus->back());
     }
     return driver;
   }
@@ -106,11 +128,11 @@ class Nvml {
       use.used_bytes = memory.used;
       use.total_bytes = memory.total;
     }
-    constexpr unsigned kMostProcesses = 256;
-    std::array<NvmlProcess, kMostProcesses> processes{};
-    unsigned count = kMostProcesses;
+    constexpr unsigned kMaxProcesses = 256;
+    std::array<NvmlProcess, kMaxProcesses> processes{};
+    unsigned count = kMaxProcesses;
     if (processes_ != nullptr && processes_(handle, &count, processes.data()) == kNvmlSuccess) {
-      for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i) use.pids.push_back(processes[i].pid);
+      for (unsigned i = 0; i < std::min(count, kMaxProcesses); ++i) use.pids.push_back(processes[i].pid);
     }
     return use;
   }
@@ -119,6 +141,41 @@ class Nvml {
   template <class Function>
   void load(const char* name, Function*& function) {
     function = reinterpret_cast<Function*>(::dlsym(library_, name));
+  }
+
+  void read_health(NvmlDevice handle, GpuHealth& health) const {
+    constexpr int kUncorrected = 1, kSinceDriverLoad = 0;  // nvmlMemoryErrorType_t, nvmlEccCounterType_t
+    std::array<char, 96> name{};
+    if (name_ != nullptr && name_(handle, name.data(), name.size()) == kNvmlSuccess) health.name = name.data();
+    unsigned mode = 0, pending_mode = 0;
+    if (mig_mode_ != nullptr && mig_mode_(handle, &mode, &pending_mode) == kNvmlSuccess) health.has_mig = mode != 0;
+    unsigned long long number = 0;
+    if (ecc_errors_ != nullptr && ecc_errors_(handle, kUncorrected, kSinceDriverLoad, &number) == kNvmlSuccess)
+      health.uncorrected_errors = number;
+    unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+    if (remapped_rows_ != nullptr && remapped_rows_(handle, &corrected, &uncorrected, &pending, &failed) == kNvmlSuccess) {
+      health.remap_pending = pending != 0;
+      health.remap_failed = failed != 0;
+    }
+    int pages_pending = 0;
+    if (pages_pending_ != nullptr && pages_pending_(handle, &pages_pending) == kNvmlSuccess && pages_pending != 0)
+      health.remap_pending = true;
+    if (slowdown_reasons_ != nullptr && slowdown_reasons_(handle, &number) == kNvmlSuccess) health.slowdown_reasons = number;
+    health.active_links = active_links_of(handle);
+    NvmlMemory memory{};
+    if (memory_ != nullptr && memory_(handle, &memory) == kNvmlSuccess) {
+      health.used_bytes = memory.used;
+      health.total_bytes = memory.total;
+    }
+  }
+
+  std::optional<int> active_links_of(NvmlDevice handle) const {
+    std::optional<int> active;
+    for (unsigned link = 0; link_state_ != nullptr && link < kMaxLinks; ++link) {
+      int is_active = 0;
+      if (link_state_(handle, link, &is_active) == kNvmlSuccess) active = active.value_or(0) + (is_active != 0 ? 1 : 0);
+    }
+    return active;
   }
 
   std::string uuid_of(NvmlDevice handle) const {
@@ -139,8 +196,8 @@ class Nvml {
   std::vector<std::string> slices_of(NvmlDevice handle) const {
     unsigned most = 0;
     std::vector<std::string> uuids;
-    if (most_slices_ == nullptr || slice_ == nullptr || most_slices_(handle, &most) != kNvmlSuccess) return uuids;
-    for (unsigned index = 0; index < std::min(most, kMostSlices); ++index) {
+    if (max_slices_ == nullptr || slice_ == nullptr || max_slices_(handle, &most) != kNvmlSuccess) return uuids;
+    for (unsigned index = 0; index < std::min(most, kMaxSlices); ++index) {
       NvmlDevice slice = nullptr;
       if (slice_(handle, index, &slice) == kNvmlSuccess) uuids.push_back(uuid_of(slice));
     }
@@ -156,12 +213,18 @@ class Nvml {
   int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
   int (*name_)(NvmlDevice, char*, unsigned) = nullptr;
   int (*pci_)(NvmlDevice, NvmlPci*) = nullptr;
-  int (*most_slices_)(NvmlDevice, unsigned*) = nullptr;
+  int (*max_slices_)(NvmlDevice, unsigned*) = nullptr;
   int (*slice_)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
   int (*by_uuid_)(const char*, NvmlDevice*) = nullptr;
   int (*utilization_)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*memory_)(NvmlDevice, NvmlMemory*) = nullptr;
   int (*processes_)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
+  int (*mig_mode_)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*ecc_errors_)(NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*remapped_rows_)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  int (*pages_pending_)(NvmlDevice, int*) = nullptr;
+  int (*slowdown_reasons_)(NvmlDevice, unsigned long long*) = nullptr;
+  int (*link_state_)(NvmlDevice, unsigned, int*) = nullptr;
 };
 
 // ---- without NVML ----
@@ -172,20 +235,10 @@ bool is_number(std::string_view text) {
 
 // ---- CUDA_VISIBLE_DEVICES ----
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 std::vector<std::string_view> entries_of(std::string_view list) {
-  std::vector<std::string_view> entries;
-  while (true) {
-    const std::size_t comma = list.find(',');
-    entries.push_back(trimmed(list.substr(0, comma)));
-    if (comma == std::string_view::npos) return entries;
-    list.remove_prefix(comma + 1);
-  }
+  std::vector<std::string_view> entries = split(list, ',');
+  for (std::string_view& entry : entries) entry = without_spaces_around(entry);
+  return entries;
 }
 
 bool is_uuid(std::string_view entry) {
@@ -228,8 +281,8 @@ std::vector<GpuDevice> gpus_by_device_nodes() {
   return found;
 }
 
-DriverGpus ask_driver() {
-  return Nvml().for_people();
+DriverGpus query_driver() {
+  return Nvml().driver_summary();
 }
 
 std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>& visible) {
@@ -239,6 +292,10 @@ std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>&
   std::vector<GpuUse> uses;
   for (const GpuDevice& device : visible_gpus(*devices, visible)) uses.push_back(nvml.use_of(device));
   return uses;
+}
+
+DriverHealth health_of_gpus() {
+  return Nvml().health();
 }
 
 std::vector<GpuDevice> find_gpus() {

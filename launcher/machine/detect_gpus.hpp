@@ -1,5 +1,6 @@
-// The GPUs of this machine, and which of them a worker will see, without LibTorch. NVML, loaded at run time, provides UUIDs and
-// PCI bus ids. Without NVML the files /dev/nvidia* give the number of GPUs. detect.cpp calls it, and only on demand.
+// The GPUs of this machine, and which of them are visible to a worker, without LibTorch. NVML, loaded at run time, provides
+// UUIDs and PCI bus ids. Without NVML the files /dev/nvidia* give the number of GPUs. detect.cpp calls these functions, and
+// only on demand.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +11,26 @@
 
 namespace ddprun {
 
-// One device as CUDA shows it: a GPU, or a MIG slice of one.
+// One device as CUDA lists it: a GPU, or a MIG slice of a GPU.
 struct GpuDevice {
-  std::string uuid;                 // "GPU-8932f937-...", "MIG-..."; empty: unknown
-  std::string bus_id;               // PCI, "0000:65:00.0"; empty: unknown
-  std::vector<std::string> slices;  // the UUIDs of its MIG slices
+  std::string uuid;                 // "GPU-8932f937-...", "MIG-..."; empty if unknown
+  std::string bus_id;               // PCI, "0000:65:00.0"; empty if unknown
+  std::vector<std::string> slices;  // UUIDs of the GPU's MIG slices
 
   bool operator==(const GpuDevice&) const = default;
 };
 
 // All GPUs of this machine, in the order of their PCI bus ids. The source is NVML if libnvidia-ml.so.1 is installed and works.
-// Otherwise it is the device files, without UUIDs and bus ids.
+// Otherwise the device files are the source, and there are no UUIDs and bus ids.
 std::vector<GpuDevice> find_gpus();
 
-// Information from the NVIDIA driver about its GPUs, through NVML. It helps people to find out why a GPU is missing.
+// Information from the NVIDIA driver about its GPUs, through NVML. It helps users to find out why a GPU is missing.
 struct DriverGpus {
   bool is_installed = false;         // NVML is installed
   std::optional<unsigned> count{};   // nullopt if the driver does not answer
   std::vector<std::string> names{};  // names of the first 16 GPUs
 };
-DriverGpus ask_driver();
+DriverGpus query_driver();
 
 // Current use of a device, as reported by NVML.
 struct GpuUse {
@@ -37,19 +38,40 @@ struct GpuUse {
   std::optional<unsigned> percent{};  // percentage of time during which a kernel ran; nullopt if unknown (MIG slice)
   std::optional<std::uint64_t> used_bytes{};
   std::optional<std::uint64_t> total_bytes{};
-  std::vector<std::uint32_t> pids{};  // processes that compute on it; at most 256
+  std::vector<std::uint32_t> pids{};  // processes that use the device for computing; at most 256
 };
-// Use of the devices that CUDA shows under this CUDA_VISIBLE_DEVICES, in its order. nullopt if NVML is not installed or does
-// not answer. The call may take long, and may hang in the kernel if a driver is broken: call it in a separate process.
+// Current use of the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. nullopt if NVML is not
+// installed or does not answer. The call may take long, and may hang in the kernel if a driver is broken: call it in a separate
+// process.
 std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>& visible);
+
+// A GPU with the counters of its hardware faults. Values are nullopt if NVML does not report them for this model.
+struct GpuHealth {
+  GpuDevice device{};
+  std::string name{};
+  bool has_mig = false;                               // MIG mode is on
+  std::optional<std::uint64_t> uncorrected_errors{};  // ECC errors since the driver was loaded
+  bool remap_pending = false;                         // a reset would replace defective rows or pages of memory
+  bool remap_failed = false;
+  std::optional<std::uint64_t> slowdown_reasons{};  // bits of nvmlClocksEventReasons
+  std::optional<int> active_links{};                // NVLinks
+  std::optional<std::uint64_t> used_bytes{};
+  std::optional<std::uint64_t> total_bytes{};
+};
+struct DriverHealth {
+  bool is_installed = false;                     // NVML is installed
+  std::optional<std::vector<GpuHealth>> gpus{};  // nullopt if the driver does not answer
+};
+// Like use_of_gpus(), the call may hang in the kernel: call it in a separate process.
+DriverHealth health_of_gpus();
 
 // Uses only the device files, since NVML takes a tenth of a second or more to start.
 std::vector<GpuDevice> gpus_by_device_nodes();
 
-// The devices that CUDA shows under this CUDA_VISIBLE_DEVICES, in its order. The rules are those of CUDA. Entries are indices
-// or UUIDs; the first entry decides which. A UUID may be shortened as long as it stays unique. The list ends at the first
-// invalid entry. A device that is named twice hides all devices. Each named MIG slice counts as a device. If the devices' own
-// UUIDs are unknown, each UUID is accepted. Pure.
+// The devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. The rules are those of CUDA. Either all
+// entries are indices or all are UUIDs, depending on the first entry. A UUID may be shortened as long as it stays unique. The
+// list ends at the first invalid entry. A device that is named twice hides all devices. Each named MIG slice counts as a
+// device. If the devices' own UUIDs are unknown, each UUID is accepted. Pure.
 std::vector<GpuDevice> visible_gpus(const std::vector<GpuDevice>& devices, const std::optional<std::string>& visible);
 
 // The number of render nodes in `drm` that belong to Intel's drivers.

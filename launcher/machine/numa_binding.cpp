@@ -1,4 +1,3 @@
-// Implementation of numa_binding.hpp.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 using Cpus = std::vector<int>;
 using Member = int Topology::Cpu::*;
 
-// A worker's share of a NUMA node: share number `index` of `of` equal shares.
+// The part of a NUMA node that a worker gets: part `index`, counted from 0, if the node is divided into `of` equal parts.
 struct NumaShare {
   int node = 0;
   int index = 0;
@@ -33,7 +32,7 @@ Cpus ids_of(const std::vector<Topology::Cpu>& cpus) {
   return ids;
 }
 
-// Groups CPUs by a member. The groups are sorted by the value of that member.
+// Groups CPUs by the value of one member, such as their core. The groups are sorted by that value.
 std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   std::map<int, Cpus> groups;
   for (const Topology::Cpu& cpu : cpus) groups[cpu.*name].push_back(cpu.id);
@@ -43,8 +42,8 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// The NUMA nodes that have CPUs for us, alternating between sockets: the first node of each socket, then the second of each,
-// and so on.
+// The NUMA nodes with CPUs that this process may use, alternating between sockets: the first node of each socket, then the
+// second of each, and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -62,13 +61,13 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// Each GPU of a NUMA node gets a share of the node's CPUs, even if no worker uses the GPU. torchrun does the same.
+// Each GPU of a NUMA node gets an equal part of the node's CPUs, even if no worker uses the GPU. torchrun does the same.
 std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
   std::vector<NumaShare> shares;
   for (int rank = 0; rank < workers; ++rank) {
-    const auto own = nodes.begin() + rank;
-    shares.push_back({*own, static_cast<int>(std::count(nodes.begin(), own, *own)),
-                      static_cast<int>(std::count(nodes.begin(), nodes.end(), *own))});
+    const auto position = nodes.begin() + rank;
+    shares.push_back({*position, static_cast<int>(std::count(nodes.begin(), position, *position)),
+                      static_cast<int>(std::count(nodes.begin(), nodes.end(), *position))});
   }
   return shares;
 }
@@ -76,7 +75,9 @@ std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
 std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
   if (topology.gpu_nodes.empty()) {
     const std::vector<int> order = nodes_in_turn(topology);
-    if (order.empty()) throw UsageError("--numa-binding: no CPU of this machine's topology may be used by this process");
+    if (order.empty())
+      throw UsageError(
+          "--numa-binding: no CPU of this machine is allowed for this process; check its affinity (taskset) and cgroup");
     std::vector<int> nodes;
     nodes.reserve(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) nodes.push_back(order[static_cast<std::size_t>(rank) % order.size()]);
@@ -84,14 +85,14 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
   }
   const int gpus = static_cast<int>(topology.gpu_nodes.size());
   if (workers > gpus) {
-    throw UsageError("--numa-binding puts each worker near its GPU, and " + std::to_string(workers) + " workers have " +
-                     std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
+    throw UsageError("--numa-binding needs one GPU for each worker, but there are " + std::to_string(workers) +
+                     " workers and " + std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
                      ": start fewer workers, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to bind without them");
   }
   for (int gpu = 0; gpu < workers; ++gpu) {
     if (topology.gpu_nodes[static_cast<std::size_t>(gpu)] >= 0) continue;
     throw UsageError("--numa-binding: the NUMA node of GPU " + std::to_string(gpu) +
-                     " is not known: its PCI device is not in this machine's topology");
+                     " is unknown, since hwloc does not list its PCI device; start without --numa-binding");
   }
   return shares_at(topology.gpu_nodes, workers);
 }
@@ -118,8 +119,9 @@ Cpus exclusive_share(const std::vector<Topology::Cpu>& on_node, const NumaShare&
   if (count < share.of) {
     throw UsageError("--numa-binding exclusive: NUMA node " + std::to_string(share.node) + " of local rank " +
                      std::to_string(rank) + " has " + std::to_string(count) + (count == 1 ? " core" : " cores") +
-                     " that this process may use for " + std::to_string(share.of) +
-                     " workers or GPUs, and each needs one of its own: start fewer, or use --numa-binding node");
+                     " that this process may use, but " + std::to_string(share.of) +
+                     " workers or GPUs share the NUMA node and each needs a separate core: start fewer workers, or use "
+                     "--numa-binding node");
   }
   const int least = count / share.of, rest = count % share.of;
   const int begin = share.index * least + std::min(share.index, rest);
@@ -144,7 +146,7 @@ Cpus cpus_for(const Topology& topology, Numa mode, const NumaShare& share, int r
   if (on_node.empty()) {
     throw UsageError("--numa-binding " + std::string(name_of(mode)) + ": NUMA node " + std::to_string(share.node) +
                      " of local rank " + std::to_string(rank) +
-                     " has no CPU that this process may use (its affinity or cgroup leaves it none)");
+                     " has no CPU that this process may use (excluded by its affinity or cgroup)");
   }
   switch (mode) {
     case Numa::kNone:

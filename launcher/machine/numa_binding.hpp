@@ -1,5 +1,6 @@
-// --numa-binding: the CPUs on which each local rank may run, by the rules that torchrun documents. Pure: topology, GPUs and
-// mode go in, CPU sets come out. plan_placement.cpp calls it before anything is started; spawn.cpp applies the answer.
+// --numa-binding: the CPUs on which each local rank may run, by the rules that torchrun documents. Pure: the inputs are
+// topology, GPUs and mode, the outputs are sets of CPUs. plan_placement.cpp calls it before anything is started; spawn.cpp
+// applies the result.
 #pragma once
 
 #include <string>
@@ -12,14 +13,13 @@ namespace ddprun {
 enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 // One ascending list of CPU numbers for each local rank. `topology.gpu_nodes` has the NUMA node of each visible GPU; local rank
-// i belongs to GPU i. Without GPUs the local ranks take the NUMA nodes that have CPUs in turn, one of each socket before the
-// second of any.
+// i belongs to GPU i. Without GPUs the local ranks are distributed over the NUMA nodes that have CPUs, alternating between
+// sockets.
 //   node          the CPUs of the GPU's node
 //   socket        the CPUs of all nodes of that socket
-//   exclusive     an even share of the node's cores, in order; the first GPUs of a node get one more where it does not divide
-//   core-complex  the CPUs that share one last-level cache, the larger ones first; taken again from the first when all are
-//   taken
-// Only CPUs that this process may use count. Throws UsageError when a rank would be left without any.
+//   exclusive     an equal number of the node's cores, in order; a remainder goes to the first GPUs of the node
+//   core-complex  the CPUs that share one last-level cache, larger caches first; reused if there are more ranks than caches
+// Only CPUs that this process may use are assigned. Throws UsageError if a rank would get none.
 std::vector<std::vector<int>> bind_workers(const Topology& topology, Numa mode, int workers);
 
 // {0,1,2,3,8} -> "0-3,8"

@@ -1,4 +1,4 @@
-// Implementation of ports.hpp. The sockets are dual-stack where the machine has IPv6, like TCPStore's listener, and plain IPv4
+// Implementation of ports.hpp. The sockets are dual-stack (like TCPStore's listener) if the machine has IPv6, and plain IPv4
 // otherwise.
 #include "launcher/machine/ports.hpp"
 
@@ -23,35 +23,39 @@ namespace {
 
 enum class Options { kReuseAddress, kNone };
 
+// Binds the socket. Returns it, or -1 with errno set; the socket is then closed.
+template <class Address>
+int bound(int fd, const Address& address, std::size_t size = sizeof(Address)) {
+  if (fd < 0) return -1;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(size)) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
 // Returns a bound socket, or -1 with errno set.
 int bound_socket(int port, Options options = Options::kReuseAddress) {
   const int on = options == Options::kReuseAddress ? 1 : 0;
-  int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd >= 0) {
+  const auto made = [&](int family) {
+    const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return fd;
+  };
+  if (const int fd = made(AF_INET6); fd >= 0) {
     const int off = 0;
-    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
     address.sin6_addr = in6addr_any;
     address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-    const int error = errno;
-    ::close(fd);
-    errno = error;
-    if (error == EADDRINUSE || error == EACCES) return -1;
+    if (bound(fd, address) >= 0) return fd;
+    if (errno == EADDRINUSE || errno == EACCES) return -1;
   }
-  fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  return -1;
+  return bound(made(AF_INET), address);
 }
 
 int port_of(int fd) {
@@ -62,49 +66,41 @@ int port_of(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// Binds the abstract socket whose name marks the port as held by a ddprun. Returns it, or -1 with errno set: EADDRINUSE if
-// another ddprun holds the name.
+// Binds the abstract socket whose name marks the port as reserved by an agent. Returns the socket, or -1 with errno set.
+// EADDRINUSE means that another process has bound the name.
 int name_of_port(int port) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "ddprun/port/" + std::to_string(port);
   std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero byte that makes the name abstract
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) return fd;
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  return -1;
+  return bound(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), address, offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-std::string how_to_take_another() {
-  return "; --master-port takes another one, and --master-port 0 or --standalone a free one";
+std::string other_port_hint() {
+  return "; choose another port with --master-port, or a free one with --master-port 0 or --standalone";
 }
 
 [[noreturn]] void refuse_held(int port) {
-  throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" +
-                   how_to_take_another());
+  throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" + other_port_hint());
 }
 
-// For an errno other than EADDRINUSE: then the name gives no information about the port.
+// Throws the error for an errno other than EADDRINUSE. Such an errno does not show whether another agent has reserved the port.
 [[noreturn]] void refuse_name(int error) {
   const bool descriptors = error == EMFILE || error == ENFILE;
-  throw InternalError("cannot hold a master port: " + std::generic_category().message(error) +
-                      (descriptors ? "; raise the limit of descriptors (ulimit -Hn)" : ""));
+  throw InternalError("cannot reserve a master port: " + std::generic_category().message(error) +
+                      (descriptors ? "; raise the limit on open file descriptors (ulimit -Hn)" : ""));
 }
 
-void refuse_if_a_ddprun_holds(int port) {
+void refuse_if_held_by_ddprun(int port) {
   const int name_fd = name_of_port(port);
   if (name_fd < 0 && errno != EADDRINUSE) refuse_name(errno);
   if (name_fd < 0) refuse_held(port);
   ::close(name_fd);
 }
 
-// Binds a port although its name is taken. This succeeds if the holder of the name does not hold the port. Returns -1
-// otherwise.
-int bound_although_named(int port) {
+// Binds a port although another process has bound the name of the port. This succeeds if no process has bound the port itself.
+// Otherwise returns -1.
+int bind_despite_taken_name(int port) {
   const int fd = bound_socket(port, Options::kNone);
   const int on = 1;
   if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -115,15 +111,15 @@ constexpr int kTries = 64;  // number of kernel-chosen ports that are tried
 
 }  // namespace
 
-// Polls, since the kernel sends no event when a port becomes free.
-void await_port_of_killed_agent(int port) {
-  const auto end = std::chrono::steady_clock::now() + kUntilAKilledAgentsStoreIsGone;
+// Polls every 10 ms, since the kernel sends no event when a port becomes free.
+void wait_for_port_release(int port) {
+  const auto end = std::chrono::steady_clock::now() + kStoreCloseTimeout;
   while (std::chrono::steady_clock::now() < end) {
     const int fd = bound_socket(port);
     if (fd >= 0) ::close(fd);
     if (fd >= 0 || errno != EADDRINUSE) return;
     const int name_fd = name_of_port(port);
-    if (name_fd < 0) return;  // a live ddprun holds the port
+    if (name_fd < 0) return;  // a running agent has reserved the port
     ::close(name_fd);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -140,7 +136,7 @@ HeldPort HeldPort::within(const PortRange& range) {
     ::close(fd);
   }
   throw UsageError("--port-range: all ports from " + std::to_string(range.low) + " to " + std::to_string(range.high) +
-                   " are taken; give more of them, or end what has them (ss -ltnp)");
+                   " are in use: give a larger range, or end the programs that use them (ss -ltnp lists them)");
 }
 
 HeldPort HeldPort::any(const PortRange& range) {
@@ -152,33 +148,33 @@ HeldPort HeldPort::any(const PortRange& range) {
     if (const int name_fd = name_of_port(port); name_fd >= 0) return {fd, name_fd, port};
     ::close(fd);
   }
-  const char* advice = errno == EMFILE ? "; raise the limit of descriptors (ulimit -Hn)" : "";
+  const char* advice = errno == EMFILE ? "; raise the limit on open file descriptors (ulimit -Hn)" : "";
   throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno) + advice);
 }
 
-// Polls, since the kernel sends no event when a port becomes free.
-HeldPort HeldPort::exactly(int port, std::chrono::milliseconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+// Polls every 10 ms, since the kernel sends no event when a port becomes free.
+HeldPort HeldPort::exactly(int port, std::chrono::milliseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
   int fd = bound_socket(port);
   while (fd < 0 && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
-    refuse_if_a_ddprun_holds(port);  // a live ddprun holds the name; the name of a killed agent is free
+    refuse_if_held_by_ddprun(port);  // does not wait for a running agent; a killed agent no longer reserves the port
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     fd = bound_socket(port);
   }
   if (fd < 0) {
     if (errno == EADDRINUSE) {
-      refuse_if_a_ddprun_holds(port);  // the port may be in use by the store of another ddprun
-      throw UsageError("master port " + std::to_string(port) + " is in use by another program" + how_to_take_another());
+      refuse_if_held_by_ddprun(port);  // the port may be in use by the store of another ddprun
+      throw UsageError("master port " + std::to_string(port) + " is in use by another program" + other_port_hint());
     }
     throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +
-                     how_to_take_another());
+                     other_port_hint());
   }
   const int name_fd = name_of_port(port);
   if (name_fd >= 0) return {fd, name_fd, port};
   const int error = errno;
   ::close(fd);
   if (error != EADDRINUSE) refuse_name(error);
-  fd = bound_although_named(port);
+  fd = bind_despite_taken_name(port);
   if (fd < 0) refuse_held(port);
   return {fd, -1, port};
 }
@@ -187,37 +183,22 @@ HeldPort HeldPort::own(int port) {
   return {-1, name_of_port(port), port};
 }
 
-void HeldPort::let_in(PortListener listener) {
-  if (fd_ < 0) return;
+void HeldPort::admit(PortListener listener) {
+  if (socket_.get() < 0) return;
   const int rank_0 = listener == PortListener::kRank0 ? 1 : 0;
   const int store = 1 - rank_0;
-  ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &rank_0, sizeof rank_0);
-  ::setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &store, sizeof store);
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &rank_0, sizeof rank_0);
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEPORT, &store, sizeof store);
 }
 
 HeldPort HeldPort::of(int port, PortNeed need, const PortRange& range) {
   if (port == 0) return any(range);
-  if (need == PortNeed::kExactly) return exactly(port, kUntilAKilledAgentsStoreIsGone);
+  if (need == PortNeed::kExactly) return exactly(port, kStoreCloseTimeout);
   try {
     return exactly(port);
   } catch (const UsageError&) {
     return any(range);
   }
-}
-
-HeldPort::HeldPort(HeldPort&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), name_fd_(std::exchange(other.name_fd_, -1)), port_(other.port_) {}
-
-HeldPort& HeldPort::operator=(HeldPort&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(name_fd_, other.name_fd_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-HeldPort::~HeldPort() {
-  if (fd_ >= 0) ::close(fd_);
-  if (name_fd_ >= 0) ::close(name_fd_);
 }
 
 }  // namespace ddprun

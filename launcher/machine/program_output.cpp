@@ -1,4 +1,3 @@
-// Implementation of program_output.hpp.
 #include "launcher/machine/program_output.hpp"
 
 #include <fcntl.h>
@@ -21,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t kMostComplaints = 4096;
+constexpr std::size_t kMaxErrorOutput = 4096;
 
 struct Pipe {
   Descriptor read;
@@ -62,9 +61,9 @@ int milliseconds_until(steady_clock::time_point deadline) {
 
 // Blocks signals while the program runs. The program has its own process group, so a Ctrl-C reaches only this process. A signal
 // ends the wait for the program, and takes effect when it is unblocked here. Ignored signals stay ignored.
-class HeldSignals {
+class SignalBlock {
  public:
-  HeldSignals() {
+  SignalBlock() {
     sigset_t held;
     sigemptyset(&held);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
@@ -72,37 +71,37 @@ class HeldSignals {
       if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&held, signal);
     }
     ::pthread_sigmask(SIG_BLOCK, &held, &before_);
-    came_ = Descriptor(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
+    signal_fd_ = Descriptor(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~SignalBlock() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalBlock(const SignalBlock&) = delete;
+  SignalBlock& operator=(const SignalBlock&) = delete;
 
-  int came() const { return came_.get(); }
+  int signal_fd() const { return signal_fd_.get(); }
 
  private:
   sigset_t before_{};
-  Descriptor came_;
+  Descriptor signal_fd_;
 };
 
-// Reads until the program has ended or exceeded a limit. It is not reaped yet then.
-ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, Descriptor& complaints,
+// Reads until the program has ended or exceeded a limit. Does not reap the program.
+ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, Descriptor& error_output,
                                   const OutputLimits& limits, ProgramOutput& out) {
   const auto deadline = steady_clock::now() + limits.time;
   while (true) {
     std::array<pollfd, 4> watched{{{pidfd, POLLIN, 0},
                                    {output.get(), POLLIN, 0},
-                                   {complaints.get(), POLLIN, 0},
+                                   {error_output.get(), POLLIN, 0},
                                    {signals, POLLIN, 0}}};  // poll ignores negative descriptors
     const int ready = ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0 || watched[3].revents != 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTooLate;
-    // Checked before the pipes are read: they then contain everything written before the end.
+    if (ready == 0 || watched[3].revents != 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTimedOut;
+    // Checked before the pipes are read, so that everything written before the exit is read.
     const bool ended = watched[0].revents != 0;
-    if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kTooMuch;
-    read_available(complaints, out.complaints, kMostComplaints);
-    const bool closed = output.get() < 0 && complaints.get() < 0;
-    // A kernel without pidfds: closed pipes show the end.
+    if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kOutputTooLarge;
+    read_available(error_output, out.error_output, kMaxErrorOutput);
+    const bool closed = output.get() < 0 && error_output.get() < 0;
+    // On a kernel without pidfds, closed pipes are the sign that the program has ended.
     if (ended || (pidfd < 0 && closed)) return ProgramOutput::End::kExited;
   }
 }
@@ -111,17 +110,17 @@ ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, De
 
 ProgramOutput output_of(const std::vector<std::string>& command, const OutputLimits& limits) {
   ProgramOutput out;
-  Pipe output, complaints;
+  Pipe output, error_output;
   pid_t pid = -1;
-  int error = output.open() && complaints.open() ? 0 : errno;
-  const HeldSignals signals;
-  if (error == 0) error = start_program(command, output.write.get(), complaints.write.get(), pid);
-  if (error != 0) return {.end = ProgramOutput::End::kNotStarted, .number = error, .text = {}, .complaints = {}};
+  int error = output.open() && error_output.open() ? 0 : errno;
+  const SignalBlock signals;
+  if (error == 0) error = start_program(command, output.write.get(), error_output.write.get(), pid);
+  if (error != 0) return {.end = ProgramOutput::End::kNotStarted, .number = error, .text = {}, .error_output = {}};
   output.write = Descriptor();
-  complaints.write = Descriptor();
+  error_output.write = Descriptor();
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  out.end = read_until_end(pidfd.get(), signals.came(), output.read, complaints.read, limits, out);
-  ::kill(-pid, SIGKILL);  // the whole group, including children that it left behind
+  out.end = read_until_end(pidfd.get(), signals.signal_fd(), output.read, error_output.read, limits, out);
+  ::kill(-pid, SIGKILL);  // the whole process group, including children that the program left behind
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

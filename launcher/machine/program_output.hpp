@@ -1,5 +1,5 @@
-// Runs a program and returns its output, within limits of time and size. launcher/own_worker uses it to query a worker program.
-// The calling thread blocks, so it is used only before a job begins.
+// Runs a program and returns its output, within limits of time and size. launcher/custom_worker uses it to query a worker
+// program. The calling thread blocks, so it is used only before a job begins.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@
 namespace ddprun {
 
 struct ProgramOutput {
-  enum class End { kExited, kSignalled, kTooLate, kTooMuch, kNotStarted };
+  enum class End { kExited, kSignalled, kTimedOut, kOutputTooLarge, kNotStarted };
   End end = End::kExited;
-  int number = 0;          // the exit code, the signal, or the errno of kNotStarted
-  std::string text;        // its standard output
-  std::string complaints;  // its standard error, cut off at a limit
+  int number = 0;            // the exit code, the signal, or the errno of kNotStarted
+  std::string text;          // the program's standard output
+  std::string error_output;  // the program's standard error, cut off at a limit
 };
 
 struct OutputLimits {

@@ -7,10 +7,10 @@ namespace ddprun {
 
 struct StandardInput {
   bool terminal = false;
-  bool in_foreground = false;  // this process group receives the terminal's keys
+  bool in_foreground = false;  // true if this process group is the terminal's foreground group
 };
 
-inline StandardInput own_standard_input() {
+inline StandardInput standard_input_state() {
   if (::isatty(STDIN_FILENO) != 1) return {};
   return {.terminal = true, .in_foreground = ::tcgetpgrp(STDIN_FILENO) == ::getpgrp()};
 }

@@ -1,4 +1,4 @@
-// Implementation of topology.hpp: finds and opens the module, and collects its answer.
+// Implementation of topology.hpp: finds and opens the module, and collects its results.
 #include "launcher/machine/topology.hpp"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ TopologyModuleEntry* open_module() {
   const fs::path file = (programs / ".." / "lib" / "ddprun" / kModule).lexically_normal();
   if (!fs::exists(file, error)) {
     throw UsageError("--numa-binding needs " + file.string() +
-                     ", which is not there: install hwloc's headers (Debian: libhwloc-dev) and build ddprun again");
+                     ", which does not exist: install hwloc's headers (Debian: libhwloc-dev) and build ddprun again");
   }
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -31,7 +31,8 @@ TopologyModuleEntry* open_module() {
                      "; install it (Debian: libhwloc15)");
   }
   auto* const entry = reinterpret_cast<TopologyModuleEntry*>(::dlsym(library, kTopologyModuleEntry));
-  if (entry == nullptr) throw UsageError(file.string() + " is not of this version of ddprun: install both together");
+  if (entry == nullptr)
+    throw UsageError(file.string() + " belongs to another version of ddprun: install ddprun and this file together");
   return entry;
 }
 

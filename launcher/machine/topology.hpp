@@ -13,13 +13,13 @@ struct Topology {
   struct Cpu {
     int id = 0;
     int core = 0;
-    int cache = 0;  // last known cache level; if no cache is known, the number of the NUMA node
+    int cache = 0;  // number of the CPU's last-level cache; if no cache is known, number of the NUMA node
     int node = 0;
     int socket = 0;
-    bool allowed = true;  // this process may use it, by affinity and cgroup
+    bool allowed = true;  // this process may use the CPU, according to affinity and cgroup
   };
   std::vector<Cpu> cpus;       // in ascending order
-  std::vector<int> gpu_nodes;  // one per requested device, in that order
+  std::vector<int> gpu_nodes;  // NUMA node of each requested device, in the order of the request
 };
 
 // Throws UsageError if the module or hwloc is missing, or the topology can't be read.

@@ -9,7 +9,7 @@ namespace ddprun {
 struct TopologySink {
   void* receiver;
   void (*cpu)(void* receiver, int id, int core, int cache, int node, int socket, int allowed);
-  void (*gpu)(void* receiver, int node);  // called for each bus id, in order; -1: no such device, or its node is unknown
+  void (*gpu)(void* receiver, int node);  // called for each bus id, in order; -1: the device or its node is unknown
 };
 
 inline constexpr int kTopologyModuleVersion = 1;

@@ -1,12 +1,11 @@
-// Implementation of network_start.hpp.
 #include "launcher/network/network_start.hpp"
 
 #include "common/base/error.hpp"
 #include "common/system/host_name.hpp"
-#include "launcher/machine/own_address.hpp"
+#include "launcher/machine/local_address.hpp"
 #include "launcher/machine/ports.hpp"
-#include "launcher/verdict/job_judge.hpp"
-#include "rendezvous/identity/token.hpp"
+#include "launcher/restart_policy/job_judge.hpp"
+#include "rendezvous/identity/token_search.hpp"
 
 namespace ddprun {
 namespace {
@@ -18,7 +17,7 @@ std::string local_address_of(const RendezvousPlan& plan) {
   std::string number = numeric_address(plan.local_addr);
   if (number.empty()) {
     throw UsageError("--local-addr: expected an address or name of this machine, but '" + plan.local_addr +
-                     "' has no address here; ip addr lists this machine's");
+                     "' has no address on this machine; ip addr lists the addresses of this machine");
   }
   return number;
 }
@@ -35,7 +34,7 @@ NodeShellSettings::Lead lead_of(const RendezvousPlan& plan) {
   if (plan.node_rank) return *plan.node_rank == 0 ? Lead::kYes : Lead::kNo;
   if (plan.is_host) return *plan.is_host ? Lead::kYes : Lead::kNo;
   if (plan.host.empty()) return Lead::kIfPortIsFree;
-  return is_own_address(plan.host) ? Lead::kIfPortIsFree : Lead::kNo;
+  return is_local_address(plan.host) ? Lead::kIfPortIsFree : Lead::kNo;
 }
 
 NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<std::string> variable) {
@@ -57,7 +56,7 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   if (meets_at_master_port(plan)) {
     using MeetPort = NodeShellSettings::MeetPort;
     shell.closing = plan.agent_store ? MeetPort::kServesStore : MeetPort::kClosesAtRelease;
-    if (shell.lead == NodeShellSettings::Lead::kYes && meeting.port != 0) await_port_of_killed_agent(meeting.port);
+    if (shell.lead == NodeShellSettings::Lead::kYes && meeting.port != 0) wait_for_port_release(meeting.port);
   }
 
   rendezvous::MemberSettings& member = shell.node.member;

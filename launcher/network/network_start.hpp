@@ -1,6 +1,6 @@
-// Determines from the plan how this node meets the others: whether it leads first, the job's token, and the settings of a
-// coordinator. main() calls it before anything is started. It resolves names, checks this machine's addresses and reads the
-// token.
+// Determines from the plan how this node finds the others. The result states whether this node is the first coordinator, and
+// contains the job's token and the settings of a coordinator. main() calls prepare_network() before anything is started. It
+// resolves names, checks this machine's addresses and reads the token.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,15 @@ namespace ddprun {
 
 struct NetworkStart {
   rendezvous::NodeShellSettings shell;
-  std::string token_file;  // file from which a user can copy the token; empty if it came from DDPRUN_TOKEN
+  std::string token_file;  // the token's file, which a user can copy to other nodes; empty if the token came from DDPRUN_TOKEN
 };
 
-// `job` is the answer for `ddprun join`. `variable` is the value that DDPRUN_TOKEN had. Throws UsageError or TokenError.
+// `job` is the answer to nodes that run `ddprun join`. `variable` is the value of DDPRUN_TOKEN at the start. Throws UsageError
+// or TokenError.
 NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<std::string> variable);
 
-// Whether this node leads first: with --node-rank 0 or is_host, or if it owns the address of the endpoint.
+// Decides whether this node is the first coordinator. --node-rank and is_host decide it if they are given. Otherwise a node
+// that owns the endpoint's address becomes the coordinator if the endpoint's port is free.
 rendezvous::NodeShellSettings::Lead lead_of(const RendezvousPlan& plan);
 
 }  // namespace ddprun

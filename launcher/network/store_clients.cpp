@@ -1,4 +1,3 @@
-// Implementation of store_clients.hpp.
 #include "launcher/network/store_clients.hpp"
 
 #include <fcntl.h>
@@ -23,18 +22,19 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// A query's first byte is a small number; text protocols begin with a larger character.
+// The first byte of a store query is a small number. Text protocols start with a printable character, which is larger.
 constexpr unsigned char kLargestQuery = 31;
-constexpr std::size_t kMostClientsWaiting = 1024;
+constexpr std::size_t kMaxWaitingClients = 1024;
 
-// Limits the number of waiting clients. Any host can connect, so most descriptors are reserved for the rest of the agent.
-std::size_t most_clients_waiting() {
+// Returns the maximum number of waiting clients. Any host can connect, so clients may use at most a quarter of the agent's
+// descriptors.
+std::size_t max_waiting_clients() {
   rlimit descriptors{};
-  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return kMostClientsWaiting;
-  return std::clamp<std::size_t>(descriptors.rlim_cur / 4, 1, kMostClientsWaiting);
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return kMaxWaitingClients;
+  return std::clamp<std::size_t>(descriptors.rlim_cur / 4, 1, kMaxWaitingClients);
 }
 
-std::string own_end_of(int fd) {
+std::string local_end_of(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
@@ -46,8 +46,8 @@ std::string own_end_of(int fd) {
   return ip.to_string();
 }
 
-// The listener sets short timeouts for agents. A store client gets TCP's defaults back, as with a TCPStore in rank 0.
-void end_timeouts_of(int fd) {
+// The listener sets short timeouts for connections of agents. A store client gets TCP's defaults, as from a TCPStore in rank 0.
+void disable_user_timeout(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
@@ -62,8 +62,8 @@ void StoreClients::refuse() {
   store_.close(ignored);
 }
 
-// If this node's workers ended first, the store of the previous round is still open. Clients of the new round must not reach
-// it.
+// Closes the store of the previous round. It may still be open if this node's workers ended first, and clients of the new round
+// must not reach it.
 void StoreClients::expect() {
   expected_ = true;
   boost::system::error_code ignored;
@@ -72,11 +72,11 @@ void StoreClients::expect() {
 
 bool StoreClients::take(int fd, std::string_view bytes) {
   const bool is_client = !bytes.empty() && static_cast<unsigned char>(bytes.front()) <= kLargestQuery;
-  if (!expected_ || !is_client || bytes.size() > kMostPassedBytes || !is_for_store(fd)) return false;
+  if (!expected_ || !is_client || bytes.size() > kMaxPassedBytes || !is_for_store(fd)) return false;
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return false;
-  end_timeouts_of(copy);
-  while (waiting_.size() >= most_clients_waiting()) waiting_.pop_front();
+  disable_user_timeout(copy);
+  while (waiting_.size() >= max_waiting_clients()) waiting_.pop_front();
   waiting_.push_back({Descriptor(copy), std::string(bytes)});
   pass_on();
   return true;
@@ -85,11 +85,11 @@ bool StoreClients::take(int fd, std::string_view bytes) {
 ListeningSockets StoreClients::open(const std::vector<std::string>& addresses) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    throw InternalError("no socket for the clients of the workers' store: " + std::generic_category().message(errno) +
-                        "; raise the limit of descriptors (ulimit -Hn)");
+    throw InternalError("cannot create a socket for the clients of the key-value store: " +
+                        std::generic_category().message(errno) + "; raise the limit on open file descriptors (ulimit -Hn)");
   }
   ListeningSockets of_store;
-  of_store.add(ends[1]);
+  of_store.emplace_back(ends[1]);
   store_ = stream_descriptor(store_.get_executor(), ends[0]);
   addresses_ = addresses;
   is_full_ = false;
@@ -98,12 +98,14 @@ ListeningSockets StoreClients::open(const std::vector<std::string>& addresses) {
   return of_store;
 }
 
-// While no store is open, the addresses of the next one are unknown. So pass_on() checks each client again.
+// Only connections to the store's addresses are passed on. While no store is open, its addresses are unknown, so take() accepts
+// the client and pass_on() checks it again.
 bool StoreClients::is_for_store(int fd) const {
-  return !store_.is_open() || addresses_.empty() || std::ranges::find(addresses_, own_end_of(fd)) != addresses_.end();
+  return !store_.is_open() || addresses_.empty() || std::ranges::find(addresses_, local_end_of(fd)) != addresses_.end();
 }
 
-// EPIPE and ECONNRESET: the store of the last round has exited. The clients then wait for the next one.
+// Sends waiting clients to the store's process. EPIPE or ECONNRESET means that the store of the last round has exited. The
+// clients then wait for the next store.
 void StoreClients::pass_on() {
   while (store_.is_open() && !is_full_ && !waiting_.empty()) {
     const Client& next = waiting_.front();
@@ -113,13 +115,13 @@ void StoreClients::pass_on() {
         store_.close(ignored);
         return;
       }
-      if (errno == EAGAIN) return pass_on_when_there_is_room();
+      if (errno == EAGAIN) return pass_on_when_writable();
     }
     waiting_.pop_front();
   }
 }
 
-void StoreClients::pass_on_when_there_is_room() {
+void StoreClients::pass_on_when_writable() {
   is_full_ = true;
   store_.async_wait(stream_descriptor::wait_write, [this](const boost::system::error_code& error) {
     if (error) return;

@@ -1,14 +1,17 @@
-// Passes clients of the scripts' store from the agent's port to the store's process. In a static job whose agent serves the
-// store, nodes meet at MASTER_PORT, and scripts look for their store there as well. Only the agent listens there, for the whole
-// job. So a node can join at any time, during a round and between two rounds. The first byte of a connection shows what it is.
-// An agent begins with a TLS record (0x15 or 0x16), a store client with its first query (VALIDATE, 0).
+// Passes the clients of a script's store from the agent's port to the process that serves the store. JobLink owns an object of
+// this class.
 //
-// Two processes cannot share this port: with two listening sockets, the kernel gives each connection to either of them. The
-// store cannot be the only listener: it lives as long as one round, so no node could join between two rounds.
+// The problem: in a static job the agents meet at MASTER_PORT, and the scripts' store is expected at the same port. Two
+// processes cannot share the port: with two listening sockets, the kernel would give each connection to either of them. The
+// store's process cannot be the only listener, because it exists for one round only. Between two rounds no node could join.
 //
-// During a round, this class sends the descriptor of each client to the store's process through a Unix socket. The process
-// reads that socket in place of a listening socket. A client that comes between two rounds waits here for the next store. Other
-// nodes may start their workers before this one does. JobLink owns an object of this class.
+// So only the agent listens on the port, for the whole job. The first byte of a connection distinguishes the peers. An agent
+// starts with a TLS record (0x15 or 0x16), a store client with its first query (VALIDATE, 0). During a round this class sends
+// the descriptor of each client through a Unix socket to the store's process. The process reads that socket instead of a
+// listening socket.
+//
+// Other nodes may start their workers before this node has a store. A client that connects between two rounds therefore waits
+// here for the next store.
 #pragma once
 
 #include <deque>
@@ -20,7 +23,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "common/system/descriptor.hpp"
-#include "launcher/machine/store_sockets.hpp"
+#include "launcher/tcp_store/store_sockets.hpp"
 
 namespace ddprun {
 
@@ -28,15 +31,15 @@ class StoreClients {
  public:
   explicit StoreClients(boost::asio::io_context& io) : store_(io) {}
 
-  // Call it when a round was released whose store may be on this node. Before the first call, clients are refused.
+  // Call it when a round was released and its store may be on this node. Clients are refused before the first call.
   void expect();
-  // Call it if the round's store is on another node or in rank 0's process. Closes the waiting clients.
+  // Call it if the round's store is on another node or in rank 0's process. Closes the connections of waiting clients.
   void refuse();
-  // Call it when a peer has connected and sent `bytes`. Returns true if the client is passed on or waits; the caller then
-  // closes its own descriptor.
+  // Call it when a peer has connected and sent `bytes`. Returns true if the client was passed on or is waiting for the next
+  // store. The caller must then close its own descriptor. Returns false if the peer is not a store client or is refused.
   bool take(int fd, std::string_view bytes);
-  // Opens the store of a new round. Returns the socket from which its process receives clients. Only connections to `addresses`
-  // of this machine are passed on; empty: all connections.
+  // Opens the store of a new round. Returns the socket from which the store's process receives clients. Only connections to
+  // `addresses` of this machine are passed on; an empty list means all connections.
   ListeningSockets open(const std::vector<std::string>& addresses);
 
  private:
@@ -47,13 +50,13 @@ class StoreClients {
 
   bool is_for_store(int fd) const;
   void pass_on();
-  void pass_on_when_there_is_room();
+  void pass_on_when_writable();
 
   boost::asio::posix::stream_descriptor store_;
   std::vector<std::string> addresses_;
   std::deque<Client> waiting_;
   bool expected_ = false;
-  bool is_full_ = false;  // the socket is full of clients that the process has not received yet
+  bool is_full_ = false;  // the Unix socket is full of clients that the store's process has not received yet
 };
 
 }  // namespace ddprun

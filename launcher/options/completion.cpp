@@ -1,13 +1,15 @@
-// Implementation of completion.hpp. Each script completes options, option values that are words, folders, and otherwise files.
-// The scripts for bash, zsh and fish also complete subcommands with their options, and config keys after a .json.
+// Implementation of completion.hpp. Each script completes options, directories, other files, and the fixed words of an option's
+// value. The scripts for bash, zsh and fish also complete subcommands with their options. After an argument that ends in .json
+// they complete config keys.
 #include "launcher/options/completion.hpp"
 
 #include <vector>
 
+#include "common/base/split.hpp"
 #include "launcher/options/options_table.hpp"
-#include "launcher/options/options_torchrun.hpp"
 #include "launcher/options/shell_quoted.hpp"
 #include "launcher/options/subcommand_names.hpp"
+#include "launcher/options/torchrun_differences.hpp"
 
 namespace ddprun {
 namespace {
@@ -30,8 +32,8 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
-// In fish's single quotes, a backslash and a quote must be escaped by a backslash. fish also accepts the quoting of
-// shell_quoted().
+// Escapes backslashes, which are special inside fish's single quotes. fish accepts the way in which shell_quoted() escapes a
+// quote.
 std::string fish_text(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == '\\' ? std::string("\\\\") : std::string(1, c);
@@ -44,14 +46,14 @@ std::string long_names(const std::vector<OptionSpec>& options) {
   return names;
 }
 
-// "optimizer.lr= schedule.type= ..."
+// Returns the keys, each followed by an equals sign: "optimizer.lr= schedule.type= ...".
 std::string with_equals(std::span<const std::string> keys, char between) {
   std::string text;
   for (const std::string& key : keys) text += (text.empty() ? "" : std::string(1, between)) + key + "=";
   return text;
 }
 
-// Completes the name of a subcommand in bash, and its arguments.
+// Returns the part of the bash script that completes the name of a subcommand and its arguments.
 std::string bash_of_subcommands(const std::string& program) {
   if (program == "torchrun") return {};
   std::string names, cases;
@@ -89,7 +91,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
         shell_quoted(with_equals(keys, ' ')) + " -- \"$current\"))\n" +
         "    ((${#COMPREPLY[@]} == 0)) || compopt -o nospace 2>/dev/null\n";
   }
-  // COMP_WORDS has the equals sign as a separate word, since bash splits --option=word there.
+  // In bash the equals sign of --option=word is a separate element of COMP_WORDS, so the script skips it.
   return "# bash completion of " + program + "; in ~/.bashrc: eval \"$(" + program + " --print-completion bash)\"\n" +  //
          "_" + program + "_complete() {\n" +                                                                            //
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n" +                   //
@@ -104,7 +106,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
 
-// The subcommands with their descriptions, and the options of each, for zsh.
+// Returns the zsh functions that complete the subcommands with their descriptions and options.
 std::string zsh_of_subcommands(const std::string& program, std::span<const std::string> keys) {
   std::string names, cases;
   for (const SubcommandSpec& each : kSubcommandTable) {
@@ -131,16 +133,16 @@ std::string for_zsh(const std::string& program, std::span<const std::string> key
   for (const OptionSpec& option : options_of(program)) {
     const std::string words = choices(option);
     std::string spec = "--" + std::string(option.name);
-    if (option.kind == OptionSpec::Kind::kValue) spec += "=";
+    if (!option.is_flag()) spec += "=";
     spec += "[" + std::string(option.doc) + "]";
-    if (option.kind == OptionSpec::Kind::kValue) {
+    if (!option.is_flag()) {
       spec += ": :" + (!words.empty() ? "(" + words + ")" : takes_folder(option) ? std::string("_files -/") : std::string());
     }
     text += " \\\n    " + shell_quoted(spec);
   }
   text += subcommands ? " \\\n    '1: :_" + program + "_first' '*: :_" + program + "_rest'\n}\n" : " \\\n    '*: :_files'\n}\n";
-  // There are two ways to load the script. The user may source it, or compinit may load it from a function folder, where it
-  // runs as the function itself.
+  // The script can be loaded in two ways. If the user sources it, it must register its function. If compinit loads it from a
+  // directory of functions, the script runs as the function itself and must call it.
   return text + "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _" + program + " \"$@\"; else compdef _" + program + " " +
          program + "; fi\n";
 }
@@ -151,13 +153,14 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
                      " --print-completion fish > ~/.config/fish/completions/" + program + ".fish\n";
   std::string subcommands;
   for (const SubcommandSpec& each : kSubcommandTable) subcommands += " " + std::string(each.name);
-  // A word is a subcommand only in first position. A subcommand has its own options, so the launcher's are not completed there.
+  // A word is a subcommand only as the first argument. The launcher's options are not completed after a subcommand, which has
+  // its own options.
   const std::string of_launcher = program == "torchrun" ? "" : " -n 'not contains -- (commandline -opc)[2]" + subcommands + "'";
   for (const OptionSpec& option : options_of(program)) {
     text += complete + of_launcher + " -l " + std::string(option.name);
     if (option.letter != 0) text += std::string(" -s ") + option.letter;
     const std::string words = choices(option);
-    if (option.kind == OptionSpec::Kind::kValue) {
+    if (!option.is_flag()) {
       text += !words.empty()         ? " -x -a " + shell_quoted(words)
               : takes_folder(option) ? " -x -a '(__fish_complete_directories)'"
                                      : " -r";
@@ -169,13 +172,10 @@ std::string for_fish(const std::string& program, std::span<const std::string> ke
     const std::string name(each.name);
     const std::string described = " -d " + shell_quoted(fish_text(each.doc)) + "\n";
     text.append(complete).append(" -n __fish_is_first_token -a ").append(name).append(described);
-    std::string_view rest = each.options;
-    while (rest.starts_with("--")) {
-      const std::size_t space = rest.find(' ');
-      const std::string_view option = rest.substr(2, space == std::string_view::npos ? space : space - 2);
+    for (const std::string_view option : split(each.options, ' ')) {
+      if (!option.starts_with("--")) break;
       text.append(complete).append(" -n 'contains -- (commandline -opc)[2] ").append(name);
-      text.append("' -l ").append(option).append("\n");
-      rest.remove_prefix(space == std::string_view::npos ? rest.size() : space + 1);
+      text.append("' -l ").append(option.substr(2)).append("\n");
     }
   }
   return text + complete + " -n 'string match -q \"*.json\" -- (commandline -opc)' -a " + shell_quoted(with_equals(keys, ' ')) +

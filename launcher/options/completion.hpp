@@ -1,5 +1,5 @@
-// --print-completion: a shell script that completes the subcommands, the options and the keys of a config. It is generated from
-// their tables. main() calls it, and so does the build for the installed files. Pure.
+// --print-completion: returns a shell script that completes the subcommands, the options and the keys of a config. It is
+// generated from the tables of these names. main() calls it, and the build generates the installed files with it. Pure.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `shell` is bash, zsh, fish or tcsh. `program` is the command to complete; "torchrun" gets torchrun's options only. `keys` are
-// config keys such as "optimizer.lr", which may precede an equals sign after a .json.
+// `shell` is bash, zsh, fish or tcsh. `program` is the name of the completed command; "torchrun" gets only torchrun's options.
+// `keys` are config keys such as "optimizer.lr", which the script completes with an equals sign after a .json.
 std::string completion_script(std::string_view shell, std::string_view program, std::span<const std::string> keys);
 
 }  // namespace ddprun

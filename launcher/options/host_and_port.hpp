@@ -1,9 +1,9 @@
-// Parses HOST:PORT as users write it. Used for every option that names another machine. Pure.
+// Parses HOST:PORT as users write it, for every option that names another machine. Pure.
 //
-// An IPv6 address with a port needs brackets. Without them the text is ambiguous, and a wrong guess costs ten minutes of
-// waiting for a host that does not exist. "fd00::7:29499" is not an address, since a group has at most four digits.
-// "fd00::7:2949" is an address, but more likely means port 2949 of fd00::7. Both are refused, and the message shows the form
-// with brackets.
+// An IPv6 address with a port needs brackets. Without brackets the text is ambiguous. After a wrong guess ddprun would wait ten
+// minutes for a host that does not exist. "fd00::7:29499" is not an address, since a group has at most four digits.
+// "fd00::7:2949" is an address, but the user more likely means port 2949 of fd00::7. Both texts are refused, and the message
+// shows the form with brackets.
 #pragma once
 
 #include <arpa/inet.h>
@@ -17,11 +17,11 @@
 namespace ddprun {
 
 struct HostAndPort {
-  std::string host;         // without brackets; may be empty if there is no port
+  std::string host;         // without brackets; may be empty only if there is no port
   std::optional<int> port;  // 0 to 65535
 };
 
-// Whether the text is an IPv6 address, possibly with a zone ("fe80::1%eth0").
+// True if the text is an IPv6 address. A zone may follow ("fe80::1%eth0").
 inline bool is_ipv6(std::string_view text) {
   const std::size_t zone = text.find('%');
   if (zone != std::string_view::npos && zone + 1 == text.size()) return false;
@@ -29,14 +29,14 @@ inline bool is_ipv6(std::string_view text) {
   return ::inet_pton(AF_INET6, std::string(text.substr(0, zone)).c_str(), &address) == 1;
 }
 
-// For an IPv6 address followed by a port without brackets: the form with brackets, for a message.
+// If the text is an IPv6 address and a port without brackets, returns the form with brackets for a message. Otherwise nullopt.
 inline std::optional<std::string> with_brackets(std::string_view text) {
   text = without_spaces_around(text);
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || text.starts_with('[')) return std::nullopt;
   const std::string_view last = text.substr(colon + 1);
-  constexpr std::size_t kFewestDigits = 4;  // a shorter last group is rarely meant as a port: "fe80::1:2"
-  const bool may_be_port = last.size() >= kFewestDigits && last.find_first_not_of("0123456789") == std::string_view::npos;
+  constexpr std::size_t kMinDigits = 4;  // users rarely mean a shorter last group as a port: "fe80::1:2"
+  const bool may_be_port = last.size() >= kMinDigits && last.find_first_not_of("0123456789") == std::string_view::npos;
   if (!may_be_port || !is_ipv6(text.substr(0, colon))) return std::nullopt;
   return "[" + std::string(text.substr(0, colon)) + "]:" + std::string(last);
 }

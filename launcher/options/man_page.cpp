@@ -1,4 +1,3 @@
-// See man_page.hpp.
 #include "launcher/options/man_page.hpp"
 
 #include "launcher/options/options.hpp"
@@ -8,7 +7,8 @@
 namespace ddprun {
 namespace {
 
-// Escapes characters that roff would interpret: dashes that a user types, and lines that begin with a dot or a quote.
+// Escapes text for roff. An unescaped dash would be printed as a hyphen. A dot or a quote at the start of a line would start a
+// roff command.
 std::string roff(std::string_view text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -45,11 +45,13 @@ std::string man_page(std::string_view version) {
     text += ".br\n.B ddprun " + std::string(each.name) + "\n" + (each.arguments.empty() ? "" : roff(each.arguments) + "\n");
   }
   text +=
-      ".SH DESCRIPTION\nStarts one worker process per GPU, or as many as asked, restarts them when one fails, and resumes from "
-      "the newest checkpoint.\n"
-      "A name that ends in .json is a config, and options may stand behind it as well. After any other program everything "
-      "belongs to that program.\n"
-      ".SH SUBCOMMANDS\nThey count as the first argument only.\n";
+      ".SH DESCRIPTION\n"
+      "Starts one worker process per GPU, or the requested number, restarts them when one fails, and resumes from the newest "
+      "checkpoint.\n"
+      "A name that ends in .json is a config, and options may also follow it. All words after any other program are arguments "
+      "of that program.\n"
+      ".SH SUBCOMMANDS\n"
+      "A subcommand is recognised only as the first argument.\n";
   for (const SubcommandSpec& each : kSubcommandTable) text += entry(each.name, std::string(each.doc) + ".");
   for (const OptionGroupTitle& group : option_group_titles()) {
     text += ".SH " + roff(upper(group.title)) + "\n";
@@ -61,10 +63,14 @@ std::string man_page(std::string_view version) {
     }
   }
   return text +
-         ".SH ENVIRONMENT\nEvery option is also read from DDPRUN_<NAME>, then from PET_<NAME>. NO_COLOR turns colours off.\n"
-         ".SH EXIT STATUS\n0 when the job is done, 2 for what the user can mend on the command line or in a file, 80 to 90 for "
-         "what ddprun itself found, otherwise that of the worker that failed first.\n"
-         ".SH SEE ALSO\nThe pages in share/doc/ddprun of the installation.\n";
+         ".SH ENVIRONMENT\n"
+         "Every option can also be set by the environment variable DDPRUN_<NAME> or PET_<NAME>; the first takes precedence. "
+         "NO_COLOR turns colours off.\n"
+         ".SH EXIT STATUS\n"
+         "0 if the job has completed, 2 for errors that the user can fix on the command line or in a file, 80 to 90 for "
+         "failures that ddprun itself detected, otherwise the exit code of the worker that failed first.\n"
+         ".SH SEE ALSO\n"
+         "The pages in share/doc/ddprun of the installation.\n";
 }
 
 }  // namespace ddprun

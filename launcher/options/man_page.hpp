@@ -1,5 +1,5 @@
-// --print-man: the manual page, generated from the tables of options and subcommands. main() calls it, and so does the build
-// for the installed files. Pure.
+// --print-man: returns the manual page, generated from the tables of options and subcommands. main() calls it, and the build
+// generates the installed file with it. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// The page in the language of man(7). `version` is "0.1.0" or the like.
+// Returns the page in the format of man(7). `version` is for example "0.1.0".
 std::string man_page(std::string_view version);
 
 }  // namespace ddprun

@@ -1,6 +1,8 @@
-// Implementation of options.hpp. CLI11 splits options, counts flags and lets the last repeat win. Before that,
-// options_normalise.cpp has converted argv to a uniform notation.
+// Implementation of options.hpp. option_spellings.cpp first converts argv to a uniform notation. CLI11 then parses the
+// options, counts flags, and uses the last value of a repeated option.
 #include "launcher/options/options.hpp"
+
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,16 +11,14 @@
 #include <set>
 
 #include "common/base/error.hpp"
-#include "launcher/options/options_normalise.hpp"
+#include "launcher/options/option_spellings.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/parse_number.hpp"
 
 namespace ddprun {
 namespace {
 
-using Kind = OptionSpec::Kind;
-
-// The set of options that were given.
+// Returns the specifications of all options that were given.
 std::set<const OptionSpec*> options_in(std::span<const std::string> normalised) {
   std::set<const OptionSpec*> found;
   for (const std::string_view word : normalised) {
@@ -30,20 +30,21 @@ std::set<const OptionSpec*> options_in(std::span<const std::string> normalised) 
 
 std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std::string> options) {
   CLI::App app;
-  app.set_help_flag();  // --help is handled like any other option
+  app.set_help_flag();  // disables CLI11's own --help, since the table contains --help
   std::map<std::string, std::string, std::less<>> given;
-  // Only options that were given are registered with CLI11; their names are already checked. Registering all options took a
+  // Only the given options are registered with CLI11; their names have already been checked. Registering all options took a
   // third of all instructions of a start.
   for (const OptionSpec* option : options_in(options)) {
     const std::string name(option->name);
-    if (option->kind == Kind::kValue) {
+    if (!option->is_flag()) {
       app.add_option_function<std::string>("--" + name, [&given, name](const std::string& value) { given[name] = value; })
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
       app.add_flag_function("--" + name, [&given, name](std::int64_t count) { given[name] = std::to_string(count); });
     }
   }
-  // Name and value become two words, since CLI11 reads "--name=" as a missing value. CLI11 expects the words in reverse order.
+  // Name and value become two words, since CLI11 would parse "--name=" as a missing value. CLI11 expects the words in reverse
+  // order.
   std::vector<std::string> words;
   for (const auto& option : options) {
     const std::size_t equals = option.find('=');
@@ -59,10 +60,10 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
   return given;
 }
 
-// Options that print a text and exit. They are not read from the environment, since a variable would then make every start
-// exit.
-constexpr std::array<std::string_view, 6> kOnlyOnTheCommandLine{"help",          "help-all",         "version",
-                                                                "torchrun-help", "print-completion", "print-man"};
+// Options that print a text and exit. They are not read from the environment, because such a variable would make every start
+// print the text and exit.
+constexpr std::array<std::string_view, 6> kCommandLineOnly{"help",          "help-all",         "version",
+                                                           "torchrun-help", "print-completion", "print-man"};
 
 std::string joined(const std::vector<std::string_view>& words) {
   std::string text;
@@ -72,10 +73,11 @@ std::string joined(const std::vector<std::string_view>& words) {
   return text;
 }
 
-// Flags in the environment are numbers, as in torchrun: PET_STANDALONE=0 means off, =yes is an error.
+// Checks the form of a value. In the environment, a flag is a number, as in torchrun: PET_STANDALONE=0 means off, and
+// PET_STANDALONE=yes is an error.
 void check_type(const OptionSpec& option, const Setting& setting) {
   using Type = OptionSpec::Type;
-  if (option.kind != Kind::kValue) {
+  if (option.is_flag()) {
     const auto number = parse_whole(setting.value);
     if (!number || *number < 0) refuse(option.name, setting, "0 or 1");
     return;
@@ -83,26 +85,43 @@ void check_type(const OptionSpec& option, const Setting& setting) {
   if (option.type == Type::kText) return;
   const std::vector<std::string_view> words = words_of(option);
   if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
-  // The range of a number is checked later, by the code that knows the option's range.
+  // Only the form of a number is checked here. The code that uses the option checks the range.
   const std::string or_words = words.empty() ? "" : ", or " + joined(words);
   if (option.type == Type::kWhole && !reads_as_whole(setting.value)) refuse(option.name, setting, "a whole number" + or_words);
   if (option.type == Type::kDecimal && !reads_as_decimal(setting.value)) refuse(option.name, setting, "a number" + or_words);
   if (option.type == Type::kWord) refuse(option.name, setting, joined(words));
 }
 
-std::optional<Setting> from_environment(const OptionSpec& option, const Environment& environment) {
-  std::vector<std::string> variables{variable_name("DDPRUN_", option.name), variable_name("PET_", option.name)};
-  if (!option.other_variable.empty()) variables.emplace_back(option.other_variable);
-  for (const std::string& variable : variables) {
-    if (auto value = environment(variable)) return Setting{*value, "environment " + variable};
+// `variable` is a buffer that is reused for the names of variables.
+std::optional<Setting> from_environment(const OptionSpec& option, const Environment& environment, std::string& variable) {
+  const auto value_of_variable = [&]() -> std::optional<Setting> {
+    auto value = environment(variable);
+    return value ? std::optional(Setting{*std::move(value), "environment " + variable}) : std::nullopt;
+  };
+  for (const std::string_view prefix : {"DDPRUN_", "PET_"}) {
+    make_variable_name(variable, prefix, option.name);
+    if (auto setting = value_of_variable()) return setting;
   }
-  return std::nullopt;
+  if (option.other_variable.empty()) return std::nullopt;
+  variable = option.other_variable;
+  return value_of_variable();
+}
+
+bool environment_has(std::string_view prefix) {
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    if (std::string_view(*variable).starts_with(prefix)) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 Environment process_environment() {
-  return [](std::string_view name) -> std::optional<std::string> {
+  // Most environments contain no variable with the prefix DDPRUN_ or PET_, and a start looks up a name with each prefix for
+  // each option. Without such a variable the lookups are skipped.
+  return [ours = environment_has("DDPRUN_"),
+          torchruns = environment_has("PET_")](std::string_view name) -> std::optional<std::string> {
+    if ((!ours && name.starts_with("DDPRUN_")) || (!torchruns && name.starts_with("PET_"))) return std::nullopt;
     const char* value = std::getenv(std::string(name).c_str());
     if (value == nullptr || *value == '\0') return std::nullopt;
     return std::string(value);
@@ -116,20 +135,19 @@ void refuse(std::string_view option, const Setting& setting, const std::string& 
 
 Settings::Settings(std::span<const std::string> normalised_options, const Environment& environment) {
   const auto flags = parse_flags(normalised_options);
+  std::string variable;
   for (const OptionSpec& option : option_table()) {
-    const std::string name(option.name);
     std::optional<Setting> setting;
-    if (const auto flag = flags.find(name); flag != flags.end()) {
-      setting = Setting{flag->second, "flag --" + name};
-    } else if (std::find(kOnlyOnTheCommandLine.begin(), kOnlyOnTheCommandLine.end(), option.name) ==
-               kOnlyOnTheCommandLine.end()) {
-      setting = from_environment(option, environment);
+    if (const auto flag = flags.find(option.name); flag != flags.end()) {
+      setting = Setting{flag->second, "flag --" + flag->first};
+    } else if (std::find(kCommandLineOnly.begin(), kCommandLineOnly.end(), option.name) == kCommandLineOnly.end()) {
+      setting = from_environment(option, environment, variable);
     }
     if (setting) {
       check_type(option, *setting);
-      values_[name] = *setting;
+      values_.emplace(option.name, *std::move(setting));
     } else if (!option.default_text.empty()) {
-      values_[name] = {std::string(option.default_text), "default"};
+      values_.emplace(option.name, Setting{std::string(option.default_text), "default"});
     }
   }
 }
@@ -146,7 +164,7 @@ bool Settings::given(std::string_view name) const {
 
 void Settings::adopt(std::string_view name, Setting setting) {
   const OptionSpec* const option = find_option(name);
-  if (option == nullptr) throw InternalError("there is no option --" + std::string(name));
+  if (option == nullptr) throw InternalError("unknown option --" + std::string(name));
   check_type(*option, setting);
   values_.insert_or_assign(std::string(name), std::move(setting));
 }

@@ -1,5 +1,5 @@
-// Parses numbers as people and Python write them: spaces around the number and a plus sign are allowed, any other character
-// except digits is not. Used to convert the text of any option to a number. Pure.
+// Parses numbers in the text of options, in the form that users and Python write. Spaces around the number and a plus sign are
+// allowed; other text around the number is not. Pure.
 #pragma once
 
 #include <charconv>
@@ -8,15 +8,10 @@
 #include <optional>
 #include <string_view>
 
-#include "common/base/decimal.hpp"
+#include "common/base/numbers.hpp"
+#include "common/base/split.hpp"
 
 namespace ddprun {
-
-inline std::string_view without_spaces_around(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 inline std::string_view without_spaces_and_plus(std::string_view text) {
   text = without_spaces_around(text);
@@ -24,14 +19,14 @@ inline std::string_view without_spaces_and_plus(std::string_view text) {
   return text;
 }
 
-// Whether the text is a whole number of any size, even one that does not fit into 64 bits.
+// True if the text is a whole number, even one that does not fit into 64 bits.
 inline bool reads_as_whole(std::string_view text) {
   text = without_spaces_and_plus(text);
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// The same for a number that may have a fractional part.
+// True if the text is a number, with or without a fractional part.
 inline bool reads_as_decimal(std::string_view text) {
   text = without_spaces_and_plus(text);
   const auto number = leading_decimal(text);

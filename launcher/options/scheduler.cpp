@@ -1,11 +1,13 @@
-// See scheduler.hpp.
+// Implementation of scheduler.hpp.
 //
-// Note: which values are taken. --nnodes 1 or --standalone means this machine alone, even if the scheduler has started agents
-// on other nodes. A node's rank is taken only together with the scheduler's address: Slurm's node 0 does not own an address
-// that the user chose.
+// Note: which values are used. --nnodes 1 or --standalone means that the job uses only this machine, even if the scheduler has
+// started agents on other nodes. The scheduler's rank of a node is used only together with the scheduler's address. If the user
+// gave a different address, Slurm's node 0 does not own it.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "common/base/error.hpp"
 #include "common/base/slurm_lists.hpp"
@@ -15,22 +17,27 @@
 namespace ddprun {
 namespace {
 
-// Higher step ids are the batch script, the external step and interactive allocations.
-constexpr std::int64_t kMostSteps = 0xfffffff0;
+// Slurm uses higher step ids for the batch script, the external step and interactive allocations.
+constexpr std::int64_t kMaxStepId = 0xfffffff0;
 
-class Reading {
+// The default ports of Slurm's steps. They are below the ephemeral ports of Linux (from 32768), and not among the ports that
+// Slurm (6817 to 6819), etcd, Prometheus and similar services use by default.
+constexpr int kLowestPort = 13000;
+constexpr int kHighestPort = 28999;
+
+class SchedulerReader {
  public:
-  Reading(const Settings& given, const Environment& environment) : given_(given), environment_(environment) {}
+  SchedulerReader(const Settings& given, const Environment& environment) : given_(given), environment_(environment) {}
 
   std::int64_t number(const char* name) const { return parse_whole(environment_(name).value_or("")).value_or(-1); }
   std::string text(const char* name) const { return environment_(name).value_or(""); }
 
   bool is_standalone() const { return given_.flag("standalone"); }
-  bool one_machine_wanted() const {
+  bool wants_one_machine() const {
     if (is_standalone()) return true;
     const std::string nodes = given_.text("nnodes");
     return given_.given("nnodes") &&
-           parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':' find() returns npos, and npos + 1 is 0
+           parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':', npos + 1 is 0, so the whole text is parsed
   }
   bool is_static() const { return given_.text("rdzv-backend") == "static"; }
   bool knows_nodes() const { return given_.given("nnodes"); }
@@ -39,14 +46,41 @@ class Reading {
     if (!given_.given(option)) found.values.push_back({option, {std::move(value), source}});
   }
 
-  // Adds the address at which agents meet, and this agent's rank, unless the user gave them.
+  // A port, and the source of the value.
+  struct Port {
+    int number;
+    std::string source;
+  };
+  // Adds the address at which the agents meet, its port, and this agent's rank, unless the user gave them. Without `port`, no
+  // port is added, so the default of the option applies.
   void offer_place(const std::string& master, const std::string& master_source, std::int64_t rank,
-                   const std::string& rank_source) {
-    if (!is_static()) return offer("rdzv-endpoint", master, master_source);
+                   const std::string& rank_source, const std::optional<Port>& port = {}) {
+    if (!is_static()) {
+      const std::string endpoint = port ? master + ":" + std::to_string(port->number) : master;
+      return offer("rdzv-endpoint", endpoint, master_source);
+    }
     if (given_.given("rdzv-endpoint")) return;
-    if (!given_.given("master-addr") || given_.text("master-addr") == master)
-      offer("node-rank", std::to_string(rank), rank_source);
+    if (!given_.given("master-addr") || given_.text("master-addr") == master) {
+      if (rank < max_nodes()) offer("node-rank", std::to_string(rank), rank_source);
+      if (port) offer("master-port", std::to_string(port->number), port->source);
+    }
     offer("master-addr", master, master_source);
+  }
+  // The maximum of the user's --nnodes. A node whose Slurm rank is not below it is a spare, so it gets no --node-rank.
+  std::int64_t max_nodes() const {
+    const std::string nodes = given_.text("nnodes");
+    return !given_.given("nnodes") ? std::numeric_limits<std::int64_t>::max()
+                                   : parse_whole(nodes.substr(nodes.find(':') + 1)).value_or(0);
+  }
+  // The ports of --port-range, or else the default ports of Slurm's steps. make_plan() refuses an invalid range later.
+  std::pair<int, int> ports() const {
+    constexpr std::int64_t kMaxPort = 65535;
+    const std::string range = given_.text("port-range");
+    const std::size_t dash = range.find('-');
+    const auto low = parse_whole(range.substr(0, dash));
+    const auto high = dash == std::string::npos ? std::nullopt : parse_whole(range.substr(dash + 1));
+    if (!low || !high || *low < 1 || *high < *low || *high > kMaxPort) return {kLowestPort, kHighestPort};
+    return {static_cast<int>(*low), static_cast<int>(*high)};
   }
 
   SchedulerSettings found;
@@ -56,62 +90,93 @@ class Reading {
   const Environment& environment_;
 };
 
-bool in_step(const Reading& read) {
+bool in_step(const SchedulerReader& read) {
   const std::int64_t step = read.number("SLURM_STEP_ID");
-  return step >= 0 && step < kMostSteps && read.number("SLURM_NODEID") >= 0;
+  return step >= 0 && step < kMaxStepId && read.number("SLURM_NODEID") >= 0;
 }
 
-// Whether each node has exactly one agent. If a node has more, the result is false if the user gave the number of agents
-// (--nnodes above 1) or wants one job per task (--standalone). Otherwise it throws UsageError, also for a single node: each
-// task would run the whole job and write the same checkpoints.
-bool has_an_agent_a_node(const Reading& read) {
+// True if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task would run the
+// whole job and write the same checkpoints. The function then throws UsageError, even for a step on a single node. There are
+// two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the user has
+// counted the agents, and the result is false.
+bool has_one_agent_per_node(const SchedulerReader& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty() || read.is_standalone()) return true;
   const std::vector<int> counts = expand_slurm_counts(tasks);
   if (std::all_of(counts.begin(), counts.end(), [](int count) { return count == 1; })) return true;
-  if (read.knows_nodes() && !read.one_machine_wanted()) return false;
-  throw UsageError("Slurm starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is " + tasks +
-                   "), and each would be an agent with workers of its own. Use srun --ntasks-per-node=1, and --nproc-per-node "
-                   "for the workers; or --standalone where each task is a job of its own");
+  if (read.knows_nodes() && !read.wants_one_machine()) return false;
+  throw UsageError(
+      "Slurm starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is " + tasks +
+      "), and each task would start its own workers. Use #SBATCH --ntasks-per-node=1 (srun --ntasks-per-node=1), and "
+      "set the number of workers with --nproc-per-node; or use --standalone if each task is a separate job");
 }
 
-void read_step(Reading& read) {
-  if (const std::int64_t gpus = read.number("SLURM_GPUS_ON_NODE"); gpus > 0)
+// The job id of the step. In a heterogeneous job, all components have the first one's id in SLURM_JOB_ID, and each component
+// numbers its steps from 0. If the step runs in one component only, we therefore use the id of this component.
+std::string job_of_step(const SchedulerReader& read) {
+  const std::int64_t components = read.number("SLURM_HET_SIZE");
+  constexpr std::int64_t kMaxComponents = 1000;
+  for (std::int64_t i = 0; i < std::min(components, kMaxComponents); ++i) {
+    const std::string ending = "_HET_GROUP_" + std::to_string(i);
+    if (read.text(("SLURM_JOB_NODELIST" + ending).c_str()) == read.text("SLURM_STEP_NODELIST"))
+      return read.text(("SLURM_JOB_ID" + ending).c_str());
+  }
+  return read.text("SLURM_JOB_ID");
+}
+
+// Offers one worker for each GPU of this task. SLURM_GPUS_PER_TASK is a number, or a type and a number: h100:4. It takes
+// precedence over SLURM_GPUS_ON_NODE, because tasks may share the GPUs of the node.
+void read_gpus(SchedulerReader& read) {
+  const std::string per_task = read.text("SLURM_GPUS_PER_TASK");
+  const auto number = parse_whole(per_task.substr(per_task.rfind(':') + 1));  // without ':', npos + 1 is 0
+  if (number.value_or(0) > 0) {
+    read.offer("nproc-per-node", std::to_string(*number), "Slurm's SLURM_GPUS_PER_TASK");
+  } else if (const std::int64_t gpus = read.number("SLURM_GPUS_ON_NODE"); gpus > 0) {
     read.offer("nproc-per-node", std::to_string(gpus), "Slurm's SLURM_GPUS_ON_NODE");
+  }
+}
+
+void read_step(SchedulerReader& read) {
+  read_gpus(read);
   const std::int64_t nodes = read.number("SLURM_STEP_NUM_NODES");
-  if (!has_an_agent_a_node(read) || nodes <= 1 || read.one_machine_wanted()) return;
+  if (!has_one_agent_per_node(read) || nodes <= 1 || read.wants_one_machine()) return;
   read.offer("nnodes", std::to_string(nodes), "Slurm's SLURM_STEP_NUM_NODES");
-  read.offer("rdzv-id", "slurm-" + read.text("SLURM_JOB_ID") + "." + read.text("SLURM_STEP_ID"),
-             "Slurm's SLURM_JOB_ID and SLURM_STEP_ID");
+  constexpr const char* kIds = "Slurm's SLURM_JOB_ID and SLURM_STEP_ID";
+  const std::string job = job_of_step(read);
+  read.offer("rdzv-id", "slurm-" + job + "." + read.text("SLURM_STEP_ID"), kIds);
+  const auto [low, high] = read.ports();
+  const int port = port_of_slurm_step(parse_whole(job).value_or(0), read.number("SLURM_STEP_ID"), low, high);
   read.offer_place(first_slurm_host(read.text("SLURM_STEP_NODELIST")), "Slurm's SLURM_STEP_NODELIST",
-                   read.number("SLURM_NODEID"), "Slurm's SLURM_NODEID");
+                   read.number("SLURM_NODEID"), "Slurm's SLURM_NODEID", SchedulerReader::Port{port, kIds});
 }
 
-void look_at_allocation(Reading& read) {
+void check_allocation(SchedulerReader& read) {
   const std::int64_t nodes = read.number("SLURM_JOB_NUM_NODES");
-  if (nodes <= 1 || read.knows_nodes() || read.one_machine_wanted()) return;
-  read.found.warnings.push_back("Slurm has given this job " + std::to_string(nodes) +
-                                " nodes, and ddprun runs on this one only: srun ddprun ... starts it on each of them "
-                                "(--nnodes 1 says that one is meant)");
+  if (nodes <= 1 || read.knows_nodes() || read.wants_one_machine()) return;
+  read.found.warnings.push_back("Slurm has allocated " + std::to_string(nodes) +
+                                " nodes to this job, but ddprun runs on this one only: start it on every node with srun ddprun "
+                                "..., or set --nnodes 1 if one node is intended");
 }
 
-// The host name of a pod in an indexed Job is JOB-INDEX, or JOB-INDEX.SERVICE.NAMESPACE.... with a headless service.
+// Returns the host name of the first pod of an indexed Job. A pod's own name is JOB-INDEX, or JOB-INDEX.SERVICE.NAMESPACE....
+// with a headless service.
 std::string name_of_first_pod(const std::string& full_name, const std::string& index) {
   const std::size_t dot = full_name.find('.');
   const std::string own = full_name.substr(0, dot);
   if (dot == std::string::npos || !own.ends_with("-" + index)) {
-    throw UsageError("this pod of an indexed Job (JOB_COMPLETION_INDEX " + index + ") has the name '" + full_name +
-                     "', by which other pods can't find the first one; expected JOB-" + index +
-                     ".SERVICE...: give the Job's pods a headless service (subdomain: SERVICE in the template), or say "
-                     "--master-addr");
+    throw UsageError(
+        "the name of the first pod cannot be derived from the name '" + full_name + "' of this pod (JOB_COMPLETION_INDEX " +
+        index + "): expected JOB-" + index +
+        ".SERVICE...; give the Job's pods a headless service (subdomain: SERVICE in the template), or set --master-addr");
   }
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// A pod has no variable with the number of pods. An indexed Job may also consist of many independent single-machine jobs.
-void read_pod(Reading& read, const std::string& index, const Settings& given,
+// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. Without --nnodes, the
+// pods of an indexed Job may also be independent jobs on one machine each.
+void read_pod(SchedulerReader& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
-  if (!read.knows_nodes() || read.one_machine_wanted()) return;
+  if (!read.knows_nodes() || read.wants_one_machine()) return;
   if (given.given("rdzv-endpoint")) return;
   const std::string source = "Kubernetes' JOB_COMPLETION_INDEX";
   if (given.given("master-addr") && read.is_static()) return read.offer("node-rank", index, source);
@@ -120,14 +185,23 @@ void read_pod(Reading& read, const std::string& index, const Settings& given,
 
 }  // namespace
 
+int port_of_slurm_step(std::int64_t job, std::int64_t step, int low, int high) {
+  // The next job ids have the next ports, and these jobs often run on the same nodes. So steps of one job are far apart.
+  constexpr std::int64_t kStepDistance = 6101;
+  constexpr std::int64_t kMaxId = std::int64_t{1} << 40;
+  const std::int64_t place =
+      std::clamp<std::int64_t>(job, 0, kMaxId) + std::clamp<std::int64_t>(step, 0, kMaxId) * kStepDistance;
+  return low + static_cast<int>(place % (high - low + 1));
+}
+
 SchedulerSettings scheduler_settings(const Settings& given, const Environment& environment,
                                      const std::function<std::string()>& full_host_name) {
-  Reading read(given, environment);
+  SchedulerReader read(given, environment);
   const std::string index = read.text("JOB_COMPLETION_INDEX");
   if (in_step(read)) {
     read_step(read);
   } else if (!read.text("SLURM_JOB_ID").empty()) {
-    look_at_allocation(read);
+    check_allocation(read);
   } else if (parse_whole(index).value_or(-1) >= 0) {
     read_pod(read, index, given, full_host_name);
   }

@@ -1,10 +1,15 @@
-// Reads what the scheduler that started this agent provides about the job's machines: a Slurm step with an agent on each of its
-// nodes, or a pod of a Kubernetes indexed Job. Flags and variables take precedence over these values, and these values over
-// defaults, so `srun ddprun train.json` needs no flags. main() calls it, except under the name torchrun, since torchrun knows
-// no scheduler. Variables: srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Kubernetes, "Indexed Job for Parallel Processing" and "Job
-// with Pod-to-Pod Communication".
+// Reads the job's machines from the scheduler that started this agent: a Slurm step with one agent on each node, or a pod of a
+// Kubernetes indexed Job. `srun ddprun train.json` therefore needs no options. Command line and variables take precedence over
+// these values, and these values over defaults. main() calls this code, except under the name torchrun, since torchrun uses no
+// values of a scheduler.
+//
+// Several jobs may share a node: two small jobs, the tasks of a job array, or two steps of a job. Their agents must not use the
+// same ports, so the default port of a job on several nodes depends on its job id and step id (port_of_slurm_step()). Sources
+// of the variables: srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Kubernetes, "Indexed Job for Parallel Processing" and "Job with
+// Pod-to-Pod Communication".
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -14,17 +19,23 @@
 
 namespace ddprun {
 
+// The port of a Slurm step, from `low` to `high`. All nodes can compute it without a query. Steps of jobs with near ids have
+// different ports. Two steps with the same step id have the same port only if their job ids differ by a multiple of
+// high - low + 1. Pure.
+int port_of_slurm_step(std::int64_t job, std::int64_t step, int low, int high);
+
 struct SchedulerSettings {
-  std::vector<std::pair<std::string, Setting>> values;  // option name and value; never an option that the user gave
-  std::vector<std::string> warnings;                    // warnings about values that are probably mistakes
+  std::vector<std::pair<std::string, Setting>> values;  // option name and value; only options that the user did not give
+  std::vector<std::string> warnings;                    // probable mistakes
 };
 
-// Pure. `full_host_name` returns this machine's name with its domain; it is called only in a pod. Throws UsageError for a step
-// with several agents on a node, for an unreadable node list, and for a pod without a name at which other pods could reach it.
+// Returns the values from the scheduler. `full_host_name` returns this machine's name with its domain; it is called only in a
+// pod. Throws UsageError in three cases: a step with several agents on a node, an unreadable node list, or a pod whose name
+// does not determine the first pod's name. Pure.
 SchedulerSettings scheduler_settings(const Settings& given, const Environment& environment,
                                      const std::function<std::string()>& full_host_name);
 
-// The same, with this machine's name. The values are written into `arguments`.
+// Calls scheduler_settings() with this machine's host name, and adds the values and warnings to `arguments`.
 void adopt_scheduler_settings(Arguments& arguments, const Environment& environment);
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of shell_quoted.hpp.
 #include "launcher/options/shell_quoted.hpp"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// Quotes text for a shell, for messages with commands and for shell scripts.
+// Quotes text for a POSIX shell, for commands in messages and for generated scripts.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// Quotes one word, but only if necessary: 'it'\''s'. Pure.
+// Quotes one word if it contains a special character: it's becomes 'it'\''s'. Pure.
 std::string shell_quoted(const std::string& argument);
 
 }  // namespace ddprun

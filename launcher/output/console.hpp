@@ -1,9 +1,9 @@
-// The console view of a run: start, progress, evaluations, failures with their evidence, and the end. The text is for people,
-// or JSON for programs with --json. Console observes the agent's events and is created by launcher/start/run_plan.cpp. Worker
-// lines bypass it: they go directly to the same ConsoleWriter (worker_output.hpp).
+// Prints the events of a run on the console: start, progress, evaluations, failures with their evidence, and the end. The
+// output is text for users, or with --json one JSON object per event. launcher/launch/run_plan.cpp creates the Console, which
+// receives the agent's events. Workers' output does not pass through it: worker_output.hpp sends their lines directly to the
+// same ConsoleWriter.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -13,98 +13,77 @@
 #include <vector>
 
 #include "launcher/events/progress.hpp"
+#include "launcher/events/round_model.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/output/console_writer.hpp"
+#include "launcher/output/failure_lines.hpp"
 #include "launcher/plan/plan.hpp"
 
 namespace ddprun {
 
 struct ConsoleFacts {
-  std::vector<std::string> opening;  // lines printed first, such as "resumed from" or "renamed to"
-  std::filesystem::path report;      // path shown when the run fails; empty if no report is written
+  std::vector<std::string> opening;  // lines printed first, such as "resumed from ..." or "renamed to ..."
+  std::filesystem::path report;      // path of the report, which is printed when the run fails; empty if no report is written
 };
 
-class Console : public RunObserver {
+class Console : public RunObserver, private ConsoleLines {
  public:
-  Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer);
+  // `round` must receive each event before this object does.
+  Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer, const RoundModel& round);
   void on(const RunEvent& event) override;
 
  private:
-  void see(const RunStarted& event);
-  void see(const RoundStarted& event);
-  void say_nodes(const RoundStarted& event);
-  void see(const NodesChanged& event);
-  void see(const WorkerStarted& event);
-  void see(const WorkerSpoke& event);
-  void see(const WorkerEnded& event);
-  void see(const WorkerContinued&) {}
-  void see(const Straggler& event);
-  void see(const RoundFailed& event);
-  void see(const Regrouped& event);
-  void see(const RegroupFailed& event);
-  void see(const StandbyWaits& event);
-  void see(const StandbyEnded& event);
-  void see(const StopRequested& event);
-  void see(const WorkersLeft& event);
-  void see(const LeftoversFound& event) { complain(describe(event)); }
-  void see(const HelperIgnored& event);
-  void see(const FirstOutput& event);
-  void see(const InputWasRead& event);
-  void see(const RunDirectoryRemoved& event);
-  void see(const CutOff& event);
-  void see(const StopIsSlow& event);
-  void see(const RunEnded& event);
+  void handle(const RunStarted& event);
+  void handle(const RoundStarted& event);
+  void print_nodes(const RoundStarted& event);
+  void handle(const NodesChanged& event);
+  void handle(const WorkerStarted& event);
+  void handle(const WorkerReported& event);
+  void handle(const WorkerEnded& event);
+  void handle(const WorkerContinued&) {}
+  void handle(const Straggler& event);
+  void handle(const RoundFailed& event);
+  void handle(const Regrouped& event);
+  void handle(const RegroupFailed& event);
+  void handle(const StandbyWaits& event);
+  void handle(const StandbyEnded& event);
+  void handle(const StopRequested& event);
+  void handle(const WorkersLeft& event);
+  void handle(const LeftoversFound& event) { warn(describe(event)); }
+  void handle(const HelperIgnored& event);
+  void handle(const FirstOutput& event);
+  void handle(const InputWasRead& event);
+  void handle(const RunDirectoryRemoved& event);
+  void handle(const CutOff& event);
+  void handle(const StopIsSlow& event);
+  void handle(const RunEnded& event);
 
-  void hear(int rank, const channel::Progress& message, std::int64_t time_ns);
-  void hear(int rank, const channel::EvalResult& message);
-  void hear(int rank, const channel::WorkerError& message);
-  void hear(int rank, const channel::CheckpointPublished& message);
-  void hear(int rank, const channel::PhaseChange& message);
+  void on_message(int rank, const channel::Progress& message, std::int64_t time_ns);
+  void on_message(int rank, const channel::EvalResult& message);
+  void on_message(int rank, const channel::WorkerError& message);
+  void on_message(int rank, const channel::CheckpointPublished& message);
+  void on_message(int rank, const channel::PhaseChange& message);
 
-  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
-  void say(int verbosity,
-           // Writes to stdout for a train.json. For a script it writes to stderr, since the script uses stdout.
-           const std::string& text);
-  void complain(const std::string& text);
-  void tell_decision(const RoundFailed& event);
-  void tell_killed();
-  void complain_in_red(const std::string& text);  // on stderr, even if the console is quiet
-  void tell_failure(const Failure& failure);
-  void tell_where_it_stands();
-  void tell_script_failure(const RoundFailed& event);
-  bool sees_stderr_of(int local_rank) const;  // whether this console shows the worker's stderr
-  bool sees_all_stderr() const;
-
-  const Plan& plan_;
   ConsoleFacts facts_;
-  ConsoleWriter& writer_;
-  bool bar_ = false;  // whether the console draws a progress bar: not for a script that reports no progress
+  const RoundModel& round_;
+  FailureLines failures_;
+  bool bar_ = false;  // a progress bar is allowed; it is drawn only after the first progress report
   ProgressMeter meter_;
-  std::map<int, std::int64_t> pids_;  // PIDs of the current round
-  // rank -> time of an exit with code 0 that ddprun had not requested, in the current round
-  std::map<int, std::int64_t> left_;
-  std::vector<int> killed_;              // ranks of the current round that were asked to stop and then died of SIGKILL
-  std::map<std::string, int> failures_;  // "rank 1: hang" -> number of rounds with that first failure
-  std::string newest_checkpoint_;        // published by this invocation
-  int workers_here_ = 0;
-  int workers_of_job_ = 0;                          // from the newest RoundStarted
-  std::set<std::pair<int, std::string>> warnings_;  // rank and text; each warning is shown once per run
-  bool helper_ignored_ = false;                     // shown once for all ranks, since all run the same program
-  std::string last_notice_;                         // a repeated notice is shown only once
+  std::string newest_checkpoint_;                   // path of the newest checkpoint that was published since ddprun was started
+  int workers_of_job_ = 0;                          // number of workers in the last line that print_nodes() has printed
+  std::set<std::pair<int, std::string>> warnings_;  // (rank, text) of the warnings that were already printed
+  bool helper_ignored_ = false;                     // HelperIgnored is printed only once, since all ranks run the same program
+  std::string last_notice_;  // text of the last printed NodesChanged line; an identical next line is not printed
   struct StragglerLines {
-    std::int64_t newest_ns = 0;  // when the newest line was shown; 0 if none was
-    bool is_open = false;        // the line about the end has not been shown yet
+    std::int64_t newest_ns = 0;  // time of the last line about this straggler; 0 if there was none
+    bool is_open = false;        // true: the rank is reported as a straggler, and its recovery is not reported yet
   };
   std::map<int, StragglerLines> straggler_lines_;  // by rank
   std::int64_t started_ns_ = 0;
-  using Clock = std::chrono::steady_clock;  // steady, while event times use the wall clock, which may be set
-  Clock::time_point round_began_ = Clock::now();
-  std::optional<Clock::time_point> failed_;  // when the previous round failed; set until all workers of this round have started
-  bool restarted_ = false;                   // this round replaces a failed round
-  std::int64_t drawn_ns_ = 0;                // when the progress bar or a progress line was last drawn
+  bool restarted_ = false;     // true if the current round is a restart
+  std::int64_t drawn_ns_ = 0;  // time at which the progress bar or a progress line was last drawn
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;
-  std::int64_t steps_total_ = 0;
   std::optional<channel::EvalResult> evaluation_;
 };
 

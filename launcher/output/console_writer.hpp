@@ -1,13 +1,21 @@
-// The agent's console: stdout and stderr as queues that never block the agent. A file or a pipe gets every line. Producers of
-// worker output are throttled (is_behind, when_at_most), which bounds the queue. Only a slow terminal may lose whole lines;
-// their number is shown. If the reader closes its end, the stream closes silently. A separate thread writes a regular file,
-// since a file system may stall. On a terminal the progress bar stays below the lines. worker_output.cpp and console.cpp share
-// this object and use it on the agent's thread only.
+// The agent's console: stdout and stderr as queues that never block the agent. worker_output.cpp and console.cpp share this
+// object and use it only on the agent's thread.
 //
-// Note: shared open file descriptions. The shell and other processes may share the open file description of stdout, so
-// O_NONBLOCK must not be set on it. A pipe or terminal is therefore reopened through /proc/self/fd, which gives a separate
-// non-blocking description. If the reopen is refused, each write waits until poll() reports the descriptor as writable, and is
-// small enough not to block then. SIGPIPE must be ignored by the process.
+// A console can be slower than the workers: a terminal scrolls slowly, `| less` stops reading, a network file system stalls. If
+// the agent waited for the console, its other work would be late, for example the renewal of the worker lease. If the queue had
+// no limit, the agent would run out of memory. So the rule depends on the kind of console:
+// - A file or a pipe gets every line, since a program may depend on them. When the queue is half full (is_behind), the agent
+//   stops reading from the workers until the queue is short again (when_at_most). Workers then block in write(2).
+// - A terminal may lose whole lines if log files contain them. The console shows the number of lost lines.
+// - If the reader has closed its end, all further text is dropped, and the job continues.
+//
+// A regular file is written by a separate thread, since its file system may stall. On a terminal the progress bar stays below
+// all lines.
+//
+// Note: shared open file descriptions. The shell and other processes may share the open file description of stdout. O_NONBLOCK
+// is a flag of that description, so setting it would affect those processes. A pipe or terminal is therefore reopened through
+// /proc/self/fd, which gives a separate non-blocking description. If the reopen fails, ddprun writes only when poll() reports
+// the descriptor as writable. Each write is then small enough not to block. The process must ignore SIGPIPE.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -26,17 +34,19 @@
 
 namespace ddprun {
 
-// How the console shows worker output. The same rules apply to all workers.
+// The rules by which the console shows worker output. They are the same for all workers.
 struct OutputRules {
-  bool json = false;        // lines become JSON objects on stdout
-  bool show_stdout = true;  // false: worker stdout goes to the logs only
-  bool may_drop = true;     // a slow terminal may lose lines; false if some stream is written to no file
+  bool json = false;        // --json: lines become JSON objects on stdout
+  bool show_stdout = true;  // false: the workers' stdout is written to the log files only
+  bool may_drop = true;     // true: a slow terminal may lose lines; false if any stream has no log file
 };
+
+class ConsoleSink;  // one of the two streams (console_sink.hpp)
 
 class ConsoleWriter {
  public:
   ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd);
-  ~ConsoleWriter();  // writes the queued text, but gives up after 2 s without a reader
+  ~ConsoleWriter();  // writes the queued text, but gives up if the reader accepts nothing for 2 s
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
 
@@ -44,55 +54,56 @@ class ConsoleWriter {
   const OutputRules& rules() const { return rules_; }
 
   bool is_terminal(Stream stream) const;
-  bool colours(Stream stream) const;  // true for a terminal, unless NO_COLOR is set
+  bool colours(Stream stream) const;  // true for a terminal, unless the environment sets NO_COLOR
   int columns() const;                // width of the terminal; 80 if unknown
   winsize size(Stream stream) const;  // size of the terminal; all 0 if unknown
 
-  // Writes one or more complete lines, each with its '\n'. Either all of them are shown or none.
+  // Writes one or more complete lines of worker output, each with its '\n'. If the queue is full, all of them are dropped.
   void lines(Stream stream, std::string_view text);
-  // Writes one of ddprun's own lines, without '\n'. Space is reserved for such lines even if worker lines have filled the
-  // queue.
+  // Writes one of ddprun's own lines; `text` has no '\n'. A part of the queue is reserved for such lines, so worker output
+  // cannot fill it.
   void line(Stream stream, std::string_view text);
-  // Writes a JSON event with its '\n' to stdout. Space is reserved for it as well.
+  // Writes a JSON event to stdout; `text` ends with '\n'. The reserved part of the queue is used, as in line().
   void event(std::string_view text);
-  // Writes a part of a line of `source`. The text is `more` if that line is open on the console, else `anew`, which includes
-  // the prefix. `ends`: both texts end with a newline. Without it the line stays open until any other text arrives. Returns
-  // false if the queue had no room. Then the line counts as dropped, and its rest must not be written.
-  bool part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends);
+  // Writes a part of a line of `source`. If the line is still unfinished at the end of the console, only `more` is written.
+  // Otherwise `full_text`, which includes the prefix, is written. `ends`: both texts end with a newline; otherwise the line
+  // stays unfinished. Returns false if the queue is full: the line counts as dropped, and the caller must not write the rest of
+  // it.
+  bool part(Stream stream, int source, std::string_view full_text, std::string_view more, bool ends);
 
-  // Replaces the progress bar; an empty text removes it. Has no effect without a terminal or while the terminal's queue is not
-  // empty.
+  // Draws a new progress bar in place of the old one; an empty text removes it. Has no effect without a terminal or while text
+  // waits in the queue.
   void set_bar(std::string_view text);
 
-  // The stream that shows the workers' lines of `stream`.
+  // The stream on which the console shows the workers' output of `stream`. With --json it is always stdout.
   Stream shown_on(Stream stream) const { return rules_.json ? Stream::kStdout : stream; }
-  // Whether that stream drops no worker output. The reader of that output must then wait while the console is behind.
+  // True if the console drops no worker output of this stream. The agent must then stop reading it while is_behind() is true.
   bool shows_all(Stream stream) const;
-  bool is_behind(Stream stream) const;  // more than half of the queue is used
-  // Calls `act` once, when at most `bytes` are queued or the reader has closed its end. Calls it immediately if that is already
-  // true.
+  bool is_behind(Stream stream) const;  // true if more than half of the queue is used
+  // Calls `act` once, when at most `bytes` are queued or the reader has closed its end. `act` may be called before this
+  // function returns.
   void when_at_most(Stream stream, std::size_t bytes, std::function<void()> act);
 
-  std::uint64_t dropped_lines() const;  // total over both streams so far
+  std::uint64_t dropped_lines() const;  // number of dropped lines on both streams since the start
 
-  // The queues of streams that are regular files, whose file system may stall. stdout comes first.
+  // The file queues of the streams that are regular files, stdout first. finish_files() waits for them at the end.
   struct StreamFile {
     Stream stream{};
     FileQueue* queue = nullptr;  // never nullptr
   };
   std::vector<StreamFile> files() const;
-  // Whether stdout and stderr are the same file or terminal.
+  // True if stdout and stderr are the same file, pipe or terminal.
   bool is_one_file() const { return stdout_ == stderr_; }
 
   static constexpr std::size_t kQueueBytes = 1u << 20;
 
  private:
-  class Sink;
-  Sink& sink(Stream stream) const { return stream == Stream::kStdout ? *stdout_ : *stderr_; }
+  ConsoleSink& sink(Stream stream) const { return stream == Stream::kStdout ? *stdout_ : *stderr_; }
 
   OutputRules rules_;
-  std::shared_ptr<Sink> stdout_;
-  std::shared_ptr<Sink> stderr_;  // the same object as stdout_ if both are one pipe or terminal, which keeps the order
+  std::shared_ptr<ConsoleSink> stdout_;
+  // the same object as stdout_ if both are the same file, so that the order of lines is kept
+  std::shared_ptr<ConsoleSink> stderr_;
 };
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// Implementation of last_exception.hpp.
+// Implementation of last_exception.hpp: a state machine that reads one line at a time. In kOutside it searches for a traceback.
+// In kFrames it skips the stack frames. In kMessage it collects the exception's message until an empty line.
 #include "launcher/output/last_exception.hpp"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 constexpr std::string_view kHeader = "Traceback (most recent call last):";
 constexpr std::string_view kGroupHeader = "+ Exception Group Traceback (most recent call last):";
 
-// Removes "[rank12]: ", the prefix that torch's excepthook writes before every line. On an empty line the prefix has no
-// trailing blank.
+// Removes the prefix "[rank12]: ", which PyTorch's excepthook writes before every line. In an empty line the space after the
+// colon is missing.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -34,7 +35,8 @@ bool indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t');
 }
 
-// True for "ValueError: x", "KeyboardInterrupt", "__main__.Diverged: loss is nan": a dotted name, then nothing or a colon.
+// True for "ValueError: x", "KeyboardInterrupt" or "__main__.Diverged: loss is nan": a dotted name, followed by a colon or the
+// end of the line.
 bool names_exception(std::string_view line) {
   std::size_t at = 0;
   while (at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_' || line[at] == '.' ||
@@ -45,7 +47,8 @@ bool names_exception(std::string_view line) {
   return at == line.size() || line.substr(at, 2) == ": " || line.substr(at) == ":";
 }
 
-// Removes the frame "  | " of an exception group; `inside` is the rest. Returns false if `line` does not belong to a group.
+// Removes the left border "  | " of an exception group's traceback and writes the remaining text to `inside`. Returns false if
+// the line has no such border.
 bool in_frame(std::string_view line, std::string_view& inside) {
   const std::size_t bar = line.find_first_not_of(' ');
   if (bar == std::string_view::npos || bar == 0 || (line[bar] != '|' && line[bar] != '+')) return false;
@@ -70,7 +73,7 @@ void LastException::message_line(std::string_view line) {
   bytes_ += message_.back().size();
 }
 
-// Groups nest. The first exception line is the outermost group, which contains the exceptions of the later lines.
+// Exception groups may be nested. The first exception line names the outermost group, and later ones name the exceptions in it.
 void LastException::add_to_group(std::string_view line) {
   std::string_view inside;
   if (!in_frame(line, inside)) {
@@ -81,12 +84,12 @@ void LastException::add_to_group(std::string_view line) {
   if (inside.starts_with('+') || indented(inside) || inside.ends_with(kHeader) || !names_exception(inside)) return;
   if (state_ == State::kFrames) {
     message_.clear();
-    held_.clear();
+    group_messages_.clear();
     bytes_ = 0;
     message_line(inside);
     state_ = State::kMessage;
   } else if (inside.find(" sub-exception") == std::string_view::npos) {
-    held_.emplace_back(held_.size() < kGroup ? inside.substr(0, kLineBytes / 2) : std::string_view());
+    group_messages_.emplace_back(group_messages_.size() < kGroup ? inside.substr(0, kLineBytes / 2) : std::string_view());
   }
 }
 
@@ -106,15 +109,15 @@ void LastException::add(std::string_view whole) {
   if (in_group_) return add_to_group(line);
   if (state_ == State::kFrames) {
     if (line.empty() || indented(line)) return;
-    if (!names_exception(line)) return;  // a line of another thread, printed in between
+    if (!names_exception(line)) return;  // another thread printed this line between the stack frames
     message_.clear();
-    held_.clear();
+    group_messages_.clear();
     bytes_ = 0;
     message_line(line);
     state_ = State::kMessage;
     return;
   }
-  // An empty line or a new traceback ends the message and its notes.
+  // The message and its notes end at an empty line or a new traceback.
   if (line.empty()) {
     state_ = State::kOutside;
   } else {
@@ -125,13 +128,13 @@ void LastException::add(std::string_view whole) {
 std::string LastException::text() const {
   if (message_.empty()) return {};
   std::string text = message_.front();
-  if (!held_.empty()) {
+  if (!group_messages_.empty()) {
     std::string held;
-    for (const std::string& one : held_) {
+    for (const std::string& one : group_messages_) {
       if (!one.empty()) held += (held.empty() ? "" : "; ") + one;
     }
     text += ": " + held;
-    if (held_.size() > kGroup) text += "; and " + std::to_string(held_.size() - kGroup) + " more";
+    if (group_messages_.size() > kGroup) text += "; and " + std::to_string(group_messages_.size() - kGroup) + " more";
   }
   for (std::size_t i = 1; i < message_.size(); ++i) text += "\n" + message_[i];
   return text;

@@ -1,8 +1,10 @@
-// The type and message of the last exception whose traceback Python wrote to a stream. The last line of the stream would often
-// be unrelated. The parser knows torch's rank prefix ("[rank0]: "), multi-line messages and notes, chains ("During handling of
-// ..."), exception groups with their members, and syntax errors, which have no header. Pure. Outside a traceback it only looks
-// at the first bytes of a line. Source of the format: the documentation of Python's module traceback, and the output of CPython
-// 3.9 to 3.13.
+// Finds the type and message of the last Python exception in a stream, as the reason for a failure. The last line of the stream
+// is not reliable: after the traceback, other threads and libraries often print unrelated lines.
+//
+// The parser handles PyTorch's rank prefix ("[rank0]: "), messages with several lines or notes, and chained exceptions ("During
+// handling of ..."). It also handles exception groups, and syntax errors, which have no "Traceback" header. Outside a traceback
+// it checks only the first bytes of a line, so ordinary output costs little. Pure. Sources of the format: the documentation of
+// Python's module `traceback`, and the output of CPython 3.9 to 3.13.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +16,17 @@ namespace ddprun {
 
 class LastException {
  public:
-  static constexpr std::size_t kLines = 10;       // lines kept per message
-  static constexpr std::size_t kBytes = 2048;     // bytes kept per message
-  static constexpr std::size_t kLineBytes = 512;  // bytes of a line that are used; the rest is ignored
-  static constexpr std::size_t kGroup = 8;        // number of group members that are named
+  static constexpr std::size_t kLines = 10;       // maximum number of lines per message
+  static constexpr std::size_t kBytes = 2048;     // maximum number of bytes per message
+  static constexpr std::size_t kLineBytes = 512;  // only this many bytes of a line are read
+  static constexpr std::size_t kGroup = 8;        // maximum number of group members that text() contains
 
-  // Adds a complete line, or the beginning of a long one, without '\n'.
+  // Adds a complete line, or the first part of a long line, without '\n'.
   void add(std::string_view line);
   void clear() { *this = {}; }
 
-  // "ValueError: x", with further lines of its message. The first line of a group names its members. Empty if there was no
-  // exception.
+  // Returns the message, such as "ValueError: x" with all its lines. For an exception group, the first line also lists the
+  // exceptions in it. Returns "" if there was no exception.
   std::string text() const;
 
  private:
@@ -37,7 +39,7 @@ class LastException {
   State state_ = State::kOutside;
   bool in_group_ = false;
   std::vector<std::string> message_;
-  std::vector<std::string> held_;  // messages of the group's members
+  std::vector<std::string> group_messages_;  // messages of the exceptions in the group
   std::size_t bytes_ = 0;
 };
 

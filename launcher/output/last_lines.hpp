@@ -1,5 +1,6 @@
-// The last lines of a stream: at most 20, each at most 1 KiB. The report and the console show them for the stderr of a failed
-// worker. Pure. worker_output.cpp adds output as it arrives, worker_output_files.cpp adds the end of a file.
+// Stores the last lines of a stream: at most 20 lines of at most 1 KiB each. After a failure, the report and the console show
+// these lines of the failed worker's stderr. console_stream.cpp adds output as it arrives. If a worker writes directly to a
+// file, worker_output_files.cpp adds the end of this file. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +19,19 @@ class LastLines {
   static constexpr std::size_t kLines = 20;
   static constexpr std::size_t kLineBytes = 1024;
 
-  // Adds a complete line, or the rest of a line after add_part(), without '\n'.
+  // Adds a complete line, or the rest of a line that add_part() started. `line` has no '\n'.
   void add(std::string_view line) {
     lines_.push_back(with_head(line));
     if (lines_.size() > kLines) lines_.pop_front();
     head_.clear();
   }
-  // Adds the beginning of a line whose end has not arrived yet.
+  // Adds a part of a line whose end has not arrived yet.
   void add_part(std::string_view text) {
     if (head_.size() < kLineBytes) head_ += text.substr(0, kLineBytes);
   }
   void clear() { *this = {}; }
 
-  // `unfinished` is the beginning of a further line, which is not complete yet.
+  // Returns the stored lines. `unfinished`: an additional part of the last line, whose end has not arrived yet.
   std::vector<std::string> lines(std::string_view unfinished = {}) const {
     std::vector<std::string> lines(lines_.begin(), lines_.end());
     if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));

@@ -1,5 +1,5 @@
-// Splits a stream of bytes into lines. The bytes may arrive in pieces of any size. Pure; each stream of each worker has one.
-// Only lines that arrive in pieces are copied, so the cost per byte is little more than a search for '\n'.
+// Splits a stream of bytes into lines. The bytes may arrive in pieces of any size. Each stream of each worker has its own
+// splitter. Only lines that arrive in several pieces are copied. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace ddprun {
 
 class LineSplitter {
  public:
-  static constexpr std::size_t kLongestLine = 1u << 20;
+  static constexpr std::size_t kMaxLineBytes = 1u << 20;
 
-  // Calls whole(lines) with one or more complete lines, each with its '\n'. It is called at most twice; the first call has the
-  // line that began in earlier pieces.
+  // Calls whole(lines) with one or more complete lines, each with its '\n'. It makes at most two calls. The first call contains
+  // only the line that an earlier piece started, if there is one.
   template <class Whole>
   void feed(std::string_view bytes, Whole whole) {
     const std::size_t last = bytes.rfind('\n');
@@ -24,9 +24,9 @@ class LineSplitter {
     if (!rest_.empty()) {
       const std::size_t first = bytes.find('\n');
       rest_ += bytes.substr(0, first + 1);
-      const std::string begun = std::move(rest_);
+      const std::string joined = std::move(rest_);
       rest_.clear();
-      whole(std::string_view(begun));
+      whole(std::string_view(joined));
       if (first < last) whole(bytes.substr(first + 1, last - first));
     } else {
       whole(bytes.substr(0, last + 1));
@@ -34,9 +34,9 @@ class LineSplitter {
     rest_ = bytes.substr(last + 1);
   }
 
-  std::string_view rest() const { return rest_; }  // the unfinished line
-  // the unfinished line has reached the maximum length, so the caller must take it
-  bool too_long() const { return rest_.size() >= kLongestLine; }
+  std::string_view rest() const { return rest_; }  // the part of the unfinished line that has arrived
+  // True if the unfinished line has reached the maximum length; the caller must then call take_rest().
+  bool too_long() const { return rest_.size() >= kMaxLineBytes; }
   std::string take_rest() {
     std::string taken = std::move(rest_);
     rest_.clear();
@@ -47,12 +47,23 @@ class LineSplitter {
   std::string rest_;
 };
 
-// The part of a line with '\r' updates that a terminal shows: the text after the last '\r' that is followed by text. `line` has
-// no '\n'. Pure.
+// Returns the part of a line that a terminal would show. A '\r' moves the cursor to the start of the line, so only the text
+// after the last '\r' is visible. A '\r' at the end of the line is ignored. `line` has no '\n'. Pure.
 inline std::string_view visible_part(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t carriage = line.rfind('\r');
   return carriage == std::string_view::npos ? line : line.substr(carriage + 1);
+}
+
+// Calls `act` for each line of a text, without its line end. The last line may be incomplete.
+template <class Do>
+void for_each_line(std::string_view text, Do act) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    act(text.substr(0, end));
+    if (end == std::string_view::npos) return;
+    text.remove_prefix(end + 1);
+  }
 }
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// Reads the workers' log files for `ddprun logs`: lists rounds and workers, and returns the bytes that a polling reader has not
-// received yet. The subcommand reads the files of its own machine with it (launcher/commands/subcommand_logs.cpp). An agent
-// reads its files with it to answer a query from another node (launcher/asked/log_readers.cpp). All calls do blocking file I/O.
+// Reads the workers' log files for `ddprun logs`. It lists rounds and workers, and returns the bytes that a polling reader has
+// not received yet. The subcommand uses it for files of the local machine (launcher/commands/subcommand_logs.cpp). An agent
+// uses it to answer a query from another node (launcher/query/cluster/log_tailer.cpp). All functions do blocking file I/O.
 #pragma once
 
 #include <sys/types.h>
@@ -17,49 +17,55 @@
 
 namespace ddprun {
 
-// The folder of one round in a log folder, "round-000" or "attempt_0".
+// The directory of one round (one start of all workers): "round-000", or "attempt_0" in torchrun's layout.
 struct RoundFolder {
   int number = 0;
   LogLayout layout = LogLayout::kRounds;
   std::filesystem::path path{};
 };
-// Oldest first.
+// Returns the rounds in a log directory, oldest first.
 std::vector<RoundFolder> rounds_in(const std::filesystem::path& logs);
 
-// Maps the rank at the end of a folder's name to the folder of that worker. With torchrun's layout it is the local rank.
+// Returns the worker directories of a round. The key is the number at the end of the directory's name: the rank in a run
+// directory, or the local rank in torchrun's layout.
 std::map<int, std::filesystem::path> workers_in(const std::filesystem::path& round);
 
-// The offset at which the last `count` lines begin. It is found by counting newlines from the end of the file; a final newline
-// is not counted.
-off_t begin_of_tail(int fd, int count);
+// The worker directories of a round by global rank. `first_rank` is that of this node's first worker, which is needed if the
+// directories are named by local ranks.
+std::map<int, std::filesystem::path> ranks_in(const RoundFolder& round, int first_rank);
+// The newest directory of each rank. A worker that survived a live recovery still writes to the files of an earlier round.
+std::map<int, std::filesystem::path> newest_folders(const std::filesystem::path& logs, int first_rank);
 
-// Makes `inotify` readable when the folder gets a new folder or file. With `files`, writes to its files count as well. Returns
-// false if the folder cannot be watched.
+// Returns the file offset at which the last `count` lines start. A newline at the very end of the file starts no line.
+off_t tail_offset(int fd, int count);
+
+// Watches a directory: `inotify` becomes readable when a file or directory is created in it. With `files`, also when a file in
+// it is written. Returns false if the directory cannot be watched.
 bool watch_folder(int inotify, const std::filesystem::path& folder, bool files);
 
-// The ranks of a node's workers.
-struct OwnRanks {
+// The global ranks of a node's workers.
+struct LocalRanks {
   int first = 0;
   int count = 0;
   bool has(int rank) const { return rank >= first && rank < first + count; }
 };
 
-// The reader's position in one stream of one worker.
-struct LogPlace {
-  int round = 0;   // number in the name of the round's folder
-  int worker = 0;  // number in the name of the worker's folder
+// A reader's position in one log file of a worker.
+struct LogPosition {
+  int round = 0;   // number in the name of the round's directory
+  int worker = 0;  // number in the name of the worker's directory
   bool error = false;
   std::int64_t at = 0;  // offset in bytes
-  bool operator==(const LogPlace&) const = default;
+  bool operator==(const LogPosition&) const = default;
 };
 
-struct LogWish {
+struct LogRequest {
   std::optional<int> rank{};
   bool only_errors = false;
-  std::optional<int> tail{};      // for a file that is read for the first time: only its last lines
-  bool follows = false;           // the byte limit is divided among the files, so that no file delays the others
-  std::vector<LogPlace> begun{};  // copied from the previous answer
-  std::size_t most_bytes = 64 << 10;
+  std::optional<int> tail{};          // number of last lines to read from a file that is not in `cursor` yet; nullopt: all
+  bool follows = false;               // true: max_bytes is divided among the files, so that one file cannot delay the others
+  std::vector<LogPosition> cursor{};  // cursor of the previous reply; empty in the first request
+  std::size_t max_bytes = 64 << 10;
 };
 struct LogPiece {
   int rank = 0;
@@ -68,14 +74,15 @@ struct LogPiece {
   std::string bytes{};
 };
 struct LogBytes {
-  std::vector<LogPlace> begun;
+  std::vector<LogPosition> cursor;
   std::vector<LogPiece> pieces;
-  bool more = false;  // more bytes are available now
+  bool more = false;  // more bytes are available, so the reader should send the next request immediately
 };
 
-// Returns the next bytes from the logs of a node's own ranks. Reading begins in each rank's newest round and continues in later
-// rounds. A file already being read is read to its end even if its rank has moved to another node. `inotify`, unless it is -1,
-// wakes at every later change.
-LogBytes read_logs(const std::filesystem::path& logs, const OwnRanks& own, const LogWish& wish, int inotify = -1);
+// Returns the next bytes from the logs of the ranks on this node. Reading starts in the newest round of each rank and continues
+// in later rounds. If a rank moves to another node, its last file on this node is still read to the end. If `inotify` is not
+// -1, it becomes readable at every later change.
+LogBytes read_logs(const std::filesystem::path& logs, const LocalRanks& local_ranks, const LogRequest& request,
+                   int inotify = -1);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Removes terminal control sequences from a line: colours, cursor movement, links (ECMA-48's control sequences and operating
-// system commands). Programs write them for a terminal. In the report and in the cause of a failure they would be noise. Pure.
+// Removes terminal control sequences from a line (ECMA-48): colours, cursor movements and links. Programs write them for a
+// terminal, but in the report and in messages about a failure they are unreadable. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ inline std::string plain_text(std::string_view line) {
     }
     const char kind = at + 1 < line.size() ? line[at + 1] : '\0';
     at += 2;
-    if (kind == '[') {  // parameters, then one final byte
+    if (kind == '[') {  // ESC [ is followed by parameters and one final byte
       while (at < line.size() && (line[at] < '@' || line[at] > '~')) ++at;
       ++at;
-    } else if (kind == ']') {  // any text, up to BEL or ESC
+    } else if (kind == ']') {  // ESC ] is followed by any text up to BEL or ESC
       while (at < line.size() && line[at] != '\a' && line[at] != kEscape) ++at;
       at += at < line.size() && line[at] == kEscape ? 2 : 1;
     }

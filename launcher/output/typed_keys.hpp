@@ -1,5 +1,6 @@
-// Reads single key presses while a page is shown, without Enter and without echo. The terminal settings are restored at the
-// end, even if a signal ends or stops this process. Without a terminal in the foreground no keys are read.
+// Reads single keys that the user presses while a subcommand redraws the screen, without Enter and without echo. The terminal's
+// settings are restored at the end, even if a signal terminates or stops this process. Without a terminal, or in the
+// background, no keys are read.
 #pragma once
 
 #include <termios.h>
@@ -16,9 +17,9 @@ class TypedKeys {
     if (::isatty(STDIN_FILENO) != 1 || ::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
     if (::tcgetattr(STDIN_FILENO, &before()) != 0) return;
     open_ = true;
-    handle(kEnding, give_back_and_obey);
-    handle(std::array{SIGTSTP}, give_back_and_obey);
-    handle(std::array{SIGCONT}, take_again);
+    handle(kEnding, restore_and_raise);
+    handle(std::array{SIGTSTP}, restore_and_raise);
+    handle(std::array{SIGCONT}, retake_terminal);
     take_terminal();
   }
   ~TypedKeys() {
@@ -30,9 +31,9 @@ class TypedKeys {
   TypedKeys(const TypedKeys&) = delete;
   TypedKeys& operator=(const TypedKeys&) = delete;
 
-  // Descriptor for poll(); -1 if no keys are read.
+  // Descriptor for poll(); -1 if this object reads no keys.
   int fd() const { return open_ ? STDIN_FILENO : -1; }
-  // Consumes the typed keys and returns whether `key` is among them.
+  // Reads all pending key presses and returns true if `key` is one of them.
   bool has(char key) {
     std::array<char, 256> typed{};
     const ssize_t count = ::read(STDIN_FILENO, typed.data(), typed.size());
@@ -45,7 +46,7 @@ class TypedKeys {
  private:
   static constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-  // Saved terminal settings. Static, since signal handlers use them.
+  // The saved terminal settings. They are static because signal handlers use them.
   static termios& before() {
     static termios settings{};
     return settings;
@@ -56,7 +57,7 @@ class TypedKeys {
       struct sigaction action {
       }, old{};
       ::sigaction(signal, nullptr, &old);
-      if (old.sa_handler == SIG_IGN) continue;  // an ignored signal stays ignored
+      if (old.sa_handler == SIG_IGN) continue;  // an ignored signal must stay ignored
       action.sa_handler = handler;
       ::sigaction(signal, &action, nullptr);
     }
@@ -68,14 +69,15 @@ class TypedKeys {
     settings.c_cc[VTIME] = 0;
     ::tcsetattr(STDIN_FILENO, TCSANOW, &settings);
   }
-  // Restores the terminal. The signal then has its default effect when this handler returns.
-  static void give_back_and_obey(int signal) {
+  // Signal handler: restores the terminal and raises the signal again with its default action, which takes effect when the
+  // handler returns.
+  static void restore_and_raise(int signal) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &before());
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
-  static void take_again(int) {
-    handle(std::array{SIGTSTP}, give_back_and_obey);
+  static void retake_terminal(int) {
+    handle(std::array{SIGTSTP}, restore_and_raise);
     if (::tcgetpgrp(STDIN_FILENO) == ::getpgrp()) take_terminal();
   }
 

@@ -1,4 +1,5 @@
-// Implementation of worker_logs.hpp.
+// Implementation of worker_logs.hpp. Each operation becomes one piece of work on the FileQueue. A shared pointer keeps a file
+// open until its last piece of work is done.
 #include "launcher/output/worker_logs.hpp"
 
 #include <sys/stat.h>
@@ -15,15 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bookkeeping memory per queued piece. It is counted in the limit: otherwise a worker that prints byte by byte could fill the
-// memory.
+// Bytes that each queued piece costs in addition to its data. They count towards kMaxWaiting, since a worker that prints single
+// bytes could otherwise fill the memory.
 constexpr std::size_t kCostOfAPiece = 256;
 
 std::size_t index_of(Stream stream) {
   return stream == Stream::kStdout ? 0 : 1;
 }
 
-// The current time from the clock that file systems use for timestamps.
+// The current time of the clock from which file systems take timestamps, for comparison with a file's mtime.
 timespec time_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -40,13 +41,8 @@ void remove_if_older(const fs::path& file, const timespec& time) {
 
 }  // namespace
 
-void WorkerLogs::File::close() {
-  if (fd >= 0) ::close(fd);
-  fd = -1;
-}
-
-WorkerLogs::WorkerLogs(FileQueue& files, std::size_t sources, Complain complain)
-    : files_(files), complain_(std::move(complain)), logs_(sources) {}
+WorkerLogs::WorkerLogs(FileQueue& files, std::size_t sources, OnError on_error)
+    : files_(files), on_error_(std::move(on_error)), logs_(sources) {}
 
 WorkerLogs::~WorkerLogs() {
   for (std::size_t source = 0; source < logs_.size(); ++source) close(source);
@@ -58,7 +54,7 @@ void WorkerLogs::add(const fs::path& file, std::function<int()> work, std::funct
   files_.add([error, work = std::move(work)] { *error = work(); },
              [this, error, file, then = std::move(then), alive = std::weak_ptr<int>(alive_)] {
                if (alive.expired()) return;
-               if (*error != 0) complain_(file, *error);
+               if (*error != 0) on_error_(file, *error);
                if (then) then();
              },
              std::make_shared<const fs::path>(file));
@@ -70,7 +66,7 @@ void WorkerLogs::add_bytes(std::size_t source, std::size_t bytes, const fs::path
   add(file, std::move(work), [this, source, cost] {
     Log& log = logs_[source];
     log.waiting -= cost;
-    if (log.waiting > kMostWaiting / 2) return;
+    if (log.waiting > kMaxWaiting / 2) return;
     for (const auto& act : std::exchange(log.waiters, {})) act();
   });
 }
@@ -92,8 +88,8 @@ void WorkerLogs::open(std::size_t source, const fs::path& file) {
   const auto opened = std::make_shared<File>(File{file});
   logs_[source].file = opened;
   add(file, [opened] {
-    opened->fd = open_log(opened->path);
-    return opened->fd < 0 ? errno : 0;
+    opened->fd = Descriptor(open_log(opened->path));
+    return opened->fd.get() < 0 ? errno : 0;
   });
 }
 
@@ -108,7 +104,7 @@ void WorkerLogs::write(std::size_t source, std::string_view data) {
   const std::shared_ptr<File>& file = logs_[source].file;
   if (!file) return;
   add_bytes(source, data.size(), file->path,
-            [file, text = std::string(data)] { return file->fd < 0 ? 0 : write_all(file->fd, text); });
+            [file, text = std::string(data)] { return file->fd.get() < 0 ? 0 : write_all(file->fd.get(), text); });
 }
 
 void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines, const std::string& prefix) {
@@ -118,24 +114,24 @@ void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines,
             [file, text = std::string(lines), prefix] { return file->copy.add(text, prefix); });
 }
 
-// Runs on the queue's thread, since close(2) may also wait for the file system.
+// Runs on the queue's thread, since close(2) may also block on a file system.
 void WorkerLogs::close(std::size_t source) {
   if (const auto file = std::exchange(logs_[source].file, nullptr))
-    files_.add([file] { file->close(); }, {}, {file, &file->path});
+    files_.add([file] { file->fd = Descriptor(); }, {}, {file, &file->path});
 }
 
 void WorkerLogs::close_copies() {
   for (std::shared_ptr<Copy>& each : copies_) {
-    if (const auto file = std::exchange(each, nullptr)) files_.add([file] { file->copy.close(); }, {}, {file, &file->path});
+    if (const auto file = std::exchange(each, nullptr)) files_.add([file] { file->copy = {}; }, {}, {file, &file->path});
   }
 }
 
 int WorkerLogs::take(std::size_t source) {
-  if (!logs_[source].file || !files_.is_done_within(kForItsStart) || logs_[source].file->fd < 0) return -1;
-  return std::exchange(std::exchange(logs_[source].file, nullptr)->fd, -1);
+  if (!logs_[source].file || !files_.wait_for(kStartTimeout) || logs_[source].file->fd.get() < 0) return -1;
+  return std::exchange(logs_[source].file, nullptr)->fd.release();
 }
 
-void WorkerLogs::when_room(std::size_t source, std::function<void()> act) {
+void WorkerLogs::when_space(std::size_t source, std::function<void()> act) {
   logs_[source].waiters.push_back(std::move(act));
 }
 

@@ -1,8 +1,14 @@
-// The output of workers. Bytes from their pipes go unchanged to log files and, line by line, to the console. A train.json's
-// lines have the rank as prefix; for a script the options decide (worker_output_route.hpp). A stream that is only redirected
-// bypasses this class: the worker writes to the file itself. Neither the console nor a file system blocks the agent. The reader
-// of a pipe (launcher/agent/output_reader.hpp) waits for a console that must show everything, and for a file whose queue is
-// full. Lines that a slow terminal cannot show are counted there; the files always have them.
+// Distributes the output of workers. The bytes from a worker's pipe are written unchanged to its log file and line by line to
+// the console. With ddptrain each console line starts with the rank; with a script the options decide
+// (worker_output_route.hpp). If a stream goes only to a file, the worker writes to the file directly, and this class does not
+// receive the bytes.
+//
+// Neither the console nor a file system may block the agent. So each destination has a queue with a limit. The reader of a pipe
+// (launcher/agent/output_reader.hpp) stops reading while the file's queue is full. It also stops while a console that must show
+// everything is behind. The worker then blocks in write(2). A slow terminal may instead drop lines that are also in a log file,
+// and the console reports their number.
+//
+// Limits: kQueueBytes in console_writer.hpp, kMaxWaiting in worker_logs.hpp, kMaxLineBytes in line_splitter.hpp.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -24,74 +30,76 @@
 
 namespace ddprun {
 
-class FileQueue;      // common/system/file_queue.hpp
-class ConsoleWriter;  // console_writer.hpp: non-blocking and bounded; draws the progress bar, too
+class FileQueue;      // defined in common/system/file_queue.hpp
+class ConsoleWriter;  // the agent's stdout and stderr (console_writer.hpp)
 
 struct WorkerOutputSettings {
-  std::filesystem::path log_root{};  // empty: no files are written
+  std::filesystem::path log_root{};  // folder of the log files; empty if none are written
   LogLayout layout = LogLayout::kRounds;
   int workers = 1;  // number of workers on this node
   KeptFiles kept = KeptFiles::kAll;
-  std::optional<OutputPlan> script{};  // nullopt for a train.json
+  std::optional<OutputPlan> script{};  // output options of a script; nullopt for ddptrain
 };
 
 struct OutputRound {
   int round = 0;
   int restart_count = 0;
-  std::vector<RankAssignment> ranks{};  // ranks of this node's workers; empty means 0, 1, ...
+  std::vector<RankAssignment> ranks{};  // ranks of this node's workers; if the list is empty, worker i has rank i
 };
 
-// `worker` is always the worker's index on this node.
+// The output of all workers on this node. The parameter `worker` is a local index.
 class WorkerOutput {
  public:
-  // All files are created, written and read on the thread of `files`.
+  // All file work is done by `files`.
   WorkerOutput(boost::asio::io_context& io, FileQueue& files, ConsoleWriter& console, WorkerOutputSettings settings);
   ~WorkerOutput();
 
-  // An unfinished line is shown after 100 ms, unless `unread(worker, stream)` returns true. True means that the pipe has more
-  // of the line: the reader is late, not the worker. Without this function the pipe is assumed to be empty.
+  // Sets a function that returns true if the pipe of a stream contains unread bytes. An unfinished line is normally shown after
+  // 100 ms. While there are unread bytes it is not shown, since they may complete the line.
   void set_unread(std::function<bool(int worker, Stream stream)> unread);
 
-  // Creates the folders and files of the round: one folder per worker, with its log files. Its error file is written there
-  // later.
+  // Creates the directories of the round and opens its log files. Each worker has one directory. A worker that fails writes its
+  // error file there.
   void begin_round(const OutputRound& round);
-  // Call it before the worker starts. It waits a short time for the worker's files.
+  // Call it before the worker starts. It waits for a short time until the worker's log files are open.
   void begin_worker(int worker);
-  // A successor replaces this worker while the others continue from an earlier round. Its files are created in the new round's
-  // folder.
-  void begin_successor(int worker, const OutputRound& round);
-  // Sets the ranks of workers that continue from an earlier round. Their ranks may differ in this round; their files stay.
-  void name_anew(const std::vector<RankAssignment>& ranks);
-  // Returns the file to which the worker writes directly; the caller closes it. -1: the worker gets a pipe, and its bytes must
-  // be passed to this object.
+  // A new process replaces this worker, while the other workers keep running. The log files of the new process are in the
+  // directory of the new round.
+  void begin_replacement(int worker, const OutputRound& round);
+  // Sets new ranks for workers that keep running in the next round. Their log files stay the same.
+  void set_ranks(const std::vector<RankAssignment>& ranks);
+  // Returns the descriptor of a file to which the worker writes directly, and which the caller must close. -1: the worker gets
+  // a pipe, and the caller must pass the pipe's bytes to bytes().
   int take_descriptor(int worker, Stream stream);
-  // The size of the terminal that the worker gets for that stream; nullopt if it gets a pipe. Output that only goes to this
-  // console uses a pty if the console is a terminal. Programs then show colours and bars as if started there.
+  // Returns the size of the pseudo-terminal for a stream, or nullopt if the stream needs a pipe. A stream that is shown only on
+  // a terminal gets a pseudo-terminal. So programs print colours and progress bars as on the terminal itself.
   std::optional<winsize> terminal_size(int worker, Stream stream) const;
   void bytes(int worker, Stream stream, std::span<const char> data);
-  void end_of_stream(int worker, Stream stream);  // shows an unfinished line
+  void end_of_stream(int worker, Stream stream);  // call it when the pipe was closed; shows an unfinished line
 
-  // Total size of the files to which workers of this round write directly; nullopt while the file system does not answer.
-  std::optional<std::uintmax_t> bytes_past_us() const;
+  // Total size in bytes of the files to which workers write directly in this round. nullopt if the file system does not answer
+  // within FileQueue::kMaxBlock.
+  std::optional<std::uintmax_t> direct_file_bytes() const;
 
-  // Whether the worker's log queue accepts more. If not, the pipe's reader must wait, which blocks the worker.
-  bool has_room(int worker, Stream stream) const;
-  // Calls `act` once, when the log queue accepts more again.
-  void when_room(int worker, Stream stream, std::function<void()> act);
+  // False if the queue of the worker's log file is full. The reader of the pipe must then stop, so that the worker blocks.
+  bool has_space(int worker, Stream stream) const;
+  // Calls `act` once, when the queue of the worker's log file accepts bytes again.
+  void when_space(int worker, Stream stream, std::function<void()> act);
 
-  // Whether the console must get all of this stream, because it drops no lines or because no file has the stream.
+  // True if no byte of the stream may be dropped on the console: either the console drops nothing, or no log file contains the
+  // stream.
   bool is_awaited(int worker, Stream stream) const;
-  bool any_is_awaited() const;  // for any worker on this node
+  bool any_is_awaited() const;  // true if is_awaited() is true for any stream of any worker
 
-  // The last lines that the worker wrote to stderr in this round (at most 20, each at most 1 KiB).
+  // Returns the last lines that the worker wrote to stderr in this round: at most 20 lines of at most 1 KiB each.
   std::vector<std::string> stderr_tail(int worker) const;
-  // The last exception that a script wrote to stderr (last_exception.hpp); empty if there was none.
+  // Returns the last exception that a script wrote to stderr (last_exception.hpp), or "" if there was none.
   std::string last_exception(int worker) const;
-  int rank_of(int worker) const;  // rank in the current round
+  int rank_of(int worker) const;  // the worker's global rank in the current round
   std::filesystem::path log_of(int worker, Stream stream) const;
-  std::filesystem::path stderr_log(int worker) const;  // empty if there is none
-  std::int64_t stderr_lines(int worker) const;         // number of lines in that file; 0 if unknown
-  std::filesystem::path error_file(int worker) const;  // path in the current round; empty without files
+  std::filesystem::path stderr_log(int worker) const;  // empty if stderr has no log file
+  std::int64_t stderr_lines(int worker) const;         // number of lines in stderr_log(); 0 if unknown
+  std::filesystem::path error_file(int worker) const;  // path in the current round's directory; empty if no files are written
 
  private:
   struct Impl;

@@ -1,4 +1,3 @@
-// See worker_output_route.hpp.
 #include "launcher/output/worker_output_route.hpp"
 
 #include <optional>
@@ -22,7 +21,7 @@ std::optional<std::string> value_of(std::string_view name, const RankAssignment&
 KeptFiles kept_files(const Plan& plan) {
   if (plan.kind == Plan::Kind::kTrain) return KeptFiles::kAll;
   if (plan.output.no_files) return KeptFiles::kNone;
-  return !plan.run_dir.empty() && plan.log_dir.empty() ? KeptFiles::kAll : KeptFiles::kAsked;
+  return !plan.run_dir.empty() && plan.log_dir.empty() ? KeptFiles::kAll : KeptFiles::kRequested;
 }
 
 OutputRoute route_of(const OutputPlan& plan, KeptFiles kept, int local_rank, Stream stream) {

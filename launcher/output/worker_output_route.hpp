@@ -1,5 +1,7 @@
-// Decides where one stream of one worker goes, by torchrun's rules: redirected, teed, raw, or dropped by the filter of local
-// ranks. Pure. worker_output.cpp applies the route; console.cpp checks whether a stream was shown to the user.
+// Decides by torchrun's rules where one output stream of one worker is written: to a log file, to the console, or to both. A
+// stream may be written to a file (--redirects), to a file and the console (--tee), or to the console without a prefix.
+// --local-ranks-filter can hide it on the console. console_stream.cpp and worker_output.cpp apply the route. failure_lines.cpp
+// uses it to check whether the user has already seen a stream. Pure.
 #pragma once
 
 #include <string>
@@ -13,26 +15,28 @@ namespace ddprun {
 
 struct Plan;
 
-// The part of the workers' output that goes to files.
+// Selects the output of the workers that is written to files.
 enum class KeptFiles {
-  kNone,   // --log-dir /dev/null: no files
-  kAsked,  // only streams that --redirects and --tee name
-  kAll,    // all streams, into the run directory's logs
+  kNone,       // no files, because of --log-dir /dev/null
+  kRequested,  // only the streams that --redirects and --tee select
+  kAll,        // all streams, in the run directory
 };
 
 KeptFiles kept_files(const Plan& plan);
 
 struct OutputRoute {
   enum class Shown { kNo, kRaw, kPrefixed };
-  Shown shown = Shown::kRaw;  // how the console shows it
+  Shown shown = Shown::kRaw;  // how the console shows the stream
   bool file = false;
-  bool filtered = false;  // lines may be copied to filtered_stdout.log or filtered_stderr.log
+  bool filtered = false;  // lines that match a filter are also copied to filtered_stdout.log or filtered_stderr.log
 };
 
-// If no files are written, the options redirects and tee have no effect. Then all output is raw, as under torchrun.
+// Returns the route of one stream. If no files are written (kNone), --redirects and --tee have no effect, and the console shows
+// all output without a prefix, as under torchrun.
 OutputRoute route_of(const OutputPlan& plan, KeptFiles kept, int local_rank, Stream stream);
 
-// Replaces ${role_name}, ${rank}, ${local_rank} and ${hostname} (or $rank). "$$" becomes "$"; other names are left unchanged.
+// Returns the prefix for a worker's lines. In the template it replaces ${role_name}, ${rank}, ${local_rank} and ${hostname},
+// also without braces. "$$" becomes "$". Other names stay unchanged.
 std::string line_prefix(std::string_view prefix_template, const RankAssignment& worker, std::string_view host);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of argument_template.hpp: torchrun's rules for $name and ${name}, in one pass.
+// Implementation of argument_template.hpp. It replaces $name and ${name} by torchrun's rules, in one pass over the text.
 #include "launcher/plan/argument_template.hpp"
 
 namespace ddprun {

@@ -1,6 +1,7 @@
-// Applies torchrun's template rules to script arguments, separately for each worker. ${local_rank} and $local_rank become the
-// number, $$ becomes a dollar, and other text after a dollar is unchanged (TORCHRUN.md, detail 2). The agent calls it for
-// scripts, modules and programs, but not for a train.json. Pure.
+// Applies torchrun's template rules to the arguments of each worker's command. $local_rank and ${local_rank} become the
+// worker's local rank, and $$ becomes a single dollar sign. Any other text after a dollar sign is unchanged
+// (docs/internals/torchrun-contract.md). The agent applies the rules to scripts, modules and programs, but not to jobs with a
+// train.json. Pure.
 #pragma once
 
 #include <functional>
@@ -11,11 +12,12 @@
 
 namespace ddprun {
 
-// Like Python's string.Template.safe_substitute: "$name" and "${name}" become what `lookup` returns for the name, in one pass
-// without nesting.
+// Replaces "$name" and "${name}" by the value that `lookup` returns, like Python's string.Template.safe_substitute. A name for
+// which `lookup` returns nullopt is unchanged. Substituted text is not scanned again.
 std::string fill_template(std::string_view text, const std::function<std::optional<std::string>(std::string_view)>& lookup);
 
-// Fills in all arguments except the first one. That is the interpreter or the program, which torchrun leaves unchanged.
+// Applies the template rules to all arguments except command[0], which is the interpreter or the program. torchrun leaves it
+// unchanged too.
 std::vector<std::string> fill_arguments(std::vector<std::string> command, int local_rank);
 
 }  // namespace ddprun

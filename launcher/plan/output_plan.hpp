@@ -1,6 +1,6 @@
-// Options about the workers' output: torchrun's redirects, tee, filters, prefix and log folders, with the names of
-// torch.distributed.run. Values only: plan_output.cpp reads them from the options, and WorkerOutput (launcher/output) applies
-// them.
+// The options for worker output, with the names and meanings of torchrun (torch.distributed.run): redirects, tee, filters,
+// prefix and log directories. This header only defines values. plan_output.cpp reads them from the options, and WorkerOutput
+// (launcher/output) applies them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// A set of streams, with torchrun's numbers.
+// The output streams that an option selects. The numbers are the values of torchrun's --redirects and --tee.
 enum class Streams : std::uint8_t { kNone = 0, kOut = 1, kErr = 2, kBoth = 3 };
 
 inline bool has_stdout(Streams s) {
@@ -22,17 +22,18 @@ inline bool has_stderr(Streams s) {
   return (static_cast<unsigned>(s) & 2u) != 0;
 }
 
-// "3" applies to every local rank. "0:1,1:2" applies to the named local ranks only; the others have no streams.
+// The value of --redirects or --tee. "3" selects both streams of every local rank. "0:1,1:2" selects stdout of local rank 0 and
+// stderr of local rank 1; for all other ranks it selects nothing.
 struct StreamsByRank {
-  Streams everyone = Streams::kNone;
+  Streams default_streams = Streams::kNone;
   std::map<int, Streams> by_local_rank{};
 
   Streams of(int local_rank) const {
     const auto found = by_local_rank.find(local_rank);
-    return found == by_local_rank.end() ? everyone : found->second;
+    return found == by_local_rank.end() ? default_streams : found->second;
   }
   bool any() const {
-    if (everyone != Streams::kNone) return true;
+    if (default_streams != Streams::kNone) return true;
     for (const auto& [rank, streams] : by_local_rank) {
       if (streams != Streams::kNone) return true;
     }
@@ -40,19 +41,23 @@ struct StreamsByRank {
   }
 };
 
-// For scripts, modules and programs. A train.json uses the layout of the run directory and none of these options.
+// The output options of a script, a module or a program. With a train.json they have no effect: worker output is in the run
+// directory.
 struct OutputPlan {
-  StreamsByRank redirects{};  // to <attempt>/<local rank>/{stdout,stderr}.log and not to the console
-  StreamsByRank tee{};        // to the file and, prefixed, to the console
-  // Raw output of other local ranks is not shown. Their files stay complete.
+  // streams that are written only to <attempt>/<local rank>/{stdout,stderr}.log, and not to the console
+  StreamsByRank redirects{};
+  StreamsByRank tee{};  // streams that are written to the file and, with a prefix before each line, to the console
+  // --local-ranks-filter: the console shows only the output of these local ranks. nullopt if it shows the output of all ranks.
+  // Log files are complete in any case.
   std::optional<std::set<int>> local_ranks_filter{};
-  // Teed lines that contain one of these texts are also written to attempt_N/filtered_{stdout,stderr}.log.
+  // Lines of --tee streams that contain one of these texts are also written to attempt_N/filtered_{stdout,stderr}.log.
   std::vector<std::string> stdout_filters{};
   std::vector<std::string> stderr_filters{};
-  // The prefix of teed lines. ${role_name}, ${rank}, ${local_rank} and ${hostname} are replaced; other names are unchanged.
+  // The prefix of lines of --tee streams. ${role_name}, ${rank}, ${local_rank} and ${hostname} are replaced; other names stay
+  // unchanged.
   std::string prefix_template = "[${role_name}${local_rank}]:";
-  bool terminals = true;  // raw output that goes to no file gets a pty if our own stream is a terminal; false: --no-pty
-  bool no_files = false;  // --log-dir /dev/null: no log folder, and TORCHELASTIC_ERROR_FILE is empty
+  bool terminals = true;  // a stream that goes only to the terminal gets a pseudo-terminal; false with --no-pty
+  bool no_files = false;  // --log-dir /dev/null: there are no log files, and TORCHELASTIC_ERROR_FILE is empty
 };
 
 }  // namespace ddprun

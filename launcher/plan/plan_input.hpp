@@ -1,4 +1,4 @@
-// Chooses the workers' standard input: ours or /dev/null. plan.cpp calls it. Pure.
+// Chooses the workers' standard input: ddprun's own or /dev/null. plan_placement.cpp calls this function. Pure.
 #pragma once
 
 #include "launcher/machine/standard_input.hpp"
@@ -7,14 +7,15 @@
 namespace ddprun {
 
 inline constexpr const char* kTerminalIsKeptText =
-    "the workers' standard input is /dev/null: a terminal is passed on to a single worker (--nproc-per-node 1), and only in "
-    "the foreground; a file or a pipe reaches all of them";
+    "the workers' standard input is /dev/null: only a single worker (--nproc-per-node 1) in the foreground gets the terminal; "
+    "a file or a pipe would be passed on to all workers";
 
-// `workers`: number of workers on this node. All workers of a script share a file or a pipe, as under torchrun. A terminal is
-// passed on only to a single worker, while ddprun is in the foreground. Each worker has its own session, so job control does
-// not reach it: several workers, or one in the background, would take the shell's keys.
+// Chooses the standard input for `workers` workers on this node. All workers of a script share a file or a pipe, as under
+// torchrun. A terminal is given only to a single worker, and only while ddprun is in the foreground. The reason: each worker
+// runs in its own session, so the shell's job control cannot stop it from reading the terminal. It would then read keys that
+// the user types for the shell.
 inline WorkersInput input_of_workers(Plan::Kind kind, int workers, const StandardInput& ours) {
-  if (kind == Plan::Kind::kTrain) return WorkersInput::kNothing;  // ddptrain reads no standard input
+  if (kind == Plan::Kind::kTrain) return WorkersInput::kNothing;  // ddptrain does not read its standard input
   if (!ours.terminal) return WorkersInput::kOurs;
   return workers == 1 && ours.in_foreground ? WorkersInput::kOurs : WorkersInput::kTerminalIsKept;
 }

@@ -1,16 +1,27 @@
-// Implementation of plan_network.hpp: the master address and port of static and of c10d rendezvous.
+// Implementation of plan_network.hpp. Static and c10d rendezvous choose the master address and port in different ways.
 #include "launcher/plan/plan_network.hpp"
 
 #include <fstream>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.hpp"
+#include "launcher/plan/plan_program.hpp"
 #include "launcher/plan/plan_rendezvous.hpp"
 
 namespace ddprun {
 namespace {
 
-constexpr int kMeetingPort = 29400;  // for agents of a train.json, whose workers need no fixed port
+// The sources of the chosen values, which --dry-run prints. `notes` are added after the notes about --interface.
+struct Sources {
+  std::string master_addr{}, master_port{}, run_id{};
+  std::vector<std::string> notes{};
+};
+
+// default rendezvous port of multi-node jobs with a train.json, whose workers need no fixed port
+constexpr int kMeetingPort = 29400;
 
 std::string new_uuid() {
   std::string uuid;
@@ -18,125 +29,157 @@ std::string new_uuid() {
   return uuid.empty() ? "standalone" : uuid;
 }
 
-// A command line writes ::1 as "[::1]".
+// Removes the brackets around an IPv6 address: "[::1]" becomes "::1".
 std::string without_brackets(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
 }
 
-// static: --rdzv-endpoint takes precedence over --master-addr and --master-port.
-void choose_static_master(const Settings& settings, bool endpoint_given, bool train, Network& network) {
+// Static rendezvous: chooses the master address and port. --rdzv-endpoint takes precedence over --master-addr and
+// --master-port.
+void choose_static_master(Plan& plan, const Settings& settings, bool endpoint_given, Sources& sources) {
+  const bool train = plan.trains();
   if (endpoint_given) {
-    network.master_addr = network.rendezvous.host;
-    network.master_port = network.rendezvous.port;
-    network.master_source = network.port_source = settings.find("rdzv-endpoint")->source;
-    if (train && network.rendezvous.many()) network.master_port = 0;
+    plan.master_addr = plan.rendezvous.host;
+    plan.master_port = plan.rendezvous.port;
+    sources.master_addr = sources.master_port = settings.find("rdzv-endpoint")->source;
+    if (train && plan.rendezvous.many()) plan.master_port = 0;
     return;
   }
   const Setting& addr = *settings.find("master-addr");
   if (addr.value.empty()) refuse("master-addr", addr, "a host name or address");
-  network.master_addr = without_brackets(addr.value);
-  network.master_source = addr.source;
+  plan.master_addr = without_brackets(addr.value);
+  sources.master_addr = addr.source;
   if (const Setting* port = settings.find("master-port")) {
-    network.master_port = static_cast<int>(settings.integer("master-port", 0, 65535));
-    network.port_source = port->source;
+    plan.master_port = static_cast<int>(settings.integer("master-port", 0, 65535));
+    sources.master_port = port->source;
   } else {
-    const PortRange& range = network.rendezvous.port_range;
-    network.master_port = train ? 0 : !range.given() ? kStaticPort : network.rendezvous.many() ? range.low : 0;
-    network.port_source = range.given() ? settings.find("port-range")->source : "default";
-    if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // no other node has to know the port
+    const PortRange& range = plan.rendezvous.port_range;
+    plan.master_port = train ? 0 : !range.given() ? kStaticPort : plan.rendezvous.many() ? range.low : 0;
+    sources.master_port = range.given() ? settings.find("port-range")->source : "default";
+    if (!plan.rendezvous.many()) plan.master_port_need = PortNeed::kIfFree;  // no other node must know the port in advance
   }
-  network.rendezvous.host = network.master_addr;
-  network.rendezvous.port = network.master_port;
-  if (!network.rendezvous.many()) return;
-  if (!settings.given("master-addr")) network.rendezvous.host.clear();
+  plan.rendezvous.host = plan.master_addr;
+  plan.rendezvous.port = plan.master_port;
+  if (!plan.rendezvous.many()) return;
+  if (!settings.given("master-addr")) plan.rendezvous.host.clear();
   if (!train) return;
   if (!settings.given("master-port"))
-    network.rendezvous.port = network.rendezvous.port_range.given() ? network.rendezvous.port_range.low : kMeetingPort;
-  network.master_port = 0;
+    plan.rendezvous.port = plan.rendezvous.port_range.given() ? plan.rendezvous.port_range.low : kMeetingPort;
+  plan.master_port = 0;
 }
 
-// c10d and --standalone: rank 0's own address and a free port.
-void choose_dynamic_master(const Settings& settings, Network& network) {
-  const bool standalone = network.rendezvous.standalone;
-  network.port_source = standalone ? "--standalone" : settings.find("rdzv-backend")->source;
-  if (network.rendezvous.local_addr.empty()) {
-    network.master_source = "default";
+// Rendezvous with c10d or --standalone: the master address is rank 0's own address, and the port is any free port.
+// --master-addr and --master-port have no effect.
+void choose_dynamic_master(Plan& plan, const Settings& settings, Sources& sources) {
+  const bool standalone = plan.rendezvous.standalone;
+  sources.master_port = standalone ? "--standalone" : settings.find("rdzv-backend")->source;
+  if (plan.rendezvous.local_addr.empty()) {
+    sources.master_addr = "default";
   } else {
-    network.master_addr = without_brackets(network.rendezvous.local_addr);
-    network.master_source = settings.find("local-addr")->source;
+    plan.master_addr = without_brackets(plan.rendezvous.local_addr);
+    sources.master_addr = settings.find("local-addr")->source;
   }
   for (const char* name : {"master-addr", "master-port"}) {
     if (settings.given(name)) {
-      network.notes.push_back("--" + std::string(name) + " has no effect with " +
+      sources.notes.push_back("--" + std::string(name) + " has no effect with " +
                               (standalone ? "--standalone" : "--rdzv-backend c10d") + ", as in torchrun");
     }
   }
 }
 
-void choose_run_id(const Settings& settings, bool train, const std::string& title, Network& network) {
+void choose_run_id(Plan& plan, const Settings& settings, Sources& sources) {
   const Setting* id = settings.find("rdzv-id");
-  if (network.rendezvous.standalone) {
-    network.run_id = new_uuid();
-    network.run_id_source = "--standalone";
+  if (plan.rendezvous.standalone) {
+    plan.run_id = new_uuid();
+    sources.run_id = "--standalone";
   } else if (id != nullptr && !id->value.empty()) {
-    network.run_id = id->value;
-    network.run_id_source = id->source;
+    plan.run_id = id->value;
+    sources.run_id = id->source;
   } else {
-    network.run_id = train ? title : "none";
-    network.run_id_source = train ? "name in the config" : "default";
+    plan.run_id = plan.trains() ? plan.title : "none";
+    sources.run_id = plan.trains() ? "name in the config" : "default";
   }
 }
 
-// A port given by the user takes precedence over --port-range.
-void warn_of_ports_outside(Network& network) {
-  const PortRange& range = network.rendezvous.port_range;
+// Adds a warning if the user has requested a port outside --port-range. The requested port is used nevertheless.
+void warn_of_ports_outside(Plan& plan) {
+  const PortRange& range = plan.rendezvous.port_range;
   const auto outside = [&](int port) { return range.given() && port != 0 && (port < range.low || port > range.high); };
-  for (const int port : std::set<int>{network.master_port, network.rendezvous.port}) {
+  for (const int port : std::set<int>{plan.master_port, plan.rendezvous.port}) {
     if (!outside(port)) continue;
-    network.warnings.push_back("port " + std::to_string(port) + ", which was asked for, is outside --port-range " +
-                               std::to_string(range.low) + "-" + std::to_string(range.high));
+    plan.warnings.push_back("the requested port " + std::to_string(port) + " is outside --port-range " +
+                            std::to_string(range.low) + "-" + std::to_string(range.high));
+  }
+}
+
+// Applies --interface. The agents' own address comes from --local-addr if both options are given, since it is more precise.
+void choose_interface(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment) {
+  const Setting* setting = settings.find("interface");
+  if (setting == nullptr) return;
+  const std::string address = machine.address_of(setting->value);
+  plan.interface = setting->value;
+  if (plan.rendezvous.local_addr.empty()) plan.rendezvous.local_addr = address;
+  plan.record("interface", setting->value, setting->source);
+  for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    const auto set = environment(variable);
+    if (set && !set->empty() && *set != setting->value)
+      plan.notes.push_back(std::string(variable) + "=" + *set +
+                           " from the environment is kept: --interface does not override it");
   }
 }
 
 }  // namespace
 
-Network resolve_network(const Settings& settings, bool train, const std::string& title) {
+void choose_network(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment,
+                    const std::filesystem::path& cwd) {
   RendezvousChoice choice = resolve_rendezvous(settings);
-  Network network;
-  network.rendezvous = std::move(choice.plan);
-  network.notes = std::move(choice.notes);
-  network.warnings = std::move(choice.warnings);
-  if (network.rendezvous.backend == RendezvousPlan::Backend::kStatic) {
-    choose_static_master(settings, choice.endpoint_given, train, network);
+  plan.rendezvous = std::move(choice.plan);
+  plan.warnings.insert(plan.warnings.end(), choice.warnings.begin(), choice.warnings.end());
+  Sources sources{.notes = std::move(choice.notes)};
+  if (plan.rendezvous.backend == RendezvousPlan::Backend::kStatic) {
+    choose_static_master(plan, settings, choice.endpoint_given, sources);
   } else {
-    choose_dynamic_master(settings, network);
+    choose_dynamic_master(plan, settings, sources);
   }
-  choose_run_id(settings, train, title, network);
-  warn_of_ports_outside(network);
-  return network;
+  choose_run_id(plan, settings, sources);
+  warn_of_ports_outside(plan);
+  for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range"})
+    if (settings.given(option)) plan.record(option, *settings.find(option));
+  choose_interface(plan, settings, machine, environment);
+  if (const std::string file = settings.text("token-file"); !file.empty()) {
+    plan.token_file = absolute_in(cwd, file);
+    plan.record("token_file", plan.token_file.string(), settings.find("token-file")->source);
+  }
+  plan.role = settings.text("role");
+  plan.notes.insert(plan.notes.end(), sources.notes.begin(), sources.notes.end());
+  plan.record("master_addr", plan.master_addr, sources.master_addr);
+  plan.record("master_port", plan.master_port == 0 ? "a free one" : std::to_string(plan.master_port), sources.master_port);
+  plan.record("run_id", plan.run_id, sources.run_id);
+  plan.record("role", plan.role, settings.find("role")->source);
 }
 
 void choose_store(Plan& plan, const Settings& settings, const Environment& environment) {
   constexpr const char* kNotShared = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
   const Setting& setting = *settings.find("agent-store");
   const bool given = settings.given("agent-store");
-  if (plan.kind == Plan::Kind::kTrain) {
+  if (plan.trains()) {
     plan.agent_store = false;
-    if (given) plan.notes.emplace_back("--agent-store has no effect with a train.json: its store goes through the agents");
+    if (given)
+      plan.notes.emplace_back("--agent-store has no effect with a train.json, whose workers reach the store through ddprun");
     return;
   }
   const bool not_shared = !given && environment(kNotShared) == "1";
   plan.agent_store = !not_shared && setting.value == "on";
   if (plan.agent_store && !given) return;
-  plan.sources.push_back({"agent_store", plan.agent_store ? "on" : "off: rank 0 hosts the store",
-                          not_shared ? "environment " + std::string(kNotShared) : setting.source});
+  plan.record("agent_store", plan.agent_store ? "on" : "off: rank 0 hosts the store",
+              not_shared ? "environment " + std::string(kNotShared) : setting.source);
 }
 
 void choose_metrics_port(Plan& plan, const Settings& settings) {
   const Setting* const setting = settings.find("metrics-port");
   if (setting == nullptr) return;
   plan.metrics_port = static_cast<int>(settings.integer("metrics-port", 1, 65535));
-  plan.sources.push_back({"metrics_port", setting->value, setting->source});
+  plan.record("metrics_port", setting->value, setting->source);
 }
 
 }  // namespace ddprun

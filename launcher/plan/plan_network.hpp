@@ -1,33 +1,22 @@
-// Network settings for the workers: master address and port, run id, and the rendezvous of agents on many machines. plan.cpp
-// calls it. It queries no resolver and opens no port.
+// Chooses the network settings: the workers' master address and port, the run id, and the rendezvous settings of a multi-node
+// job. plan.cpp calls these functions. They do not resolve host names or open ports.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <filesystem>
 
+#include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/plan/plan.hpp"
-#include "launcher/plan/rendezvous_plan.hpp"
 
 namespace ddprun {
 
-struct Network {
-  RendezvousPlan rendezvous;
-  std::string master_addr = "127.0.0.1";
-  int master_port = 0;  // 0: a free port, and another one in each round
-  PortNeed master_port_need = PortNeed::kExactly;
-  std::string run_id;
-  std::string master_source, port_source, run_id_source;
-  std::vector<std::string> notes;
-  std::vector<std::string> warnings;
-};
+// Reads the network options into the plan and records their sources. With a train.json, the defaults are a free port and the
+// config's name as run id. A script has torchrun's defaults: port 29500 and run id "none". Throws UsageError.
+void choose_network(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment,
+                    const std::filesystem::path& cwd);
 
-// Defaults of a train.json (`train`): a free port, and its own name as run id. Defaults of a script are those of torchrun: port
-// 29500 and run id "none". Throws UsageError.
-Network resolve_network(const Settings& settings, bool train, const std::string& title);
-
-// Decides which process hosts the store of scripts at MASTER_PORT. Reads --agent-store, and PyTorch's variable with the same
-// meaning, into plan.agent_store, and records the source. A train.json has no such store.
+// Decides whether a process of ddprun or rank 0 hosts the store of scripts at MASTER_PORT. Reads --agent-store, or else
+// PyTorch's variable TORCH_DISABLE_SHARE_RDZV_TCP_STORE, and records the source. With a train.json this store does not exist.
 void choose_store(Plan& plan, const Settings& settings, const Environment& environment);
 
 // Reads --metrics-port into the plan and records its source. Throws UsageError.

@@ -1,5 +1,4 @@
-// Reads torchrun's output options into an OutputPlan: redirects, tee, filters, prefix. plan.cpp calls it for scripts, modules
-// and programs. Pure.
+// Reads torchrun's output options into an OutputPlan: redirects, tee, filters and prefix. plan.cpp calls it. Pure.
 #pragma once
 
 #include <set>
@@ -9,24 +8,21 @@
 
 #include "launcher/options/options.hpp"
 #include "launcher/plan/output_plan.hpp"
+#include "launcher/plan/plan.hpp"
 
 namespace ddprun {
 
-struct OutputChoice {
-  OutputPlan plan;
-  std::vector<std::string> notes;  // notes about options for local ranks that do not exist
-};
+// Reads torchrun's output options into plan.output and records their sources. With a train.json it only adds notes that they
+// have no effect. Throws UsageError.
+void choose_output(Plan& plan, const Settings& settings);
 
-// Throws UsageError.
-OutputChoice resolve_output(const Settings& settings, int workers);
-
-// "3" for all local ranks, "0:1,1:2" for some. Throws UsageError naming the option.
+// Parses "3" (all local ranks) or "0:1,1:2" (only these local ranks). The UsageError for an invalid value names the option.
 StreamsByRank parse_streams(std::string_view option, const Setting& setting);
 
-// "0,1,2". Throws UsageError.
+// Parses a list of local ranks such as "0,1,2". The UsageError for an invalid value names the option.
 std::set<int> parse_local_ranks(std::string_view option, const Setting& setting);
 
-// "a,b" means two filters; ",," is a literal comma.
+// Splits the text at commas: "a,b" gives two filters. ",," stands for a comma inside a filter.
 std::vector<std::string> parse_filters(std::string_view text);
 
 }  // namespace ddprun

@@ -1,30 +1,36 @@
-// Placement of each worker on its machine: its CPUs (--numa-binding), its number of threads, and its single device
-// (--virtual-local-rank). plan.cpp calls it; the agent and --dry-run read the result.
+// Chooses the number, the device and the standard input of the workers on this machine. Then chooses the CPUs (--numa-binding),
+// the number of threads and the visible GPU (--virtual-local-rank) of each worker. plan.cpp calls these functions; the agent
+// and --dry-run use the result.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "launcher/options/options.hpp"
 #include "launcher/plan/plan.hpp"
 
 namespace ddprun {
 
 struct Machine;
 
-// With --virtual-local-rank: the variables that restrict this worker to its own device, by the rule of torchrun 2.15. The
-// device is the worker's entry in HIP_VISIBLE_DEVICES if that has entries, else in CUDA_VISIBLE_DEVICES, without spaces. If
-// neither is set, the device is the local rank. The result is put in CUDA_VISIBLE_DEVICES, and also in HIP_VISIBLE_DEVICES if
-// the entry comes from there. Throws UsageError if there are fewer entries than workers. Pure.
-std::vector<WorkerPlace::Variable> only_device_of(
-    int local_rank, const std::function<std::optional<std::string>(std::string_view)>& environment);
+// Chooses the number of workers and their device, from --nproc-per-node and the train.json. Throws UsageError if the number of
+// workers exceeds the number of GPUs or the batch size.
+void choose_workers(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment);
 
-// Fills in plan.places and plan.threads_per_worker, and explains the result in plan.sources. As under torchrun, several workers
-// get one thread each. In a Slurm job they share the CPUs of this agent's task, unless ddprun runs under the name torchrun.
+// Chooses the workers' standard input. Call it after choose_workers(), since it depends on the number of workers.
+void choose_input(Plan& plan, const Machine& machine);
+
+// Returns the variables that make only one GPU visible to a worker (--virtual-local-rank), by the rule of torchrun 2.15. The
+// GPU is entry number `local_rank` of HIP_VISIBLE_DEVICES, or of CUDA_VISIBLE_DEVICES if the first variable is empty or not
+// set. If neither is set, it is the local rank itself. The result sets CUDA_VISIBLE_DEVICES, and also HIP_VISIBLE_DEVICES if
+// that was the source. Throws UsageError if the list is too short. Pure.
+std::vector<WorkerPlace::Variable> only_device_of(int local_rank, const Environment& environment);
+
+// Reads --virtual-local-rank and --numa-binding into the plan.
+void choose_placement(Plan& plan, const Settings& settings);
+
+// Sets plan.places and plan.threads_per_worker and records their sources. If there are several workers, each gets one thread,
+// as under torchrun. In a Slurm job they instead share the CPUs of the task, unless ddprun was started under the name torchrun.
 // Throws UsageError.
-void place_workers(Plan& plan, const Machine& machine,
-                   const std::function<std::optional<std::string>(std::string_view)>& environment);
+void place_workers(Plan& plan, const Machine& machine, const Environment& environment);
 
 }  // namespace ddprun

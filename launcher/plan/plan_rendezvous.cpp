@@ -1,4 +1,4 @@
-// Implementation of plan_rendezvous.hpp: one reader for each option.
+// Implementation of plan_rendezvous.hpp. One function reads and checks each option.
 #include "launcher/plan/plan_rendezvous.hpp"
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 #include <cctype>
 
 #include "common/base/error.hpp"
-#include "common/base/nearest.hpp"
+#include "common/base/rounding.hpp"
+#include "common/base/split.hpp"
 #include "common/base/suggest.hpp"
 #include "launcher/options/host_and_port.hpp"
 #include "launcher/options/parse_number.hpp"
@@ -14,9 +15,9 @@
 namespace ddprun {
 namespace {
 
-constexpr int kMostNodes = 100'000;
+constexpr int kMaxNodeCount = 100'000;
 constexpr int kC10dPort = 29400;
-constexpr double kLongestSeconds = 1e7;
+constexpr double kMaxSeconds = 1e7;
 
 constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
                                                      "last_call_timeout",
@@ -31,12 +32,12 @@ constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
                                                      "timeout",
                                                      "use_libuv"};
 
-// Options of torchrun's store, which ddprun does not have. Values that torchrun would refuse are refused; other values get a
-// note that they have no effect.
+// These options configure torchrun's store, which ddprun does not use. A value that torchrun refuses is an error here too. A
+// valid value only adds a note that the option has no effect.
 constexpr std::array<std::string_view, 3> kCheckedOnly{"close_timeout", "keep_alive_interval", "read_timeout"};
 
 std::string without_effect(const std::string& key) {
-  return "--rdzv-conf: " + key + " has no effect here: agents meet without a store";
+  return "--rdzv-conf: " + key + " has no effect: it configures torchrun's rendezvous store, which ddprun does not use";
 }
 
 RendezvousPlan::Backend backend_of(const Setting& setting) {
@@ -44,8 +45,8 @@ RendezvousPlan::Backend backend_of(const Setting& setting) {
   if (setting.value == "c10d") return RendezvousPlan::Backend::kC10d;
   if (setting.value == "etcd" || setting.value == "etcd-v2") {
     refuse("rdzv-backend", setting,
-           "static or c10d: agents meet without an etcd server, so write --rdzv-backend c10d and name a machine of the job in "
-           "--rdzv-endpoint");
+           "static or c10d (ddprun needs no etcd server: use --rdzv-backend c10d, and name a machine of the job in "
+           "--rdzv-endpoint)");
   }
   refuse("rdzv-backend", setting, "static or c10d");
 }
@@ -55,7 +56,7 @@ void read_node_counts(const Setting& setting, RendezvousPlan& plan) {
   const std::size_t colon = text.find(':');
   const auto low = parse_whole(text.substr(0, colon));
   const auto high = colon == std::string_view::npos ? low : parse_whole(text.substr(colon + 1));
-  if (!low || !high || *low < 1 || *high < *low || *high > kMostNodes) {
+  if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodeCount) {
     refuse("nnodes", setting, "N or MIN:MAX with 1 <= MIN <= MAX");
   }
   plan.min_nodes = static_cast<int>(*low);
@@ -63,9 +64,9 @@ void read_node_counts(const Setting& setting, RendezvousPlan& plan) {
   if (!plan.standalone) return;
   if (plan.min_nodes > 1) {
     throw UsageError("--standalone is for one machine, but --nnodes is " + setting.value + " (" + setting.source +
-                     "); leave one of them out");
+                     "); remove one of the two options");
   }
-  plan.max_nodes = 1;  // no other node can know the port, so the job has one node
+  plan.max_nodes = 1;  // other nodes cannot know the port, so only one node is possible
 }
 
 void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
@@ -74,56 +75,57 @@ void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
   const auto rank = parse_whole(setting->value);
   if (!rank || *rank < 0 || *rank >= plan.max_nodes) {
     refuse("node-rank", *setting,
-           plan.max_nodes == 1 ? "0, since there is one machine"
+           plan.max_nodes == 1 ? "0, since the job has one machine"
                                : "a number from 0 to " + std::to_string(plan.max_nodes - 1) + ", one less than --nnodes");
   }
   plan.node_rank = static_cast<int>(*rank);
 }
 
-// Reads LOW-HIGH. All nodes must agree on the lowest port in advance, since they meet there.
+// Reads LOW-HIGH. The lowest port is the rendezvous port, so all nodes must have the same value.
 void read_port_range(const Setting& setting, RendezvousPlan& plan) {
   const std::string_view text = without_spaces_around(setting.value);
   const std::size_t dash = text.find('-');
   const auto low = parse_whole(text.substr(0, dash));
   const auto high = dash == std::string_view::npos ? std::nullopt : parse_whole(text.substr(dash + 1));
-  constexpr std::int64_t kFewest = 4;  // the meeting port, a listener, and two ports between which MASTER_PORT alternates
-  if (!low || !high || *low < 1 || *high > 65535 || *high - *low + 1 < kFewest) {
+  // the rendezvous port, a listener of the agent, and two ports between which MASTER_PORT alternates
+  constexpr std::int64_t kMinPorts = 4;
+  if (!low || !high || *low < 1 || *high > 65535 || *high - *low + 1 < kMinPorts) {
     refuse("port-range", setting,
-           "LOW-HIGH with at least " + std::to_string(kFewest) + " ports from 1 to 65535, such as 29500-29599");
+           "LOW-HIGH with at least " + std::to_string(kMinPorts) + " ports from 1 to 65535, such as 29500-29599");
   }
   plan.port_range = {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-// Whether the text may be a host name or an address. A space or a slash shows that something else was intended.
+// True if the text may be a host name or an address. False, for example, if it contains a space or a slash.
 bool may_be_host(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c >= 0x80 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
   });
 }
 
-// Reads etcd://HOST:PORT. An arbiter only matters if either of two nodes may continue alone.
+// Reads etcd://HOST:PORT, the address of the arbiter (the third voter for two nodes). It has an effect only if either of two
+// nodes may continue alone, so other values of --nnodes are refused.
 void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
   constexpr const char* kExpected = "etcd://HOST:PORT, such as etcd://10.0.0.5:2379";
   constexpr std::string_view kScheme = "etcd://";
   std::string_view text = without_spaces_around(setting.value);
   if (text.starts_with("etcds://") || text.starts_with("https://")) {
-    refuse("arbiter", setting,
-           std::string(kExpected) + ": etcd is asked without TLS, so give it a port that speaks plain HTTP");
+    refuse("arbiter", setting, std::string(kExpected) + " (ddprun connects to etcd without TLS: use a port with plain HTTP)");
   }
   if (!text.starts_with(kScheme)) refuse("arbiter", setting, kExpected);
   text.remove_prefix(kScheme.size());
   if (text.ends_with('/')) text.remove_suffix(1);
   if (text.find('@') != std::string_view::npos) {
     refuse("arbiter", setting,
-           std::string(kExpected) + ": etcd is asked without a user, so let it serve without authentication");
+           std::string(kExpected) + " (ddprun sends no user name to etcd: use a server without authentication)");
   }
   const auto there = parse_host_and_port(text);
   if (!there || there->port.value_or(0) < 1 || !may_be_host(there->host)) refuse("arbiter", setting, kExpected);
   if (plan.min_nodes > 1 || plan.max_nodes < 2) {
     throw UsageError(
-        "--arbiter decides which of two nodes goes on alone, so it needs --nnodes 1:MAX with a MAX above 1, but --nnodes is " +
+        "--arbiter decides which of two nodes continues alone, so it needs --nnodes 1:MAX with MAX above 1, but --nnodes is " +
         std::to_string(plan.min_nodes) + ":" + std::to_string(plan.max_nodes) + " (" + setting.source +
-        "); leave --arbiter out or let one node go on");
+        "); remove --arbiter, or change --nnodes");
   }
   plan.arbiter_host = there->host;
   plan.arbiter_port = *there->port;
@@ -132,7 +134,7 @@ void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
 void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
   const auto there = parse_host_and_port(setting.value);
   if (const auto form = with_brackets(setting.value); !there && form)
-    refuse("rdzv-endpoint", setting, "an IPv6 address with a port in brackets, " + *form);
+    refuse("rdzv-endpoint", setting, "an IPv6 address in brackets before the port, " + *form);
   constexpr const char* kPlace = "HOST[:PORT] with the name or address of a machine";
   if (!there) {
     const bool is_place = may_be_host(without_spaces_around(setting.value));
@@ -148,16 +150,16 @@ void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
 
 [[noreturn]] void refuse_key(const Setting& conf, const std::string& key, const std::string& value,
                              const std::string& expected) {
-  throw UsageError("--rdzv-conf: " + key + " has to be " + expected + ", but is '" + value + "' (" + conf.source + ")");
+  throw UsageError("--rdzv-conf: " + key + " must be " + expected + ", but is '" + value + "' (" + conf.source + ")");
 }
 
 std::chrono::milliseconds duration_of(const Setting& conf, const std::string& key, const std::string& value) {
   const auto seconds = parse_decimal(value);
-  if (!seconds || *seconds <= 0 || *seconds > kLongestSeconds) refuse_key(conf, key, value, "a number of seconds above 0");
-  return std::chrono::milliseconds(std::max(1LL, nearest(*seconds * 1000)));
+  if (!seconds || *seconds <= 0 || *seconds > kMaxSeconds) refuse_key(conf, key, value, "a number of seconds above 0");
+  return std::chrono::milliseconds(std::max(1LL, round_to_nearest(*seconds * 1000)));
 }
 
-bool truth_of(const Setting& conf, const std::string& key, const std::string& value) {
+bool parse_truth(const Setting& conf, const std::string& key, const std::string& value) {
   std::string lower = value;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const std::string_view yes : {"1", "true", "t", "yes", "y"}) {
@@ -192,7 +194,7 @@ void read_conf(const Setting& conf, RendezvousChoice& choice) {
       duration_of(conf, key, value);
       choice.notes.push_back(without_effect(key));
     } else if (key == "is_host") {
-      plan.is_host = truth_of(conf, key, value);
+      plan.is_host = parse_truth(conf, key, value);
     } else if (std::find(kConfKeys.begin(), kConfKeys.end(), key) != kConfKeys.end()) {
       choice.notes.push_back(without_effect(key));
     } else {
@@ -209,17 +211,14 @@ std::vector<std::pair<std::string, std::string>> parse_rdzv_conf(const Setting& 
     text = text.substr(1, text.size() - 2);
   }
   std::vector<std::pair<std::string, std::string>> pairs;
-  while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    const std::string_view entry = text.substr(0, comma);
+  if (text.empty()) return pairs;
+  for (const std::string_view entry : split(text, ',')) {
     const std::size_t equals = entry.find('=');
     const std::string_view key = without_spaces_around(entry.substr(0, equals));
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : without_spaces_around(entry.substr(equals + 1));
-    if (key.empty() || value.empty() || comma == text.size() - 1) refuse("rdzv-conf", setting, "KEY=VALUE,KEY=VALUE");
+    if (key.empty() || value.empty()) refuse("rdzv-conf", setting, "KEY=VALUE,KEY=VALUE");
     pairs.emplace_back(key, value);
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
   }
   return pairs;
 }
@@ -228,7 +227,7 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   RendezvousChoice choice;
   RendezvousPlan& plan = choice.plan;
   plan.standalone = settings.flag("standalone");
-  // --standalone determines the backend, and torchrun then ignores the other options about it.
+  // --standalone implies c10d. As in torchrun, --rdzv-backend and --rdzv-endpoint have no effect with it.
   plan.backend = plan.standalone ? RendezvousPlan::Backend::kC10d : backend_of(*settings.find("rdzv-backend"));
   read_node_counts(*settings.find("nnodes"), plan);
   read_node_rank(settings, plan);

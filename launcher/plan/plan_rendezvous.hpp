@@ -1,5 +1,5 @@
 // Reads and checks torchrun's options for multi-node jobs: --nnodes, --node-rank, --rdzv-*, --standalone, --local-addr.
-// plan_network.cpp calls it and adds the options for a single machine. Pure.
+// plan_network.cpp calls it and then chooses the master address and port. Pure.
 #pragma once
 
 #include <string>
@@ -16,16 +16,16 @@ inline constexpr int kStaticPort = 29500;
 
 struct RendezvousChoice {
   RendezvousPlan plan;
-  bool endpoint_given = false;        // --rdzv-endpoint is given and has an effect, which --standalone would prevent
-  std::vector<std::string> notes;     // shown with -v: options without effect
+  bool endpoint_given = false;        // true if --rdzv-endpoint is given, unless --standalone makes it ineffective
+  std::vector<std::string> notes;     // options that have no effect; shown with -v
   std::vector<std::string> warnings;  // probable mistakes
 };
 
 // Throws UsageError.
 RendezvousChoice resolve_rendezvous(const Settings& settings);
 
-// Reads "k=v,k=v" by torchrun's rules: quotes around the whole text, spaces around names, '=' inside values. Empty keys, values
-// and entries are errors. Throws UsageError.
+// Parses "k=v,k=v" by torchrun's rules. The whole text may be in quotes, keys and values may have spaces around them, and a
+// value may contain '='. Throws UsageError for an empty entry, key or value.
 std::vector<std::pair<std::string, std::string>> parse_rdzv_conf(const Setting& setting);
 
 }  // namespace ddprun

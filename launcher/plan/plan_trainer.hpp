@@ -1,6 +1,6 @@
-// The choices for a train.json: the checkpoint from which its run resumes, live recovery of lost workers (also for C++ training
-// loops), standbys, and ddptrain as the workers' program. plan.cpp calls these functions in its own order. They read options
-// and inspect files, start and write nothing, and throw UsageError.
+// The choices for a job with a train.json: the checkpoint from which it resumes, live recovery of lost workers, standbys, and
+// the workers' program. Live recovery is also available to C++ training loops. plan.cpp calls these functions. They read
+// options and inspect files, but start no process and write no file. They throw UsageError.
 #pragma once
 
 #include <filesystem>
@@ -13,35 +13,38 @@
 
 namespace ddprun {
 
-inline constexpr int kMostWorkers = 4096;  // on one machine, including standbys
+inline constexpr int kMaxWorkers = 4096;  // maximum number of workers on one machine, and maximum of --standby
 
-// Reads --resume into plan.resume and plan.resume_from, and records the sources of --resume and --fresh. `named` is the value
-// as an absolute path, unless it is auto or never. Reads plan.run_dir and plan.fresh.
+// Reads --resume into plan.resume and plan.resume_from, and records the sources of --resume and --fresh. `named`: the value of
+// --resume as an absolute path, which is not used for auto and never. Call it after plan.run_dir and plan.fresh are set.
 void choose_resume(Plan& plan, const Settings& settings, const std::filesystem::path& named);
 
-// Refuses a checkpoint that does not exist. In a multi-node job another node may have the checkpoint. Its workers then send the
-// state, and the workers refuse the checkpoint only if no node has it. Reads plan.rendezvous.
+// Throws UsageError if --resume names a checkpoint that does not exist. In a multi-node job it accepts any path, since the
+// checkpoint may be on another node, whose workers then send the state. If no node has it, the workers report an error. Call it
+// after plan.rendezvous is set.
 void require_resume_path(const Plan& plan, const Settings& settings);
 
-// Reads --recovery into plan.regroup_limit and records its source. Reads workers and rendezvous. `through_nccl`: each worker
-// has its own GPU.
+// Reads --recovery into plan.regroup_limit and records the source. The default depends on the number of workers and on the
+// rendezvous, so both must be set before. `through_nccl`: each worker has its own GPU.
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 
-// The same for a program or script. A C++ training loop may report that it can regroup (sdk/include/ddprun/job.hpp). For other
-// programs this has no effect.
+// Reads --recovery for a program or a script. It has an effect only for C++ training loops that report that they can regroup
+// (sdk/include/ddprun/job.hpp).
 void choose_recovery_of_program(Plan& plan, const Settings& settings);
 
-// Reads --standby into plan.standbys and records its source. Call it for every plan, since it refuses any job in which no
-// standby could ever take over, including a script's. Reads workers, rendezvous, restarts, recovery, device and placement.
+// Reads --standby into plan.standbys and records the source. Throws UsageError if no standby could ever replace a worker in
+// this job. Call it after workers, rendezvous, restarts, recovery, device and placement are chosen.
 void choose_standbys(Plan& plan, const Settings& settings);
 
-// Writes the program named by --worker or by the config to plan.worker, and records its source. Call it before the config is
-// read, since the program defines some of the config's keys. `by_config` is an absolute path, or "".
-void choose_own_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,
-                       const std::filesystem::path& cwd);
+// Finds the user's worker program, which --worker or the config names, sets plan.worker, and records the source. Call it before
+// the config is read, since the program defines some of its keys. `by_config`: an absolute path, or "" if the config names no
+// program.
+void choose_custom_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,
+                          const std::filesystem::path& cwd);
 
-// Writes the argv of a worker to plan.command: the program in plan.worker, else the ddptrain next to ddprun or on PATH. Call it
-// for every plan, since it refuses --worker for a script. Reads plan.run_dir, plan.resume and plan.fresh.
+// Sets plan.command, the argv of a worker. The program is plan.worker, or else ddptrain next to ddprun or on PATH. For a script
+// it only refuses the option --worker, so call it for every plan. Call it after plan.run_dir, plan.resume and plan.fresh are
+// set.
 void choose_worker(Plan& plan, const Settings& settings, const Machine& machine);
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// Implementation of restart_policy_file.hpp: a table of keys, and one reader for it.
+// Implementation of restart_policy_file.hpp. For each JSON object of the file a table lists the allowed keys. read_object()
+// reads an object with its table.
 #include "launcher/plan/restart_policy_file.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/base/nearest.hpp"
+#include "common/base/rounding.hpp"
 #include "common/base/suggest.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/read_config_text.hpp"
@@ -16,8 +17,8 @@ namespace {
 
 using RulesJson = nlohmann::json;
 
-constexpr std::int64_t kMostRestarts = 1'000'000;
-constexpr double kLongestPauseSeconds = 1e6;
+constexpr std::int64_t kMaxRestarts = 1'000'000;
+constexpr double kMaxPauseSeconds = 1e6;
 
 class PolicyReader {
  public:
@@ -28,7 +29,8 @@ class PolicyReader {
   RestartPolicyFile read() {
     if (json_.complete) read_object("", json_.root, top_keys());
     if (file_.refill_by_progress && !file_.max_restarts)
-      add("/refill_by_progress", "expected max_restarts as well: a budget of its own is what is refilled");
+      add("/refill_by_progress",
+          "expected max_restarts in the same file, since refill_by_progress restores this number of restarts");
     if (problems_.empty()) return file_;
     std::string message = problems_.front();
     if (problems_.size() > 1) {
@@ -42,7 +44,7 @@ class PolicyReader {
   struct PolicyKey {
     std::string name;
     std::string expected;
-    // Returns false if the value is not as expected.
+    // Stores the value. Returns false if it is not valid.
     std::function<bool(const std::string& pointer, const RulesJson& value)> take;
   };
   using Keys = std::vector<PolicyKey>;
@@ -59,10 +61,10 @@ class PolicyReader {
                if (value.is_boolean()) file_.refill_by_progress = value.get<bool>();
                return value.is_boolean();
              }},
-            {"same_failure_rounds", "a whole number, 0 (never stop for that) or 2 to " + std::to_string(kMostSameFailures),
+            {"same_failure_rounds", "a whole number, 0 (no limit) or 2 to " + std::to_string(kMaxSameFailures),
              [this](const std::string&, const RulesJson& value) {
                const auto number = whole(value);
-               if (!number || *number == 1 || *number > kMostSameFailures) return false;
+               if (!number || *number == 1 || *number > kMaxSameFailures) return false;
                file_.rules.same_failure_rounds = *number;
                return true;
              }},
@@ -80,8 +82,8 @@ class PolicyReader {
       return [&target](const std::string&, const RulesJson& value) {
         if (!value.is_number()) return false;
         const double seconds = value.get<double>();
-        if (!(seconds >= 0) || seconds > kLongestPauseSeconds) return false;
-        target = std::chrono::milliseconds(nearest(seconds * 1000));
+        if (!(seconds >= 0) || seconds > kMaxPauseSeconds) return false;
+        target = std::chrono::milliseconds(round_to_nearest(seconds * 1000));
         return true;
       };
     };
@@ -96,7 +98,7 @@ class PolicyReader {
     for (std::size_t i = 0; i < kCauses; ++i) {
       const auto cause = static_cast<Cause>(i);
       if (!may_be_restarted(cause)) continue;
-      keys.push_back({name_of(cause), "how many restarts may be for that cause: a whole number from 0",
+      keys.push_back({name_of(cause), "the number of restarts allowed for that cause, a whole number from 0",
                       [this, i](const std::string&, const RulesJson& value) {
                         const auto number = whole(value);
                         if (number) file_.rules.of_cause[i] = *number;
@@ -137,7 +139,7 @@ class PolicyReader {
   static std::optional<int> whole(const RulesJson& value) {
     if (!value.is_number_integer()) return std::nullopt;
     const auto number = value.get<std::int64_t>();
-    if (number < 0 || number > kMostRestarts) return std::nullopt;
+    if (number < 0 || number > kMaxRestarts) return std::nullopt;
     return static_cast<int>(number);
   }
 

@@ -1,6 +1,6 @@
-// --restart-policy FILE: custom rules for restarts, as JSON with comments. It is read as strictly as a train.json: all errors
-// of a file are shown together, with line, column, JSON pointer and the nearest valid name. plan.cpp calls it;
-// launcher/verdict/restart_policy.hpp explains the rules. docs/failures.md has the format.
+// Reads the file of --restart-policy: the user's restart rules as JSON with comments. As for a train.json, all errors of the
+// file are reported together, each with line, column, JSON pointer and the nearest valid name. plan_restarts.cpp calls it.
+// launcher/restart_policy/restart_policy.hpp explains the rules, and docs/failures.md the format.
 #pragma once
 
 #include <filesystem>
@@ -8,20 +8,20 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/verdict/restart_policy.hpp"
+#include "launcher/restart_policy/restart_policy.hpp"
 
 namespace ddprun {
 
 struct RestartPolicyFile {
-  std::optional<int> max_restarts{};  // --max-restarts takes precedence over it
+  std::optional<int> max_restarts{};  // has no effect if --max-restarts is given
   std::optional<bool> refill_by_progress{};
   RestartRules rules{};
-  std::string text{};  // the file's text, unchanged
+  std::string text{};  // the complete text of the file
 };
 
 // Throws UsageError.
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file);
-// The same for a text. Messages name the file as `name`. Pure.
+// Parses the text of a restart policy file. `name`: the file's name for error messages. Throws UsageError. Pure.
 RestartPolicyFile parse_restart_policy(std::string_view text, const std::string& name);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of torchrun_name.hpp: its banner has the form of a line of Python's logging.
+// Implementation of torchrun_name.hpp. The banner has the format of Python's logging module, like torchrun's banner.
 #include "launcher/plan/torchrun_name.hpp"
 
 #include <unistd.h>
@@ -30,14 +30,14 @@ std::string threads_banner(const Plan& plan, const Environment& environment) {
   std::string banner;
   for (const std::string& line : {std::string(), stars,
                                   std::string("Setting OMP_NUM_THREADS environment variable for each process to be 1, so that "
-                                              "workers do not crowd this machine; set it yourself for more speed."),
+                                              "workers do not overload this machine; set it yourself for more speed."),
                                   stars}) {
     banner += mark + line + "\n";
   }
   return banner;
 }
 
-int torchruns_exit_code(int exit_code) {
+int torchrun_exit_code(int exit_code) {
   return exit_code == 0 ? 0 : 1;
 }
 

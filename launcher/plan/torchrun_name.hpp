@@ -1,6 +1,6 @@
-// The differences when the program is started under the name torchrun, through a link: its banner and its exit codes. main()
-// calls these functions. The plan (as_torchrun) and --help depend on the same name. Pure except for the time and the process id
-// in the banner.
+// Differences in behaviour if ddprun is started through a link with the name torchrun: it prints a banner and uses other exit
+// codes. main() calls these functions. The plan (as_torchrun) and --help depend on the name too. Pure, except that the banner
+// contains the time and the process id.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@
 
 namespace ddprun {
 
-// Decides by the last part of argv[0].
+// Returns kTorchrun if the last path component of argv[0] is "torchrun".
 CalledAs name_called_by(std::string_view argv0);
 
-// The banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty if torchrun would not set it, or if this
-// program was not started under the name torchrun.
+// Returns the banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty if torchrun would not print it, or
+// if ddprun was not started under the name torchrun.
 std::string threads_banner(const Plan& plan, const Environment& environment);
 
-// torchrun exits with 0, or with 1 for every failure. Only a command line that cannot be parsed gives 2.
-int torchruns_exit_code(int exit_code);
+// Converts an exit code of ddprun to torchrun's: 0 on success and 1 for every failure. Do not use it for an error in the
+// command line, for which torchrun exits with 2.
+int torchrun_exit_code(int exit_code);
 
 }  // namespace ddprun

@@ -1,71 +1,76 @@
-// report.json: all events of a run in order, over all invocations on a run directory. Report observes the agent's events and is
-// created by launcher/start/run_plan.cpp. The file is written at the start of each round, after each failure and at the end. At
-// the start "exit" is null, so only a killed agent leaves a null in the file. For a temporary report see write_behind(); it is
-// not written at the end if it is removed then.
+// report.json: the events of a run in order, over all invocations on a run directory. launcher/launch/run_plan.cpp creates the
+// Report, which observes the agent's events.
 //
-// Note: while the job runs, a queue's thread replaces the file by rename(2) without fsync, since a restart must not wait for a
-// disk. The file stays whole even if the process dies at any moment. Each text is first copied to the guardian's memory, so
-// nothing is lost if the process is killed before its disk was ready. The last text is synced.
+// A report is needed most when something went wrong, so it must survive the death of the agent. The file is therefore written
+// at the start of each round, after each failure, and at the end. At the start "exit" is null. If the agent is killed, its
+// guardian fills in "exit"; null remains only if the guardian is killed as well. A script without a run directory gets a
+// temporary report, which is not written after a success (see write_behind()).
+//
+// Note: rename(2) without fsync. A restart must not wait for a disk, so a queue's thread replaces the file by rename(2) without
+// fsync while the job runs. A process that dies at any moment leaves either the old or the new text. Each text is first copied
+// to the guardian's memory. If the agent is killed before the disk has answered, the guardian still has the newest text. Only
+// the last text is synced.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/system/file_queue.hpp"
+#include "common/system/realtime.hpp"
 #include "launcher/events/run_event.hpp"
+#include "launcher/report/report_document.hpp"
+#include "launcher/report/report_file.hpp"
 
 namespace ddprun {
 
-inline constexpr int kReportVersion = 1;
-
-struct ReportFacts {
-  std::string title;
-  std::string run_dir;               // empty for a script without a run directory
-  std::vector<std::string> command;  // argv of a worker
-  int restart_budget = 0;
-  bool refilled_by_progress = false;
-  bool synced = true;  // call fsync for the last text; false for a script, whose folder is temporary
-  // kUnlessAllGoesWell: after a success the last text is not written, since the report is in a temporary folder that is
-  // removed.
-  enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
-  // Called if the end of the run could not be written to the file. The call comes from the destructor, after the queue has
-  // finished.
-  std::function<void(const std::string& why)> unwritten{};
-  bool of_script = false;  // a script's run: the report keeps its newest metrics
-};
-
 class Report : public RunObserver {
  public:
-  // Continues the report in `file`. A damaged file is renamed to report.json.bad-N, and warning() describes the problem.
-  Report(std::filesystem::path file, ReportFacts facts);
+  // Continues the report in `file`. If the file is damaged, it is renamed to report.json.bad-N, and warning() describes the
+  // problem.
+  Report(const std::filesystem::path& file, ReportFacts facts);
   ~Report() override;
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
   void on(const RunEvent& event) override;
 
-  // From now on the thread of `files` writes the file. If several texts wait, only the newest is written. `keep` receives each
-  // text before that. `later` runs its argument on this thread a moment later, if the agent still exists.
+  // After this call the thread of `files` writes the file. If several texts wait, only the newest one is written. `keep`
+  // receives each text before it is queued. `later` runs its argument on this thread a short time later, if the agent still
+  // exists.
   //
-  // With kUnlessAllGoesWell the first text is written only after `later`, since a short successful job needs no report. The
-  // texts of a failure and of the next round are also written only after `later`, but `keep` receives them immediately. So new
-  // workers never wait for the report.
+  // Writes of the report must not delay the start of workers. The texts about a failure and about the next round therefore
+  // reach `keep` immediately, but the file only after `later`. With kUnlessSuccessful the first text is also written only after
+  // `later`, since a short successful job needs no report.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // A problem of the report that was found at the start: damaged, or without the end of its run. Empty if there was none.
-  const std::string& warning() const;
-  // The current document.
-  std::string text() const;
+  // A problem with the earlier report, found at the start: the file is damaged, or it lacks the end of its run. Otherwise "".
+  const std::string& warning() const { return warning_; }
+  // Returns the text of the current document.
+  std::string text() { return document_.text(); }
+  // Returns the current document on one line, for a client of the control socket. Unlike the file, which is only written at
+  // failures and at the start of rounds, it contains the newest step and the time until now.
+  std::string line() { return document_.line(realtime_ns(), clock_was_set_ns()); }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::int64_t clock_was_set_ns() const;
+
+  ReportFile file_;
+  ReportDocument document_;
+  std::string warning_;
+  bool is_over_ = false;  // the run has ended, so a failed write of the last text must be reported
+  Later later_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+  std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
+  std::int64_t opened_ns_ = realtime_ns();
 };
 
-// Renders a report.json as text for people. `step_time`: a sentence about how the step time was spent; empty if unknown. Throws
-// UsageError naming `name` if `text` is not a report.
+// Renders a report.json as text for users. `step_time`, `memory` and `skipped` are texts of StepParts (step_parts.hpp); an
+// empty text is omitted. Throws UsageError, which contains `name`, if `text` is not a report.
 std::string render_report(std::string_view text, const std::string& name, const std::string& step_time = {},
                           const std::string& memory = {}, const std::string& skipped = {});
 

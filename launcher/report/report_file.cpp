@@ -1,4 +1,5 @@
-// Implementation of report_file.hpp.
+// Implementation of report_file.hpp. If a text arrives while an older one waits for the disk, it replaces the older one. A
+// stalled disk therefore never delays more than one text.
 #include "launcher/report/report_file.hpp"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Sync = ReportFile::Sync;
 
-// Does no fsync (see the Note in report.hpp). Returns 0, or an errno if the text is not in the file.
+// Replaces the file without fsync (see the Note in report.hpp). Returns 0, or an errno if the file does not contain the text.
 int replace_file(const fs::path& file, std::string_view text) noexcept {
   try {
     const std::string temporary = file.string() + ".new";
@@ -35,14 +36,15 @@ int replace_file(const fs::path& file, std::string_view text) noexcept {
   }
 }
 
-// Returns errno instead of throwing: a full disk must not change how the job ends.
+// Writes the file and returns 0 or an errno. It throws nothing, since a full disk must not change how the job ends.
 int put(const fs::path& file, const std::string& text, Sync sync) {
   if (sync == Sync::kYes) {
     try {
       write_file_atomically(file, text);
       return 0;
     } catch (const std::exception&) {
-      // Without fsync the text is less safe, but still better than no text.
+      // The fallback writes the file without fsync. A power failure may lose it, but without the fallback no file would be
+      // written.
     }
   }
   return replace_file(file, text);
@@ -52,9 +54,9 @@ int put(const fs::path& file, const std::string& text, Sync sync) {
 
 struct ReportFile::Newest {
   std::mutex mutex;
-  std::optional<std::string> text;  // the text that is to be written next
+  std::optional<std::string> text;  // the text to write next
   Sync sync = Sync::kNo;
-  bool queued = false;  // the queue has a piece of work that will write `text`
+  bool queued = false;  // the queue contains work that will write `text`
   int error = 0;
 };
 
@@ -75,17 +77,18 @@ void ReportFile::write(std::string text, Sync sync) {
   add_piece();
 }
 
-void ReportFile::write_soon(std::string text) {
-  if (files_ == nullptr || files_->is_at_once() || !later_) return write(std::move(text));
+void ReportFile::write_deferred(std::string text) {
+  if (files_ == nullptr || files_->is_inline() || !later_) return write(std::move(text));
   if (keep_text(std::move(text), Sync::kNo)) return;
   later_([this, newest = std::weak_ptr<Newest>(newest_)] {
     if (!newest.expired()) add_piece();
   });
 }
 
-// Returns whether an earlier text was still waiting. The piece of work for the earlier text then writes this one.
+// Stores the text as the next one to write. Returns true if an earlier text was still waiting. The queued task
+// that would have written the earlier text then writes this one.
 bool ReportFile::keep_text(std::string text, Sync sync) {
-  if (keep_ && !files_->is_at_once()) keep_(text);
+  if (keep_ && !files_->is_inline()) keep_(text);
   const std::lock_guard lock(newest_->mutex);
   const bool waited = newest_->text.has_value();
   newest_->text = std::move(text);
@@ -98,7 +101,7 @@ void ReportFile::add_piece() {
     const std::lock_guard lock(newest_->mutex);
     if (newest_->queued || !newest_->text) return;
     newest_->queued = true;
-  }  // released before add(), which may do the work on this thread, and the work takes this lock
+  }  // unlocked before add(), which may do the work on this thread; the work locks the mutex as well
   files_->add(
       [to = newest_, where = path_] {
         std::unique_lock taking(to->mutex);

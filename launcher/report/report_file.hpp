@@ -1,5 +1,5 @@
-// Writes the report's texts: first to the guardian's memory, then to the file, either directly or through a queue. report.cpp
-// has one.
+// Writes the texts of the report: first to the guardian's memory, then to the file. A file is written either directly or by the
+// thread of a queue. report.cpp owns a ReportFile.
 #pragma once
 
 #include <filesystem>
@@ -18,19 +18,20 @@ class ReportFile {
   explicit ReportFile(std::filesystem::path path);
   const std::filesystem::path& path() const { return path_; }
 
-  // See Report::write_behind().
+  // The arguments are described at Report::write_behind().
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // Replaces the file by rename(2), so a crash leaves the old or the new text as a whole. kYes: with fsync, where that is
-  // possible.
+  // Replaces the file by rename(2), so after a crash it contains either the whole old text or the whole new text. kYes: with
+  // fsync, if the file system can do it.
   enum class Sync { kNo, kYes };
   void write(std::string text, Sync sync = Sync::kNo);
-  // With a queue: the guardian has the text when this returns, and the write to the file is queued a moment later. So urgent
-  // work, such as files for the next workers, does not wait behind it in the queue. Without a queue: the same as write().
-  void write_soon(std::string text);
+  // Without a queue this is write(). With a queue, the guardian has the text when the function returns. The write of the file
+  // is queued a short time later. Urgent file work, such as the logs of the next workers, then does not wait behind the report
+  // in the queue.
+  void write_deferred(std::string text);
 
-  // 0 if the newest attempted write succeeded, else its errno.
+  // Returns 0 if the newest attempt to write the file succeeded, else its errno.
   int error() const;
 
  private:

@@ -1,4 +1,3 @@
-// Implementation of report_rounds.hpp.
 #include "launcher/report/report_rounds.hpp"
 
 #include <algorithm>
@@ -11,7 +10,8 @@
 namespace ddprun {
 namespace {
 
-// A JSON text has no raw newlines inside strings, so indenting after each '\n' is safe.
+// Formats the value and indents all lines except the first. Inside a JSON string a newline is escaped, so each raw '\n' ends a
+// line of the format.
 std::string indented(const ReportJson& value, std::string_view by) {
   const std::string text = value.dump(2, ' ', false, ReportJson::error_handler_t::replace);
   std::string result;
@@ -63,7 +63,7 @@ std::string ReportRounds::text_of(const ReportJson& document) {
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       if (texts_[i].empty()) {
         texts_[i] = indented(rounds[i], "    ");
-        ++worded_;
+        ++formatted_rounds_;
       }
       text += (i > 0 ? ",\n    " : "\n    ") + texts_[i];
     }

@@ -1,9 +1,12 @@
-// The rounds of report.json: which rounds are kept, how much of each, and their text. If a job fails ten thousand times, its
-// first and last rounds are kept. If hundreds of workers fail, the first cause and a few consequences are kept in full, and the
-// other consequences as rank numbers. So the report stays below a few megabytes, and only changed rounds are formatted again.
-// report.cpp has one of these.
+// Bounds the size of report.json and the work to format it.
 //
-// This class owns the text of each round that has not changed since it was formatted.
+// A job may fail ten thousand times, and hundreds of workers may fail together. With all rounds and failures in full, the
+// report would grow without a limit, and each event would format all of it again. Two limits keep it below a few megabytes:
+// - Of many rounds only the first 20 and the last 80 are kept, and older rounds lose the evidence of their consequences.
+// - Of many consequences in a round only the first 8 are kept in full; the others are listed as rank numbers, grouped by cause.
+//
+// The class also caches the text of each unchanged round, so only changed rounds are formatted again. report_document.hpp has
+// one ReportRounds.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +15,35 @@
 #include <vector>
 
 #include "launcher/events/run_event.hpp"
-#include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_metrics.hpp"
 
 namespace ddprun {
 
 class ReportRounds {
  public:
-  static constexpr std::size_t kFirst = 20, kLast = 80;  // number of kept rounds at the beginning and at the end
-  // Only this many newest rounds, and the first kFirst, keep the evidence of consequences.
+  static constexpr std::size_t kFirst = 20, kLast = 80;  // number of rounds kept at the start and at the end of the run
+  // Evidence of consequences is kept only in the first kFirst rounds and in this number of newest rounds.
   static constexpr std::size_t kLastInFull = 8;
   static constexpr std::size_t kConsequences = 8;  // consequences per round that are kept in full
-  static constexpr std::size_t kRanksNamed = 64;   // ranks listed for each cause of the other consequences
+  static constexpr std::size_t kRanksNamed = 64;   // maximum number of ranks listed for each cause of the other consequences
 
-  // Call it after a round was appended. Returns true if it removed a round in the middle.
+  // Applies the limits. Call it after a round was appended. Returns true if a round in the middle was removed.
   bool appended(ReportJson& rounds);
-  // Marks a round as changed that is not the last one.
+  // Call it after a change of a round that is not the last one. `round` is its index.
   void changed(std::size_t round);
-  // The whole document with these "rounds", formatted as by dump(2). The last round is always formatted again, since it may
-  // have changed.
+  // Returns the text of the whole document, formatted as by dump(2). The last round is always formatted again, since it may
+  // have changed without a call to changed().
   std::string text_of(const ReportJson& document);
 
-  // Number of rounds formatted so far. Tests use it to measure the amount of work.
-  std::int64_t worded() const { return worded_; }
+  // Number of rounds formatted since the start, with which tests measure the work.
+  std::int64_t formatted_rounds() const { return formatted_rounds_; }
 
  private:
-  std::vector<std::string> texts_;  // empty: must be formatted
-  std::int64_t worded_ = 0;
+  std::vector<std::string> texts_;  // text of each round; empty if the round must be formatted
+  std::int64_t formatted_rounds_ = 0;
 };
 
+// Adds a failure's consequences to the round: the first kConsequences in full, the others as rank numbers, grouped by cause.
 void add_consequences(ReportJson& round, const std::vector<Failure>& consequences);
 
 }  // namespace ddprun

@@ -1,11 +1,10 @@
-// See report_summary.hpp.
 #include "launcher/report/report_summary.hpp"
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launcher/events/progress.hpp"
-#include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_metrics.hpp"
 
 namespace ddprun {
 
@@ -25,11 +24,11 @@ std::string already_done(const Plan& plan, const RunState& state) {
     return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   std::string text = plan.title + " is already done: " + format_count(step) + " steps, checkpoint " + checkpoint;
-  if (const FigureList figures = evaluation_figures(evaluation); !figures.empty()) {
-    text += ", last evaluation: test " + figures_text(figures);
+  if (const MetricList figures = evaluation_metrics(evaluation); !figures.empty()) {
+    text += ", last evaluation: test " + metrics_text(figures);
   }
   const std::string limit = plan.config->max_steps > 0 ? "\"epochs\" or \"max_steps\"" : "\"epochs\"";
-  return text + ". A larger " + limit + " continues it, --fresh starts over.\n";
+  return text + ". To train longer, increase " + limit + "; to start over, use --fresh.\n";
 }
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// The message for a run directory whose training is already complete. launcher/start/start_training.cpp prints it.
+// The message about a run directory whose training is already complete. launcher/launch/start_training.cpp prints it instead of
+// starting workers.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace ddprun {
 
-// "fashion-mnist is already done: 1,407 steps, checkpoint ..., test accuracy 90.41 % ..." with a final '\n'; with --json a JSON
-// line.
+// Returns for example "fashion-mnist is already done: 1,407 steps, checkpoint ..., last evaluation: test ..." with a final
+// newline. With --json it returns one JSON line.
 std::string already_done(const Plan& plan, const RunState& state);
 
 }  // namespace ddprun

@@ -1,15 +1,15 @@
-// Renders a report.json as text for people: `ddprun report FOLDER`. A value that is missing or has another type is skipped
-// without an error, since another version may have written the report.
+// Renders a report.json as text for users of `ddprun report FOLDER`. A value that is missing or has an unexpected type is
+// skipped, since a different version of ddprun may have written the report.
 #include <algorithm>
 
 #include "common/base/check.hpp"
 #include "common/base/error.hpp"
-#include "common/base/nearest.hpp"
+#include "common/base/rounding.hpp"
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/report/report.hpp"
-#include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_metrics.hpp"
 
 namespace ddprun {
 namespace {
@@ -36,14 +36,14 @@ std::string status_of(const Json& object) {
 }
 
 std::string failure_text(const Json& failure, const std::string& indent) {
-  std::string line = whose_failure(failure);
+  std::string line = failed_rank_text(failure);
   if (report_integer_at(failure, "pid") > 0) line += " (pid " + std::to_string(report_integer_at(failure, "pid")) + ")";
   const bool hangs = report_text_at(failure, "cause") == "hang";
   line += ": " + (status_of(failure).empty() || hangs ? report_text_at(failure, "cause") : status_of(failure));
   if (report_value(failure, "step").is_number()) line += " at step " + format_count(report_integer_at(failure, "step"));
   if (!report_text_at(failure, "message").empty()) line += ": " + report_text_at(failure, "message");
   line += "\n";
-  // The worker's stderr ends with the same Python traceback, so only one of the two is shown.
+  // The worker's stderr ends with the same traceback as the call stack, so only one of them is shown.
   const std::string whole_stack = report_text_at(failure, "call_stack");
   std::string_view stack = whole_stack;
   while (!stack.empty()) {
@@ -73,7 +73,7 @@ std::string counts_text(const std::vector<std::pair<std::string, std::int64_t>>&
   return text;
 }
 
-// The rounds as a line of 60 characters: "=" while a round runs, "X" where a round failed.
+// Draws the rounds on a line of 60 characters: "=" while a round runs, "X" where a round failed, a space between rounds.
 std::string time_line(const std::vector<RoundSpan>& rounds) {
   constexpr std::int64_t kWide = 60;
   std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin;
@@ -81,7 +81,7 @@ std::string time_line(const std::vector<RoundSpan>& rounds) {
   if (end <= begin) return {};
   const auto column = [&](std::int64_t ns) {
     const double share = static_cast<double>(ns - begin) / static_cast<double>(end - begin);
-    return static_cast<std::size_t>(std::clamp<std::int64_t>(nearest(share * kWide), 0, kWide - 1));
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(round_to_nearest(share * kWide), 0, kWide - 1));
   };
   std::string line(kWide, ' ');
   for (const RoundSpan& round : rounds)
@@ -91,7 +91,7 @@ std::string time_line(const std::vector<RoundSpan>& rounds) {
   return "[" + line + "]";
 }
 
-std::string figures_text(const ReportFigures& figures) {
+std::string metrics_text(const ReportMetrics& figures) {
   std::string text;
   if (figures.failures > 0) {
     text += "  failures     " + counts_text(figures.causes) + "; first " + counts_text(figures.ranks) + "\n";
@@ -109,19 +109,19 @@ std::string figures_text(const ReportFigures& figures) {
   return text;
 }
 
-// Names the ranks like ranks_text().
+// Names the ranks in the same words as ranks_text().
 std::string ranks_of(const Json& ranks) {
   std::vector<int> numbers;
   for (const Json& rank : ranks) numbers.push_back(static_cast<int>(report_integer(rank, -1)));
   return ranks_text(numbers);
 }
 
-// Describes how a round was formed by a regroup; empty for any other round.
+// Describes the regroup with which a round started. Returns "" for a round that started without a regroup.
 std::string regroup_text(const Json& regroup) {
   const Json &kept = report_value(regroup, "kept"), &replaced = report_value(regroup, "replaced"),
              &standbys = report_value(regroup, "by_standby");
   if (!kept.is_array() || !replaced.is_array()) return {};
-  std::string text = !kept.empty() ? ranks_of(kept) + " kept step " : "nobody held the state: step ";
+  std::string text = !kept.empty() ? ranks_of(kept) + " kept step " : "no rank kept its state: step ";
   text += format_count(report_integer_at(regroup, "step"));
   if (!replaced.empty()) text += ", " + ranks_of(replaced) + " replaced";
   if (standbys.is_array() && !standbys.empty()) {
@@ -141,7 +141,7 @@ std::string standbys_text(const Json& ended) {
   return text + (message.empty() ? "" : ": " + message) + "\n";
 }
 
-// Example: "40 more: lost_peer, ranks 9 10 11 and others".
+// Returns for example "40 more: lost_peer, rank 9 10 11 and others".
 std::string others_text(const Json& others) {
   const std::int64_t count = report_integer_at(others, "count");
   std::string text = std::to_string(count) + " more: " + report_text_at(others, "cause") + ", rank";
@@ -150,25 +150,15 @@ std::string others_text(const Json& others) {
   return text + (std::ssize(ranks) < count ? " and others" : "");
 }
 
-// Describes when a rank became a straggler. The end of that state gets no line.
-std::string straggler_text(const Json& one) {
-  if (report_value(one, "ended") == true) return {};
-  const std::string kind = report_text_at(one, "kind");
-  char times[96];
-  std::snprintf(times, sizeof times, ": %.1f ms a step, %s %.1f ms, at step ", report_number_at(one, "own_s") * 1000,
-                kind == "network" ? "before" : "the others", report_number_at(one, "others_s") * 1000);
-  const bool has_rank = report_value(one, "rank").is_number();
-  return "    straggler    " + (has_rank ? "rank " + std::to_string(report_integer_at(one, "rank")) + ", " : "") + kind +
-         times + format_count(report_integer_at(one, "step")) + "\n";
-}
-
 std::string round_text(const Json& round) {
   std::string text = "  round " + std::to_string(report_integer_at(round, "round")) + "  " +
                      date_and_time(report_value(round, "started_ns")) + "  " +
                      std::to_string(report_integer_at(round, "world_size")) + " workers";
   if (!span_of(round).empty()) text += ", " + span_of(round);
   text += "\n" + regroup_text(report_value(round, "regroup"));
-  for (const Json& one : report_value(round, "stragglers")) text += straggler_text(one);
+  for (const Json& one : report_value(round, "stragglers")) {
+    if (const std::string straggler = straggler_text(one); !straggler.empty()) text += "    straggler    " + straggler + "\n";
+  }
   if (report_value(round, "first_cause").is_object()) {
     text += "    first cause  " + failure_text(report_value(round, "first_cause"), "    ");
     for (const Json& failure : report_value(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
@@ -178,10 +168,10 @@ std::string round_text(const Json& round) {
   if (const Json& left = report_value(round, "left_early"); left.is_array() && !left.empty()) {
     text += "    left early   rank";
     for (const Json& rank : left) text += " " + std::to_string(report_integer(rank, -1));
-    text += ": exit code 0 while others went on\n";
+    text += ": exit code 0 while others continued\n";
   }
   if (report_integer_at(round, "steps_lost") > 0)
-    text += "    lost         " + counted_steps(report_integer_at(round, "steps_lost")) + ", done again\n";
+    text += "    lost         " + counted_steps(report_integer_at(round, "steps_lost")) + ", repeated\n";
   if (!report_text_at(round, "decision").empty()) {
     const std::string why = report_text_at(round, "why");
     text += "    decision     " +
@@ -196,19 +186,19 @@ std::string round_text(const Json& round) {
 std::string render_report(std::string_view text, const std::string& name, const std::string& step_time,
                           const std::string& memory, const std::string& skipped) {
   const Json report = Json::parse(text, nullptr, false);
-  if (!report.is_object() || !report_value(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
+  if (!report.is_object() || !report_value(report, "rounds").is_array()) throw UsageError(name + " is not a ddprun report");
 
   std::string out = report_text_at(report, "title");
   if (!report_text_at(report, "run_dir").empty()) out += "  " + report_text_at(report, "run_dir");
-  out += "\n  ended        " + how_it_ended(report_value(report, "exit")) + "\n";
+  out += "\n  ended        " + exit_text(report_value(report, "exit")) + "\n";
   if (report_value(report, "last_step").is_number())
     out += "  last step    " + format_count(report_integer_at(report, "last_step")) + "\n";
   if (const Json& figures = report_value(report, "figures"); figures.is_object()) {
-    out += "  figures      " + figures_text(evaluation_figures(figures)) + " at step " +
+    out += "  metrics      " + metrics_text(evaluation_metrics(figures)) + " at step " +
            format_count(report_integer_at(figures, "step")) + "\n";
   }
   if (const Json& evaluation = report_value(report, "evaluation"); evaluation.is_object()) {
-    out += "  evaluation   test " + figures_text(evaluation_figures(evaluation)) + " at step " +
+    out += "  evaluation   test " + metrics_text(evaluation_metrics(evaluation)) + " at step " +
            format_count(report_integer_at(evaluation, "step")) + "\n";
   }
   if (const Json& latest = report_value(report_value(report, "checkpoints"), "latest"); latest.is_object()) {
@@ -219,8 +209,8 @@ std::string render_report(std::string_view text, const std::string& name, const 
   out += "  restarts     " + std::to_string(report_integer_at(restarts, "used")) + " used, budget " +
          std::to_string(report_integer_at(restarts, "budget")) +
          (report_value(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
-  out += figures_text(figures_of(report));
-  if (!step_time.empty()) out += "  a step       " + step_time + "\n";
+  out += metrics_text(metrics_of(report));
+  if (!step_time.empty()) out += "  step time    " + step_time + "\n";
   if (!memory.empty()) out += "  peak memory  " + memory + "\n";
   if (!skipped.empty()) out += "  skipped      " + skipped + "\n";
 
@@ -233,12 +223,17 @@ std::string render_report(std::string_view text, const std::string& name, const 
       out += "\n";
       if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
         const Json& invocation = invocations[static_cast<std::size_t>(number)];
-        // The guardian of a killed agent writes only the report's own "exit". It belongs to the newest invocation.
+        // When an agent is killed, its guardian writes "exit" only at the top level of the report. That value belongs to the
+        // newest invocation.
         const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
         const Json& exit = newest && !report_value(invocation, "exit").is_object() ? report_value(report, "exit")
                                                                                    : report_value(invocation, "exit");
-        out += "start " + std::to_string(number + 1) + " on " + report_text_at(invocation, "host") + ", " + how_it_ended(exit) +
-               "\n";
+        out +=
+            "start " + std::to_string(number + 1) + " on " + report_text_at(invocation, "host") + ", " + exit_text(exit) + "\n";
+        if (const Json& slurm = report_value(invocation, "slurm"); slurm.is_object()) {
+          out += "  Slurm job " + report_text_at(slurm, "job") + ", requeued " +
+                 std::to_string(report_integer_at(slurm, "restarts")) + " times before this start\n";
+        }
         out += standbys_text(report_value(invocation, "standbys_ended"));
       }
     }

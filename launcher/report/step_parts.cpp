@@ -1,4 +1,3 @@
-// Implementation of step_parts.hpp.
 #include "launcher/report/step_parts.hpp"
 
 #include <algorithm>
@@ -44,7 +43,7 @@ std::string StepParts::text() const {
   std::snprintf(number, sizeof number, "%.3g ms: ", whole / steps);
   std::string text = number;
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    const std::string_view unit_too = kNames[i], name = unit_too.substr(0, unit_too.find('_'));
+    const std::string_view key = kNames[i], name = key.substr(0, key.find('_'));
     std::snprintf(number, sizeof number, " %.0f %%", 100 * std::max(0.0, sums[i]) / whole);
     text.append(i > 0 ? ", " : "").append(name).append(number);
   }
@@ -56,13 +55,13 @@ std::string StepParts::memory_text() const {
   constexpr int kMib = 20;
   if (peak_memory_ <= 0 || largest_peak_memory_ <= 0) return {};
   return format_count(peak_memory_ >> kMib) + " MiB on rank 0, " + format_count(largest_peak_memory_ >> kMib) +
-         " MiB where it is largest";
+         " MiB on the rank with the highest peak";
 }
 
 std::string StepParts::skipped_text() const {
   if (skipped_ <= 0) return {};
   return format_count(skipped_) + (skipped_ == 1 ? " step" : " steps") +
-         " changed nothing: a loss or a gradient was not finite";
+         " without an update: a loss or a gradient was not finite";
 }
 
 StepParts step_parts_of(const std::filesystem::path& metrics) {
@@ -74,15 +73,15 @@ StepParts step_parts_of(const std::filesystem::path& metrics) {
   const std::streamoff size = file.tellg();
   std::string line;
   file.seekg(std::max<std::streamoff>(0, size - kRead));
-  if (size > kRead) std::getline(file, line);  // skips the partial first line
-  bool begun = size <= kRead;
+  if (size > kRead) std::getline(file, line);  // skips the first line, which may be incomplete
+  bool in_whole_lines = size <= kRead;
   while (std::getline(file, line)) {
     const ReportJson read = ReportJson::parse(line, nullptr, false);
-    if (begun) {
+    if (in_whole_lines) {
       parts.take(read);
     } else if (report_text_at(read, "event") == "step") {
       parts.begin_after(report_integer_at(read, "step"));
-      begun = true;
+      in_whole_lines = true;
     }
   }
   return parts;

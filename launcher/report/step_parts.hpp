@@ -1,4 +1,6 @@
-// Computes how the step time is divided among the parts of a step, from the lines of metrics.jsonl. Used by `ddprun report`.
+// Computes the mean step time and the fraction that each part takes (data, forward, backward, ...). It uses the newest 100 step
+// lines of a metrics.jsonl. A line contains means over the steps since the previous line, so each line is weighted by its
+// number of steps. `ddprun report` shows the result.
 #pragma once
 
 #include <array>
@@ -8,34 +10,35 @@
 #include <filesystem>
 #include <string>
 
-#include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_metrics.hpp"
 
 namespace ddprun {
 
 class StepParts {
  public:
-  // The next line passed to take() covers the steps after this one.
+  // `step`: the last step before the first line that is passed to take(). Without this call it is 0.
   void begin_after(std::int64_t step) { step_before_ = step; }
-  // Call it for each line in file order. Lines without step parts are ignored, whatever their event.
+  // Adds a line of the file. Call it in file order. Lines that are not step lines, or lack the parts, do not change the times.
   void take(const ReportJson& line);
-  // "12.3 ms: data 1 %, forward 30 %, ... in steps 301 to 400"; empty if no line had step parts.
+  // Returns for example "12.3 ms: data 1 %, forward 30 %, ... in steps 301 to 400", or "" if no line had the parts.
   std::string text() const;
 
-  // "412 MiB on rank 0, 430 MiB where it is largest", from the newest line with these fields; empty if there was none.
+  // Returns for example "412 MiB on rank 0, 430 MiB on the rank with the highest peak". The values come from the newest line
+  // that has them; without such a line the result is "".
   std::string memory_text() const;
 
-  // "3 steps changed nothing", from the newest line that has the count; empty if no step was skipped.
+  // Returns for example "3 steps without an update: a loss or a gradient was not finite". Returns "" if no step was skipped.
   std::string skipped_text() const;
 
-  // The parts in a step's line, in the order in which a step executes them.
+  // The names of the parts in a step line, in the order of execution.
   static constexpr std::array kNames{"data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms"};
 
  private:
-  static constexpr std::size_t kLines = 100;  // number of newest lines that are used
+  static constexpr std::size_t kLines = 100;  // number of newest step lines that are used
   struct Line {
-    std::int64_t after = 0;  // step of the previous line
+    std::int64_t after = 0;  // the line covers the steps after this one
     std::int64_t step = 0;
-    std::array<double, kNames.size()> ms{};  // mean time per step of each part
+    std::array<double, kNames.size()> ms{};  // mean milliseconds per step of each part
   };
   std::deque<Line> lines_;
   std::int64_t step_before_ = 0;
@@ -44,7 +47,7 @@ class StepParts {
   std::int64_t skipped_ = 0;
 };
 
-// Reads the end of a metrics.jsonl. A missing file gives an empty result.
+// Reads the last 256 KiB of a metrics.jsonl. If the file does not exist, the result is empty.
 StepParts step_parts_of(const std::filesystem::path& metrics);
 
 }  // namespace ddprun

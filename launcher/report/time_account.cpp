@@ -1,4 +1,3 @@
-// Implementation of time_account.hpp.
 #include "launcher/report/time_account.hpp"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns, std::
   clock_was_set_ns_ = clock_was_set_ns;
   latest_ns_ = latest_ns;
   std::visit(Overloaded{[this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
-                        [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
+                        [this](const WorkerStarted& e) { add(e); }, [this](const WorkerReported& e) { add(e); },
                         [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); },
                         [this](const RunEnded& e) { add(e); },
                         Ignored<NodesChanged, WorkerEnded, WorkerContinued, Straggler, Regrouped, RegroupFailed, StandbyWaits,
@@ -32,6 +31,14 @@ void TimeAccount::count(Part next, std::int64_t time_ns) {
   since_ns_ = now_ns;
 }
 
+TimeAccount::Seconds TimeAccount::seconds_at(std::int64_t time_ns, std::int64_t clock_was_set_ns) const {
+  TimeAccount account = *this;
+  account.clock_was_set_ns_ = clock_was_set_ns;
+  account.latest_ns_ = std::numeric_limits<std::int64_t>::max();
+  account.count(part_, time_ns);
+  return account.seconds_;
+}
+
 void TimeAccount::add(const RunStarted& event) {
   part_ = Part::kWaiting;
   since_ns_ = event.time_ns;
@@ -48,19 +55,20 @@ void TimeAccount::add(const RoundStarted& event) {
 
 void TimeAccount::add(const WorkerStarted& event) {
   if (first_rank_here_ < 0 || event.rank < first_rank_here_) first_rank_here_ = event.rank;
-  // Workers that never use the worker channel count as training from their start.
-  if (++started_ == workers_here_ && !speaks_) count(Part::kTraining, event.time_ns);
+  // Until a worker uses the worker channel, all workers count as training as soon as they have started.
+  if (++started_ == workers_here_ && !uses_channel_) count(Part::kTraining, event.time_ns);
 }
 
-void TimeAccount::add(const WorkerSpoke& event) {
-  // The first message over the channel shows that the workers use it. They had only been started and were not training yet.
-  if (!speaks_ && part_ == Part::kTraining) {
+void TimeAccount::add(const WorkerReported& event) {
+  // The first message over the channel proves that the workers report their phases. They have started but do not train yet, so
+  // the time so far belongs to the start.
+  if (!uses_channel_ && part_ == Part::kTraining) {
     part_ = first_round_ ? Part::kStart : Part::kRestart;
     round_.trained_s = 0;
   }
-  speaks_ = true;
-  std::visit(Overloaded{[&](const channel::PhaseChange& message) { hear(message, event); },
-                        [&](const channel::Progress& message) { hear(message, event); },
+  uses_channel_ = true;
+  std::visit(Overloaded{[&](const channel::PhaseChange& message) { on_message(message, event); },
+                        [&](const channel::Progress& message) { on_message(message, event); },
                         Ignored<channel::Hello, channel::EvalResult, channel::Pace, channel::WorkerError,
                                 channel::CheckpointPublished, channel::SignalReceived, channel::StopReady, channel::SavesOnStop,
                                 channel::Regroupable, channel::RegroupReady, channel::GroupFormed, channel::StandbyReady,
@@ -68,9 +76,9 @@ void TimeAccount::add(const WorkerSpoke& event) {
              event.message);
 }
 
-// A round starts training when any of its ranks reports it. From then on the first rank represents all, since ranks wait for
-// each other.
-void TimeAccount::hear(const channel::PhaseChange& phase, const WorkerSpoke& event) {
+// A round starts training when any of its ranks reports kRunning. From then on only the lowest rank on this node is observed,
+// since the ranks wait for each other in every step.
+void TimeAccount::on_message(const channel::PhaseChange& phase, const WorkerReported& event) {
   round_.reached_step = std::max(round_.reached_step, phase.step);
   if (phase.phase == channel::Phase::kRunning && !runs()) {
     count(Part::kTraining, event.time_ns);
@@ -82,7 +90,7 @@ void TimeAccount::hear(const channel::PhaseChange& phase, const WorkerSpoke& eve
   if (phase.phase == channel::Phase::kSaving) count(Part::kCheckpoint, event.time_ns);
 }
 
-void TimeAccount::hear(const channel::Progress& progress, const WorkerSpoke& event) {
+void TimeAccount::on_message(const channel::Progress& progress, const WorkerReported& event) {
   if (!runs()) count(Part::kTraining, event.time_ns);
   round_.reached_step = std::max(round_.reached_step, progress.step);
 }

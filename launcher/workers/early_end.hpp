@@ -1,10 +1,9 @@
-// Detects workers that exit with code 0 while other workers of this node still run. At the end of a job that is normal for a
-// short time. Otherwise the program has left a collective, and the other workers may wait for it forever. Reports at most once
-// per round, after a delay. Part of the agent's shell; one thread.
+// Detects workers that exit with code 0 while other workers of this node are still running. At the end of a job this is normal
+// for a few seconds. At any other time the others may be waiting without a limit in a collective that the exited worker never
+// joins. Reports this to the agent after a delay, at most once per round. Part of the agent's shell; one thread.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <set>
 #include <vector>
 
@@ -15,27 +14,30 @@ namespace ddprun {
 
 class EarlyEnd {
  public:
-  struct Hooks {
-    std::function<bool()> at_work;  // false once any worker was asked to stop
-    // `ended` and `running` are local ranks; neither is empty.
-    std::function<void(double seconds, std::vector<int> ended, std::vector<int> running)> noticed;
+  struct Agent {
+    virtual bool at_work() const = 0;  // false after any worker was ordered to stop
+    // `seconds`: time since the first worker exited with code 0. `ended` and `running` are local ranks; neither list is empty.
+    virtual void report_early_end(double seconds, std::vector<int> ended, std::vector<int> running) = 0;
+
+   protected:
+    ~Agent() = default;
   };
-  // `after`: delay between the first such exit and the report.
-  EarlyEnd(boost::asio::io_context& io, Hooks hooks, std::chrono::milliseconds after = std::chrono::seconds(10))
-      : timer_(io), after_(after), hooks_(std::move(hooks)) {}
+  // `after`: delay between the first exit with code 0 and the report.
+  EarlyEnd(boost::asio::io_context& io, Agent& agent, std::chrono::milliseconds after = std::chrono::seconds(10))
+      : timer_(io), after_(after), agent_(agent) {}
 
   void begin_round(int workers);
-  // A replacement worker was started for a lost one.
-  void began(int rank) { running_.insert(rank); }
-  // The worker has ended without being asked to stop; `well`: with exit code 0.
-  void ended(int rank, bool well);
+  // Call it when a replacement for a lost worker was started.
+  void started(int rank) { running_.insert(rank); }
+  // Call it when a worker has ended without an order to stop. `ok`: its exit code was 0.
+  void ended(int rank, bool ok);
 
  private:
-  void look();
+  void check_workers();
 
   boost::asio::steady_timer timer_;
   std::chrono::milliseconds after_;
-  Hooks hooks_;
+  Agent& agent_;
   std::set<int> running_;
   std::vector<int> ended_well_;
 };

@@ -1,4 +1,3 @@
-// Implementation of error_file_reader.hpp.
 #include "launcher/workers/error_file_reader.hpp"
 
 #include <fcntl.h>
@@ -22,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBytes = 1 << 20;
 
-// Opens with O_NONBLOCK, since the worker may have created something else there, such as a pipe.
+// Uses O_NONBLOCK because the worker may have created a pipe at this path, and opening a pipe could block.
 std::optional<std::string> read_some(const std::filesystem::path& file, timespec* written = nullptr) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return std::nullopt;
@@ -56,7 +55,7 @@ std::optional<ErrorFile> read_error_file(const std::filesystem::path& path) {
   auto file = parse_error_file(*content);
   if (!file) return std::nullopt;
   file->path = path;
-  // File timestamps come from a coarse clock, which may be up to one tick behind.
+  // The kernel takes file timestamps from a coarse clock, which may be one tick behind. Adding a tick gives an upper bound.
   timespec tick{};
   ::clock_getres(CLOCK_REALTIME_COARSE, &tick);
   file->written_ns = nanoseconds(written) + nanoseconds(tick);

@@ -1,5 +1,5 @@
-// Reads the TORCHELASTIC_ERROR_FILE of a failed worker (events/error_file.hpp). Copies the file of the first cause to the error
-// file that ddprun's own caller has named.
+// Reads the error file of a failed worker (TORCHELASTIC_ERROR_FILE, see launcher/events/error_file.hpp). Copies the error file
+// of the first cause to the path in ddprun's own TORCHELASTIC_ERROR_FILE, where ddprun's caller expects it.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// Reads at most 1 MiB of the file. Returns nullopt if it is absent, larger, or not an error file.
+// Returns nullopt if the file is absent, is larger than 1 MiB, or does not have the format of an error file.
 std::optional<ErrorFile> read_error_file(const std::filesystem::path& file);
 
-// Copies the file to `to`, which ddprun's caller reads. If "message" is an object, its "errorCode" is set to `exit_code`, as
-// under torchrun (negative: a signal; 0: unchanged). Returns false if `from` can't be read, or `to` can't be written
-// completely.
+// Copies the error file `from` to `to`. If "message" is an object, sets its "errorCode" to `exit_code`, as torchrun does. A
+// negative `exit_code` is a signal; with 0 the "errorCode" stays unchanged. Returns false if `from` cannot be read, or if `to`
+// cannot be written completely.
 bool copy_error_file(const std::filesystem::path& from, const std::filesystem::path& to, int exit_code);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Explains the errno of a failed execve(), which is often unclear on its own. Source: execve(2).
+// Explains why execve() failed, since the errno alone is often unclear to users. Source of the rules: execve(2).
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,8 @@
 
 namespace ddprun {
 
-// The probable reason for `error` when `program` was executed; reads the file. Empty if the errno is clear enough. Thread-safe.
+// Returns the probable reason for errno `error` of an execve() of `program`. Reads the program's first line. Returns an empty
+// text if the errno's own text is clear enough. Thread-safe.
 std::string reason_of_exec_error(int error, const std::filesystem::path& program);
 
 }  // namespace ddprun

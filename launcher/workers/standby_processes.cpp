@@ -1,4 +1,3 @@
-// Implementation of standby_processes.hpp.
 #include "launcher/workers/standby_processes.hpp"
 
 #include <unistd.h>
@@ -33,11 +32,11 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
       io_, channel.ours.release(),
       [this, number](const channel::FromWorker& message) {
         const auto* hello = std::get_if<channel::Hello>(&message);
-        if (hello == nullptr || channel::speaks_our_version(*hello)) return on_message_(number, message);
-        on_message_(number, channel::WorkerError{.message = channel::other_version_of(*hello), .fatal = false});
+        if (hello == nullptr || channel::is_compatible(*hello)) return agent_.on_message(number, message);
+        agent_.on_message(number, channel::WorkerError{.message = channel::version_mismatch(*hello), .fatal = false});
       },
       [this, number](const std::string& why) {
-        on_message_(number, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+        agent_.on_message(number, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
       });
   process.channel->start();
 }
@@ -56,7 +55,8 @@ void StandbyProcesses::read_output(int number, Ends& standard_output, Ends& stan
 void StandbyProcesses::start_spare(int number, GuardianLink& guardian, const SpawnRequest& request) {
   Ends standard_output = output_pipe();
   Ends standard_error = output_pipe();
-  const auto control = std::make_shared<SpareControl>(io_, [this, number](const spares::Word& word) { hear(number, word); });
+  const auto control = std::make_shared<SpareControl>(
+      io_, [this, number](const spares::Message& message) { on_spare_message(number, message); });
   guardian.spawn(number, request,
                  {.standard_output = standard_output.workers.get(),
                   .standard_error = standard_error.workers.get(),
@@ -66,83 +66,83 @@ void StandbyProcesses::start_spare(int number, GuardianLink& guardian, const Spa
   control->begin();
 }
 
-void StandbyProcesses::hear(int number, const spares::Word& word) {
-  if (const auto found = handed_.find(number); found != handed_.end()) {
-    found->second.heard = true;
-    found->second.patience.cancel();
-    if (std::holds_alternative<spares::Runs>(word)) {
+void StandbyProcesses::on_spare_message(int number, const spares::Message& message) {
+  if (const auto found = pending_starts_.find(number); found != pending_starts_.end()) {
+    found->second.acknowledged = true;
+    found->second.ack_timer.cancel();
+    if (std::holds_alternative<spares::Runs>(message)) {
       found->second.control->close();
-      if (number == looks_) say_seen();
+      if (number == scanner_) publish_scan();
     }
   }
-  if (std::holds_alternative<spares::HasHeard>(word)) return;
-  if (const auto* runs = std::get_if<spares::Runs>(&word)) {
-    if (!runs->plainly_for.empty()) on_plain_(number, runs->plainly_for);
+  if (std::holds_alternative<spares::ScriptReceived>(message)) return;
+  if (const auto* runs = std::get_if<spares::Runs>(&message)) {
+    if (!runs->cold_start_reason.empty()) agent_.on_cold_start(number, runs->cold_start_reason);
   } else if (!has(number)) {
     return;
-  } else if (const auto* unfit = std::get_if<spares::Unfit>(&word)) {
+  } else if (const auto* unfit = std::get_if<spares::Unfit>(&message)) {
     waiting(number).reported = unfit->why;
     waiting(number).unfit = true;
   } else {
-    waiting(number).loaded = std::get<spares::HasLoaded>(word);
-    on_message_(number, channel::StandbyReady{});
+    waiting(number).loaded = std::get<spares::Loaded>(message);
+    agent_.on_message(number, channel::StandbyReady{});
   }
 }
 
-// Returns no descriptor if the system has no memory or descriptors left. Each spare then checks the files itself.
-Descriptor StandbyProcesses::make_board() {
+// Returns an empty Descriptor if the system has no memory or descriptors left. Each spare then checks the files itself.
+Descriptor StandbyProcesses::make_scan_result() {
   try {
-    return Descriptor(memfd_of(""));
+    return memfd_of("");
   } catch (const std::system_error&) {
     return Descriptor();
   }
 }
 
-void StandbyProcesses::say_seen() {
-  for (const auto& [number, handed] : handed_) handed.control->tell_seen();
-  board_ = Descriptor();
+void StandbyProcesses::publish_scan() {
+  for (const auto& [number, handed] : pending_starts_) handed.control->announce_scan();
+  scan_result_ = Descriptor();
 }
 
-bool StandbyProcesses::somebody_looks() const {
-  const auto found = handed_.find(looks_);
-  return found != handed_.end() && found->second.control->is_open();
+bool StandbyProcesses::scan_is_running() const {
+  const auto found = pending_starts_.find(scanner_);
+  return found != pending_starts_.end() && found->second.control->is_open();
 }
 
-// guardian.employ() comes first: a sweep of the round's processes that follows must include this process.
+// Calls guardian.activate() first. If the guardian then kills the processes of the round, it must also kill this process.
 pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const SpawnRequest& request,
                                   const SpawnDescriptors& descriptors) {
   if (!has(number)) return 0;
   const auto control = waiting(number).control;
-  guardian.employ(number, request.environment);
-  const auto look = somebody_looks() ? SpareControl::Look::kWaits : SpareControl::Look::kForAll;
-  if (look == SpareControl::Look::kForAll) board_ = make_board();
-  if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors, look, board_.get())) {
+  guardian.activate(number, request.environment);
+  const auto role = scan_is_running() ? SpareControl::ScanRole::kWaitsForScan : SpareControl::ScanRole::kScans;
+  if (role == SpareControl::ScanRole::kScans) scan_result_ = make_scan_result();
+  if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors, role, scan_result_.get())) {
     guardian.signal(number, SIGKILL);
     waiting_.erase(number);
     return 0;
   }
-  handed_.erase(number);  // removes an earlier spare of that number, which ended before it reported how it runs
-  handed_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
-  if (look == SpareControl::Look::kForAll) looks_ = board_.get() < 0 ? -1 : number;
-  await_hearing(number);
+  pending_starts_.erase(number);  // removes an earlier spare with this number; it ended before it reported Runs
+  pending_starts_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
+  if (role == SpareControl::ScanRole::kScans) scanner_ = scan_result_.get() < 0 ? -1 : number;
+  await_ack(number);
   return take(number).pid;
 }
 
-void StandbyProcesses::await_hearing(int number) {
-  handed_.at(number).patience.async_wait([this, number](const boost::system::error_code& error) {
-    const auto found = error ? handed_.end() : handed_.find(number);
-    if (found == handed_.end()) return;
-    found->second.control->drain();  // reads a report that arrived while this process itself was stopped
-    if (found->second.heard) return;
+void StandbyProcesses::await_ack(int number) {
+  pending_starts_.at(number).ack_timer.async_wait([this, number](const boost::system::error_code& error) {
+    const auto found = error ? pending_starts_.end() : pending_starts_.find(number);
+    if (found == pending_starts_.end()) return;
+    found->second.control->drain();  // reads a message that arrived while the agent itself was suspended
+    if (found->second.acknowledged) return;
     found->second.control->close();
-    handed_.erase(found);
-    on_deaf_(number);
+    pending_starts_.erase(found);
+    agent_.on_unresponsive(number);
   });
 }
 
 StandbyProcesses::Waiting& StandbyProcesses::waiting(int number) {
   const auto found = waiting_.find(number);
-  check(found != waiting_.end(), "no standby goes by that number");
+  check(found != waiting_.end(), "unknown number of a standby process");
   return found->second;
 }
 
@@ -158,7 +158,7 @@ void StandbyProcesses::listen(int number, Stream stream) {
   });
 }
 
-// Reads one chunk. Returns false at the end of the stream.
+// Reads one chunk of output. Returns false at the end of the stream.
 bool StandbyProcesses::read(int number, Stream stream) {
   auto& pipe = waiting(number).process.pipes[static_cast<std::size_t>(stream)];
   if (!pipe) return false;
@@ -173,8 +173,8 @@ bool StandbyProcesses::read(int number, Stream stream) {
   return true;
 }
 
-// Standbys print little, so no file is kept open for them. A failed write is not reported: if a standby fails, the last line of
-// its output is shown when it ends.
+// Opens the log file for each write, because standbys print little and an open file per standby would waste descriptors. Write
+// errors are ignored: the last line of a failed standby's output is also part of the event about its end.
 void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
   if (!log_root_.empty()) {
     files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
@@ -191,29 +191,30 @@ void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
   tail.add_part(text);
 }
 
-StandbyProcesses::Heard StandbyProcesses::heard(int number, const channel::FromWorker& message) {
-  return std::visit(Overloaded{[](const channel::StandbyReady&) { return Heard::kIsReady; },
-                               [&](const channel::WorkerError& error) {
-                                 waiting(number).reported = error.message;
-                                 return error.fatal ? Heard::kNothingNew : Heard::kIsDeaf;
-                               },
-                               IgnoredAs<Heard, channel::Hello, channel::PhaseChange, channel::Progress, channel::EvalResult,
-                                         channel::Pace, channel::CheckpointPublished, channel::SignalReceived,
-                                         channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
-                                         channel::GroupFormed, channel::Position, channel::StoreRequest>{}},
-                    message);
+StandbyProcesses::MessageResult StandbyProcesses::on_message(int number, const channel::FromWorker& message) {
+  return std::visit(
+      Overloaded{[](const channel::StandbyReady&) { return MessageResult::kBecameReady; },
+                 [&](const channel::WorkerError& error) {
+                   waiting(number).reported = error.message;
+                   return error.fatal ? MessageResult::kNothingNew : MessageResult::kUnresponsive;
+                 },
+                 IgnoredAs<MessageResult, channel::Hello, channel::PhaseChange, channel::Progress, channel::EvalResult,
+                           channel::Pace, channel::CheckpointPublished, channel::SignalReceived, channel::StopReady,
+                           channel::SavesOnStop, channel::Regroupable, channel::RegroupReady, channel::GroupFormed,
+                           channel::Position, channel::StoreRequest>{}},
+      message);
 }
 
 WorkerProcess StandbyProcesses::take(int number) {
   WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
-    if (pipe) pipe->cancel();  // a read that waits here ends with an error, or finds no standby of that number
+    if (pipe) pipe->cancel();  // a pending read is cancelled, or its handler no longer finds this standby
   }
   return process;
 }
 
-StandbyProcesses::Went StandbyProcesses::forget(int number) {
+StandbyProcesses::ExitInfo StandbyProcesses::forget(int number) {
   Waiting& ended = waiting(number);
   if (ended.process.channel) ended.process.channel->drain();
   if (ended.control) ended.control->drain();
@@ -228,8 +229,8 @@ StandbyProcesses::Went StandbyProcesses::forget(int number) {
 
 void StandbyProcesses::close() {
   waiting_.clear();
-  for (const auto& [number, handed] : handed_) handed.control->close();
-  handed_.clear();
+  for (const auto& [number, handed] : pending_starts_) handed.control->close();
+  pending_starts_.clear();
 }
 
 void StandbyProcesses::dismiss(GuardianLink& guardian) {

@@ -1,7 +1,27 @@
-// The processes of waiting standby workers and of a script's spare interpreters: their channels, their output, and the
-// hand-over of one that becomes a rank's worker. launcher/agent/agent_shell.cpp owns one. AgentState decides which standbys
-// start and take over (with the state in standbys.hpp); this class reports their ends. Process numbers are those of the
-// guardian, above the numbers of the ranks. One thread.
+// Owns the processes of waiting standby workers and spare interpreters: their channels, their output, and their promotion to
+// the worker of a rank. launcher/agent/agent_shell.cpp owns one instance. AgentState decides which standbys start and which of
+// them get a rank (its state is in standbys.hpp). This class reports events of the standbys to the agent. A process number is
+// the guardian's number for a process; those of standbys are above all ranks. One thread.
+//
+// The problem. A new worker needs seconds to load its libraries. A standby has already loaded them, so it can take over a rank
+// within a fraction of a second. A standby of ddptrain gets its rank as a message on its worker channel. A spare interpreter
+// has no worker channel yet. It gets the request and the descriptors of a new worker on its control socket.
+//
+// How it goes wrong. The files that a spare has imported may have changed. Checking some 2,000 files in each of several spares
+// would take longer than the restart itself. And a spare that is stopped by a signal never answers.
+//
+// The idea. The first of several spares that start together checks the files for all of them, and writes its results into a
+// shared file in memory. A spare that does not acknowledge its script within kAckTimeout is reported to the agent, which kills
+// it. An example with two spares that replace ranks 0 and 1:
+//
+//     agent -> guardian   activate spares 8 and 9   they now belong to the round, so a sweep kills them too
+//     agent -> spare 8    script, kScans            spare 8 acknowledges the script and checks its files
+//     agent -> spare 9    script, kWaitsForScan     spare 9 acknowledges the script and waits for the results
+//     spare 8 -> agent    Runs                      the check is complete; spare 8 runs the script
+//     agent -> spare 9    the results are complete
+//     spare 9 -> agent    Runs                      spare 9 runs the script
+//
+// docs/internals/decisions/launcher/spare-interpreters.md has measurements and the alternatives that we tried.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +29,6 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,82 +45,81 @@
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/output/last_lines.hpp"
-#include "launcher/spares/spare_control.hpp"
+#include "launcher/workers/spare_control.hpp"
 #include "launcher/workers/worker_channel.hpp"
 #include "launcher/workers/worker_pipes.hpp"
 
 namespace ddprun {
 
-// The agent's ends of the descriptors of a process that was started as a worker.
+// The agent's ends of a process that was started as a worker or standby.
 struct WorkerProcess {
-  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null after its end
+  // The process's stdout and stderr, indexed by Stream; null after end of file.
+  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;
   std::shared_ptr<WorkerChannel> channel;
-  pid_t pid = 0;       // 0: not started yet
-  bool asked = false;  // the guardian was asked to start it, and it may still run, even while pid is 0
-  int number = 0;      // the guardian's number for the process
+  pid_t pid = 0;               // 0: not started yet
+  bool spawn_pending = false;  // the guardian has a request to start the process; it may be running even while pid is 0
+  int number = 0;              // the guardian's number for the process
 };
 
 class StandbyProcesses {
  public:
-  // Receives a process's messages, including those after it has become a worker.
-  using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
+  struct Agent {
+    // Receives the messages of a standby, and also those that it sends after it has become a worker.
+    virtual void on_message(int number, const channel::FromWorker& message) = 0;
+    // A spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
+    virtual void on_cold_start(int number, const std::string& why) = 0;
+    // A spare interpreter got a script, but has not acknowledged it within kAckTimeout. For example, it may be stopped by a
+    // signal. It might still run the script later, so the agent must kill it.
+    virtual void on_unresponsive(int number) = 0;
 
-  // Called if a spare interpreter was sent a script but runs it in a fresh interpreter; `why` is the reason.
-  using OnPlain = std::function<void(int number, const std::string& why)>;
-  // Called if a spare interpreter was sent a script but does not confirm it within kHearsWithin, for example because it is
-  // stopped. It still has the script.
-  using OnDeaf = std::function<void(int number)>;
-  static constexpr std::chrono::seconds kHearsWithin{5};
+   protected:
+    ~Agent() = default;
+  };
+  static constexpr std::chrono::seconds kAckTimeout{5};
 
-  // `log_root` is the run directory's logs/; process numbers begin with `first`.
-  StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
-                   OnMessage on_message, OnPlain on_plain, OnDeaf on_deaf)
-      : io_(io),
-        files_(files),
-        log_root_(std::move(log_root)),
-        first_(first),
-        on_message_(std::move(on_message)),
-        on_plain_(std::move(on_plain)),
-        on_deaf_(std::move(on_deaf)) {}
+  // `log_root`: the logs/ folder of the run directory. `first`: the first process number of a standby.
+  StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first, Agent& agent)
+      : io_(io), files_(files), log_root_(std::move(log_root)), first_(first), agent_(agent) {}
 
-  // Throws InternalError or std::system_error. A log file is created only when the process prints something.
+  // Starts a standby worker. Its log file is created at its first output. Throws InternalError or std::system_error.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // Starts a spare interpreter; `request` is its waiting command. It reports StandbyReady like a standby.
+  // Starts a spare interpreter. `request` contains its waiting command. Like a standby, it causes the message StandbyReady.
   void start_spare(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // Makes the spare a worker with the request and descriptors of a fresh worker; its number stays the same. Returns its pid, or
-  // 0 if the process has ended. Throws std::system_error.
+  // Makes the spare the worker of a rank. It gets the request and the descriptors of a new worker process, and keeps its
+  // process number. Returns its pid, or 0 if the spare has ended. Throws std::system_error.
   pid_t hand_over(int number, GuardianLink& guardian, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   bool has(int number) const { return waiting_.contains(number); }
   WorkerChannel* channel(int number) const;
   pid_t pid(int number) { return waiting(number).process.pid; }
   void started(int number, pid_t pid) { waiting(number).process.pid = pid; }
-  // Handles a message. Its text is stored, since it may be the reason if the process ends. kIsDeaf: the channel is broken, so
-  // the process could not receive a rank.
-  enum class Heard { kNothingNew, kIsReady, kIsDeaf };
-  Heard heard(int number, const channel::FromWorker& message);
-  // Moves the process to the caller; no read is pending on its pipes.
+  // Processes a message of a standby and stores its error text, because that text may be the reason if the standby ends.
+  // kUnresponsive: the channel is broken, so the standby cannot receive a rank.
+  enum class MessageResult { kNothingNew, kBecameReady, kUnresponsive };
+  MessageResult on_message(int number, const channel::FromWorker& message);
+  // Transfers the process to the caller. Afterwards no read is pending on its pipes.
   WorkerProcess take(int number);
-  // The event for a standby that is ready.
-  StandbyWaits waits(int number, std::int64_t time_ns) {
+  // Returns the event for a standby that has become ready.
+  StandbyWaits ready_event(int number, std::int64_t time_ns) {
     const Waiting& ready = waiting(number);
     return {ready.process.pid, time_ns, ready.loaded.seconds, ready.loaded.memory_bytes};
   }
-  // Call it when the standby has ended. `why`: the reason that it reported, else its last line of output. `for_good`: another
-  // one would fail in the same way.
-  struct Went {
+  // Information about a standby that has ended. `why`: the reason that the standby reported, else its last line on stderr.
+  // `permanent`: true if another standby would fail in the same way.
+  struct ExitInfo {
     std::string why;
-    bool for_good = false;
+    bool permanent = false;
   };
-  Went forget(int number);
-  // Sends SIGKILL to all. Later reports about them are ignored.
+  // Removes the standby. Call it when the standby has ended.
+  ExitInfo forget(int number);
+  // Kills all standbys with SIGKILL and removes them, so that later messages about them are ignored.
   void dismiss(GuardianLink& guardian);
   void close();
 
  private:
   struct Waiting {
     WorkerProcess process;
-    std::shared_ptr<SpareControl> control;  // set for a spare only
-    spares::HasLoaded loaded;
+    std::shared_ptr<SpareControl> control;  // null for a standby worker
+    spares::Loaded loaded;
     bool unfit = false;
     LastLines tail;
     std::string reported;
@@ -115,20 +133,20 @@ class StandbyProcesses {
   };
 
   // A spare that has received a script but has not reported yet how it runs it.
-  struct Handed {
-    Handed(std::shared_ptr<SpareControl> of_spare, boost::asio::io_context& io)
-        : control(std::move(of_spare)), patience(io, kHearsWithin) {}
+  struct PendingStart {
+    PendingStart(std::shared_ptr<SpareControl> spare_control, boost::asio::io_context& io)
+        : control(std::move(spare_control)), ack_timer(io, kAckTimeout) {}
     std::shared_ptr<SpareControl> control;
-    boost::asio::steady_timer patience;
-    bool heard = false;
+    boost::asio::steady_timer ack_timer;
+    bool acknowledged = false;
   };
 
   Waiting& waiting(int number);
-  void hear(int number, const spares::Word& word);
-  void await_hearing(int number);
-  bool somebody_looks() const;
-  void say_seen();
-  static Descriptor make_board();
+  void on_spare_message(int number, const spares::Message& message);
+  void await_ack(int number);
+  bool scan_is_running() const;
+  void publish_scan();
+  static Descriptor make_scan_result();
   void read_output(int number, Ends& standard_output, Ends& standard_error);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);
@@ -138,13 +156,11 @@ class StandbyProcesses {
   FileQueue& files_;
   std::filesystem::path log_root_;
   int first_;
-  OnMessage on_message_;
-  OnPlain on_plain_;
-  OnDeaf on_deaf_;
+  Agent& agent_;
   std::map<int, Waiting> waiting_;
-  std::map<int, Handed> handed_;
-  int looks_ = -1;    // number of the spare in handed_ that checks the files for all spares handed over since; -1: none
-  Descriptor board_;  // shared memory through which that spare passes its results to the others
+  std::map<int, PendingStart> pending_starts_;
+  int scanner_ = -1;        // process number of the spare that checks the files for all spares in pending_starts_; -1: none
+  Descriptor scan_result_;  // file in memory with the scanner's results, for the other spares
 };
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of store_server.hpp.
 #include "launcher/workers/store_server.hpp"
 
 namespace ddprun {

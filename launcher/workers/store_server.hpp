@@ -1,5 +1,5 @@
-// Serves the workers' store (rendezvous/store/store.hpp) over their channels: the state machine plus one timer for the waiters'
-// deadlines.
+// Serves the store of ddptrain's workers over the worker channels. Store (rendezvous/channel_store/channel_store.hpp) is the
+// state machine. This class adds the timer for the deadlines of waiting requests.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/channel/message.hpp"
-#include "rendezvous/store/store.hpp"
+#include "rendezvous/channel_store/channel_store.hpp"
 
 namespace ddprun {
 
@@ -20,7 +20,7 @@ class StoreServer {
 
   void handle(int rank, const channel::StoreRequest& request);
   void forget(int rank);
-  void clear();  // call it for a new round
+  void clear();  // removes all keys and waiting requests; call it when a new round starts
 
  private:
   void answer(const std::vector<Store::Answer>& answers);

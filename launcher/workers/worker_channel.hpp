@@ -1,6 +1,13 @@
-// The agent's end of one worker's channel. It converts between bytes of the socket and messages. The queue to a worker that
-// does not read is bounded. launcher/agent/round_workers.cpp creates one for each worker and round. A closed channel means that
-// no more messages arrive; it does not mean that the worker is dead (decision 7).
+// The agent's end of one worker channel. It converts between bytes of the socket and messages.
+// launcher/agent/worker_supervisor.cpp creates one for each worker in each round. A closed channel means that no more messages
+// arrive. It does not mean that the worker has ended (decision 7, docs/internals/decisions/guardian/descriptors.md).
+//
+// How it goes wrong. A script may use the channel wrongly, and the agent must survive this:
+// - The worker sends faster than the agent reads. One event reads at most 256 KiB, so other workers are not delayed.
+// - The worker does not read. The queue to it is limited to 64 MiB, and beyond that the worker is ignored.
+// - The worker sends invalid bytes or uses a different major version. It is ignored, but its bytes are still read and dropped.
+//   If we closed the socket instead, its next write would kill it with SIGPIPE.
+// - A wrapper passes the channel to its child process. take_channel_pid() returns the pid of the process that really uses it.
 #pragma once
 
 #include <deque>
@@ -23,29 +30,31 @@ namespace ddprun {
 class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
  public:
   using OnMessage = std::function<void(const channel::FromWorker&)>;
-  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol and is ignored from now on
+  // Called after a protocol violation; the worker's bytes are then ignored.
+  using OnBroken = std::function<void(const std::string& why)>;
 
-  // If a worker's Hello has another major version, only that Hello is passed on. Bytes from an ignored worker are read and
-  // dropped, and the worker sees the end of the channel. Takes ownership of `fd`, a connected Unix stream socket.
+  // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that Hello
+  // is passed to `on_message`. After a protocol violation or a different major version, the worker's bytes are read and
+  // dropped. The worker then reads end of file from the channel.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 
   void start();
   void send(const channel::FromAgent& message);
-  // Passes on all messages that have arrived. Called when the worker has ended, so that its last messages are handled before
-  // its end.
+  // Reads the messages that have already arrived and passes them to `on_message`. Call it when the worker has ended, so that
+  // the agent processes the worker's last messages before the worker's end.
   void drain();
   void close();
-  // The pid of the process that sent the first bytes; returned once, then 0. It may differ from the process that we started,
-  // since a start script passes the channel on to its children.
-  pid_t take_speaker() { return std::exchange(speaker_, 0); }
+  // Returns the pid of the process that sent the first bytes on its first call, and 0 afterwards. This process may differ from
+  // the started one: a start script passes the channel on to its child processes.
+  pid_t take_channel_pid() { return std::exchange(channel_pid_, 0); }
 
  private:
-  ssize_t receive(std::span<std::byte> room);
+  ssize_t receive(std::span<std::byte> buffer);
   enum class More { kLater, kNever };
   void wait();
   More read_available(std::size_t most);
-  void hear(std::span<const std::byte> bytes);
-  void go_deaf();
+  void on_bytes(std::span<const std::byte> bytes);
+  void stop_reading();
   void write_next();
 
   boost::asio::local::stream_protocol::socket socket_;
@@ -54,9 +63,9 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   OnBroken on_broken_;
   std::deque<std::string> outbox_;
   std::size_t outbox_bytes_ = 0;
-  bool deaf_ = false;
-  bool knows_speaker_ = false;
-  pid_t speaker_ = 0;
+  bool reading_stopped_ = false;
+  bool knows_channel_pid_ = false;
+  pid_t channel_pid_ = 0;
 };
 
 }  // namespace ddprun

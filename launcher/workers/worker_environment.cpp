@@ -1,4 +1,3 @@
-// Implementation of worker_environment.hpp.
 #include "launcher/workers/worker_environment.hpp"
 
 #include <unistd.h>
@@ -13,14 +12,14 @@
 namespace ddprun {
 namespace {
 
-// Variables that a worker never inherits: secrets, which it might print, and variables that belong to another worker.
+// A worker never inherits these variables. They are secrets, which a worker might print, or they belong to another worker.
 constexpr std::array<std::string_view, 10> kNeverInherited{
     "DDPRUN_TOKEN",         "DDPRUN_CHANNEL",   "DDPRUN_CHANNEL_INODE", "DDPRUN_NODE_ADDRESS", "DDPRUN_GENERATION",
     "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT", "DDPRUN_PORT_RANGE",    "DDPRUN_SNAPSHOTS",    "DDPRUN_PRELOAD"};
 
-// Variables of a worker with a rank. A standby receives its rank over the channel instead.
-constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
-                                                   "TORCHELASTIC_ERROR_FILE"};
+// A standby gets its rank later over the channel, so its environment lacks these variables.
+constexpr std::array<std::string_view, 5> kRankVariables{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
+                                                         "TORCHELASTIC_ERROR_FILE"};
 
 std::string_view variable_name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -68,14 +67,15 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
       {"TORCHELASTIC_ERROR_FILE", settings.error_file},
   };
   for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);
-  // torchrun passes its own list to the workers, since a worker may be a launcher itself.
+  // Workers get the agent's list of signals, since a worker may itself be a launcher. torchrun does the same.
   if (!settings.signals_to_handle.empty())
     ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   const bool train = settings.channel == ChannelUse::kGiven;
   if (train) {
-    // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor would do so if the watchdog is
-    // silent. But ddptrain handles a failure as an exception, and the agent handles hangs.
+    // By default, NCCL's watchdog ends the process after a failed or stuck collective, and NCCL's monitor ends it if the
+    // watchdog does not respond. Both are disabled for ddptrain: it handles a failed collective as an exception, and the agent
+    // detects hangs.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     ours.emplace_back("TORCH_NCCL_ENABLE_MONITORING", "0");
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
@@ -91,22 +91,22 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
-  // The worker's index is passed explicitly. LOCAL_RANK is not usable: with --virtual-local-rank it is 0 for all, and a script
-  // may set it.
+  // The worker's index is appended to the path. A script cannot use LOCAL_RANK instead, because the script may change it, and
+  // --virtual-local-rank sets it to 0 in all workers.
   if (settings.channel == ChannelUse::kOffered && !settings.snapshots.empty())
     ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots + ":" + number(ranks.local_rank));
   if (settings.channel != ChannelUse::kNone) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (settings.channel_inode != 0) ours.emplace_back("DDPRUN_CHANNEL_INODE", std::to_string(settings.channel_inode));
-    // Ranks of a script send their snapshots to other nodes. Even a rank without snapshot memory needs the round's number,
-    // since the others wait for its answer.
+    // The ranks of a script use this number when they send their snapshots to other nodes. A rank without snapshot memory needs
+    // it too, since the other ranks wait for its answer.
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);
   }
   if (train) {
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
-    // ddptrain looks there for LibTorch if it is not at its build-time path.
+    // If LibTorch is not at the path that was set at build time, the loader finds it in this folder.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");
       ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
@@ -115,15 +115,15 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
 
   std::vector<std::string_view> replaced(kNeverInherited.begin(), kNeverInherited.end());
   if (settings.standby) {
-    const auto of_a_rank = [](const auto& variable) {
-      return std::find(kOfARank.begin(), kOfARank.end(), variable.first) != kOfARank.end();
+    const auto is_rank_variable = [](const auto& variable) {
+      return std::find(kRankVariables.begin(), kRankVariables.end(), variable.first) != kRankVariables.end();
     };
-    ours.erase(std::remove_if(ours.begin(), ours.end(), of_a_rank), ours.end());
-    replaced.insert(replaced.end(), kOfARank.begin(), kOfARank.end());
+    ours.erase(std::remove_if(ours.begin(), ours.end(), is_rank_variable), ours.end());
+    replaced.insert(replaced.end(), kRankVariables.begin(), kRankVariables.end());
   }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
-  std::array<bool, 256> first_letters{};  // fast path: the first letter shows that most variables are not replaced
+  std::array<bool, 256> first_letters{};  // fast path: most variables start with a letter that no replaced variable has
   for (const std::string_view name : replaced) first_letters[static_cast<unsigned char>(name.front())] = true;
   const auto is_replaced = [&](const std::string& variable) {
     return !variable.empty() && first_letters[static_cast<unsigned char>(variable.front())] &&
@@ -151,17 +151,18 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
   } else {
     const bool empty = path->size() == kPath.size();
     path->insert(kPath.size(), empty ? hook : hook + ":");
-    // Python treats an empty PYTHONPATH like a missing one, but the worker's environment must still have it.
+    // PYTHONPATH was set but empty. Python treats this as a missing variable, but the spare must restore the empty variable for
+    // the script. This variable reports the case to the spare.
     if (empty) environment.emplace_back("DDPRUN_PRELOAD_EMPTY_PATH=1");
   }
   environment.push_back("DDPRUN_PRELOAD=" + modules);
 }
 
 std::vector<std::string> spare_command(const std::vector<std::string>& workers) {
-  static const std::string kDoesNothing = "import os; os.write(" + std::to_string(kWorkerChannelFd) +
-                                          ", b'unfit\\nthis Python does not run the sitecustomize.py of " +
-                                          "PYTHONPATH: it is isolated, or another sitecustomize comes first')";
-  std::vector<std::string> command{workers.at(0), "-u", "-c", kDoesNothing};
+  static const std::string kNoopProgram = "import os; os.write(" + std::to_string(kWorkerChannelFd) +
+                                          ", b'unfit\\nthis Python does not run the sitecustomize.py in " +
+                                          "PYTHONPATH: it is isolated (-I), or another sitecustomize comes first')";
+  std::vector<std::string> command{workers.at(0), "-u", "-c", kNoopProgram};
   command.insert(command.end(), workers.begin(), workers.end());
   return command;
 }

@@ -1,6 +1,7 @@
-// The standard input that workers share with us, if the plan passes it on (launcher/plan/plan_input.hpp). The class detects
-// whether any of it was read, so that a restart can report what is missing. It also saves a terminal's settings and restores
-// them, since a worker killed at a debugger's prompt leaves them changed. Part of the agent's shell; one thread.
+// The standard input that the workers share with the agent, if the plan passes it on (launcher/plan/plan_input.hpp). This class
+// detects whether workers have read from it, so that the agent can report at a restart which input is missing. It also restores
+// the settings of a terminal. For example, a worker that is killed at a debugger's prompt leaves them changed. Part of the
+// agent's shell; one thread.
 #pragma once
 
 #include <termios.h>
@@ -9,22 +10,24 @@
 #include <optional>
 #include <string>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun {
 
 class WorkerInput {
  public:
-  // Watches descriptor 0 from now on if `passed_on`; otherwise it does nothing.
+  // Starts to watch descriptor 0. Does nothing if `passed_on` is false.
   explicit WorkerInput(bool passed_on);
-  ~WorkerInput();  // restores a terminal's settings, if we are in its foreground group
+  ~WorkerInput();  // restores the settings of a terminal, if we are its foreground process group
   WorkerInput(const WorkerInput&) = delete;
   WorkerInput& operator=(const WorkerInput&) = delete;
 
-  // A sentence about the input that new workers will miss; nullopt if nothing was read.
-  std::optional<std::string> what_is_gone();
+  // Returns a sentence about the input that new workers will miss; nullopt if no input was read.
+  std::optional<std::string> missing_input();
 
  private:
-  std::int64_t offset_ = -1;  // file offset at the start; -1 if it is not a file
-  int watch_ = -1;            // inotify instance if it is not a file
+  std::int64_t offset_ = -1;  // file offset at the start; -1 if standard input is not a file
+  Descriptor watch_;          // inotify instance; none if standard input is a file or not watched
   bool was_read_ = false;
   std::optional<termios> settings_;
 };

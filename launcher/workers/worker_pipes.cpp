@@ -1,4 +1,3 @@
-// Implementation of worker_pipes.hpp.
 #include "launcher/workers/worker_pipes.hpp"
 
 #include <fcntl.h>
@@ -20,7 +19,7 @@ namespace {
 
 InternalError refused_by_system(const std::string& what, int error) {
   std::string message = what + ": " + std::generic_category().message(error);
-  if (error == EMFILE) message += "; each worker needs 3 descriptors: raise the limit (ulimit -Hn) or start fewer workers";
+  if (error == EMFILE) message += "; each worker needs 3 file descriptors: raise the limit (ulimit -Hn) or start fewer workers";
   return InternalError(message);
 }
 
@@ -50,7 +49,7 @@ Ends channel_pair() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) out_of_descriptors("channel", errno);
   const int on = 1;
-  ::setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);  // makes the kernel report the sender's pid
+  ::setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);  // makes the kernel report the pid of the sender
   return {Descriptor(fds[0]), Descriptor(fds[1])};
 }
 

@@ -1,5 +1,5 @@
-// The descriptors that a worker gets at its start, and the agent's ends of them: pipes or terminals for its output, a socket
-// pair for its channel. launcher/agent/round_workers.cpp creates them for a round's workers, standby_processes.cpp for
+// Creates the descriptors that a worker gets at its start, together with the agent's ends: pipes or terminals for its output,
+// and a socket pair for its channel. Used by launcher/agent/worker_supervisor.cpp for workers and by standby_processes.cpp for
 // standbys.
 #pragma once
 
@@ -17,16 +17,17 @@ struct Ends {
   Descriptor workers;
 };
 
-// The agent's end is non-blocking. Both functions throw InternalError if no descriptors are left.
+// The agent's end of output_pipe() is non-blocking. output_pipe() and channel_pair() throw InternalError if no descriptors are
+// left.
 Ends output_pipe();
 Ends channel_pair();
 
-// A pseudo-terminal of that size in raw mode, since the bytes are forwarded to a real terminal, which processes them. A read
-// from our end fails with EIO once every process has closed the other end. Returns null descriptors if the system has no
-// pseudo-terminal left, or no /dev/pts.
+// Creates a pseudo-terminal of that size. It is in raw mode, because the agent forwards the bytes to a real terminal, which
+// processes them. A read from the agent's end fails with EIO after all processes have closed the other end. Returns empty
+// descriptors if no pseudo-terminal is left, or if the system has no /dev/pts.
 Ends terminal_pair(const winsize& size);
 
-// The error that ends the job if a system call fails while workers are started.
+// Returns the error for a failed system call during the start of workers. This error ends the job.
 InternalError refused_by_system(const std::string& what, int error);
 
 }  // namespace ddprun

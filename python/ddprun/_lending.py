@@ -1,23 +1,29 @@
-"""Agrees on the copy that all ranks load in ddprun.restore(), and sends it to nodes that have no copy.
+"""Chooses the snapshot that all ranks load in ddprun.restore(), and copies it to nodes that do not have it.
 
-All ranks send their offers to rank 0, through the store of the worker channel, and rank 0 decides (_snapshot.decide). If a node has no copy of the
-step, and the state is the same on all ranks, one rank of that node borrows it from a rank that has it. The state has a connection of its own between
-these two ranks, since it may be as large as the memory. It passes neither the agents nor the store.
+The problem. After a node was replaced, its ranks have no snapshot in their memory file, but other nodes do. If the state is the
+same on all ranks, as with DDP, the new node can copy it from another node. All ranks must load the state of the same step, and
+no unknown process may send or receive a state.
 
-    lender      listens at its node's address, and publishes the address in the store
-    borrower    connects, and writes the data into its own memory for snapshots, from which the other ranks of its node read it
+The agreement. All ranks send the names of their snapshots (offers) to rank 0, through the store of the worker channel. Rank 0
+chooses one snapshot for all (_snapshot_choice.decide). On each node without this snapshot, one rank (the borrower) receives it
+from a rank that has it (the lender). A state can be as large as the main memory, so it is sent over a separate TCP connection
+between these two ranks. The agents and the store never carry it.
 
-Both sides prove that they know a secret, which rank 0 makes for this one restore(). The store distributes it over the agents' encrypted connections.
-All data is authenticated with it, but not encrypted. The traffic of Gloo and NCCL is not encrypted either (docs/security.md).
+    lender      listens on the address of its node, and publishes the address in the store
+    borrower    connects, and writes the data into its own slot of the memory file, where the other ranks of its node read it
+
+The security. Rank 0 creates a secret for each restore(), which the store distributes over the agents' encrypted connections.
+Both sides prove that they know the secret. All data has an authentication code, but is not encrypted, like the traffic of Gloo
+and NCCL (docs/security.md). L is the lender and B the borrower; the numbers are bytes:
 
     B -> L   magic, nonce of B (32), rank of B (4)
     L -> B   nonce of L (32), proof of L (32)
     B -> L   proof of B (32)
     L -> B   header of the snapshot, code (32); then pieces of 1 MiB, the last one shorter, each followed by its code (32)
 
-Any failure is sent to rank 0 as one line, and then no rank restores anything. The death of a rank is different: rank 0 does not decide before all
-lenders and borrowers have answered, and the agents end the round if a rank dies. So a killed rank does not make the others start over and clear their
-copies."""
+Failures. A failed copy is reported to rank 0 as one line, and then no rank restores a snapshot. If a rank is killed instead, no
+rank may start from scratch, since it would then delete its snapshots. Rank 0 therefore waits until all lenders and borrowers
+have answered. A dead rank never answers, so the wait lasts until the agents end the round."""
 
 import collections
 import contextlib
@@ -36,121 +42,130 @@ _MAGIC = b"ddplend\x01"
 _NONCE = _CODE = 32
 _PIECE = 2 ** 20
 _CONNECT_S = 10
-_HELLO_S = 5  # for a peer that has not proved that it knows the secret
-_SILENCE_S = 15  # for one piece; longer than a lease (5 s), so that a lost node is noticed by the agents first
-_SLOWEST = 2 ** 20  # bytes per second; with the times above it limits the whole transfer
-_MOST_STRANGERS = 64  # more cannot be borrowers: a borrower proves the secret immediately
-_BULK = 0x08  # IPTOS_THROUGHPUT: messages between agents have priority
+_HELLO_S = 5  # Time limit in which a peer must prove that it knows the secret.
+# Time limit for one piece of data. It is longer than a worker lease (5 s), so that the agents detect a lost node first.
+_SILENCE_S = 15
+_MIN_BYTES_PER_S = 2 ** 20  # Minimum rate in bytes per second. With the timeouts above it limits the duration of a transfer.
+# Maximum number of connections without a proof. A borrower sends its proof immediately, so further ones are not borrowers.
+_MAX_UNPROVEN = 64
+_BULK = 0x08  # IPTOS_THROUGHPUT, a low priority: messages between agents are sent before this transfer.
 
 
-class _AgentIsGone(Exception):
+class _AgentGoneError(Exception):
     pass
 
 
-class _Refused(Exception):
-    """The received data does not come from a peer that knows the secret."""
+class _PeerRefusedError(Exception):
+    """Raised if received data comes from a peer that does not know the secret."""
 
 
-class Talk:
-    """One rank's part in one restore(). `ask(operation, key, value)` sends a request to the store."""
+class RestoreExchange:
+    """Messages between ranks during one restore(). `request(operation, key, value)` calls the key-value store that all ranks
+    share."""
 
-    def __init__(self, ask, prefix, rank, world_size):
-        self._ask, self._prefix, self.rank, self.world_size = ask, prefix, rank, world_size
+    def __init__(self, request, prefix, rank, world_size):
+        self._request, self._prefix, self.rank, self.world_size = request, prefix, rank, world_size
 
-    def tell(self, key, value):
-        if self._ask("set", self._prefix + key, json.dumps(value).encode()) is None:
-            raise _AgentIsGone
+    def publish(self, key, value):
+        if self._request("set", self._prefix + key, json.dumps(value).encode()) is None:
+            raise _AgentGoneError
 
-    def hear(self, key):
-        """Waits until a rank sets the key."""
-        answer = self._ask("get", self._prefix + key)
+    def wait_for(self, key):
+        """Waits until another rank sets the key, and returns the value."""
+        answer = self._request("get", self._prefix + key)
         if not answer:
-            raise _AgentIsGone
+            raise _AgentGoneError
         return json.loads(answer.decode())
 
 
-def agree(talk, offer, decide, snapshots, place, say):
-    """Returns the copy that all ranks restore: {"step": the step or None, "round": the copy's round, "why": a line if there is none}. snapshots: this
-    rank's Snapshots, or None. place: this node's address, and the ports that it may listen on. say: prints a line."""
+def agree(exchange, offer, decide, snapshots, place, warn):
+    """Returns the snapshot that all ranks restore, as {"step": its step, "round": its round}. Without a common snapshot "step"
+    is None and "why" is the reason.
+
+    offer: the snapshots of this rank. decide: the function _snapshot_choice.decide. snapshots: the Snapshots object of this
+    rank, or None. place: a pair of this node's address and the ports on which this rank may listen. warn: a function that
+    prints one line."""
     try:
-        if talk.world_size == 1:
+        if exchange.world_size == 1:
             return decide([offer])
-        if talk.rank > 0:
-            talk.tell(str(talk.rank), offer)
-            decision = talk.hear("all")
+        if exchange.rank > 0:
+            exchange.publish(str(exchange.rank), offer)
+            decision = exchange.wait_for("all")
         else:
-            decision = decide([offer] + [talk.hear(str(rank)) for rank in range(1, talk.world_size)])
+            decision = decide([offer] + [exchange.wait_for(str(rank)) for rank in range(1, exchange.world_size)])
             if decision.get("borrow"):
                 decision["secret"] = os.urandom(32).hex()
-            talk.tell("all", decision)
-        return _exchange(talk, decision, snapshots, place, say) if decision.get("borrow") else decision
-    except _AgentIsGone:
-        return {"step": None, "why": "the agent is gone"}
+            exchange.publish("all", decision)
+        return _exchange(exchange, decision, snapshots, place, warn) if decision.get("borrow") else decision
+    except _AgentGoneError:
+        return {"step": None, "why": "the agent is gone: no snapshot is restored"}
 
 
-def _exchange(talk, decision, snapshots, place, say):
+def _exchange(exchange, decision, snapshots, place, warn):
     lend, borrow, secret = decision["lend"], decision["borrow"], bytes.fromhex(decision["secret"])
     name = decision["step"], decision["round"]
     lender = None
-    if talk.rank in lend:
+    if exchange.rank in lend:
         try:
-            lender = Lender(snapshots.copy_to_lend(name), secret, borrow, *place, say)
+            lender = Lender(snapshots.copy_to_lend(name), secret, borrow, *place, warn)
         except (OSError, ValueError) as reason:
-            talk.tell("at/%d" % talk.rank, {"why": str(reason)})
+            exchange.publish("at/%d" % exchange.rank, {"why": str(reason)})
         else:
-            talk.tell("at/%d" % talk.rank, {"host": lender.host, "port": lender.port})
-    if talk.rank in borrow:
-        turn = borrow.index(talk.rank) % len(lend)
-        talk.tell("borrowed/%d" % talk.rank, {"why": _borrow(talk, snapshots, name, secret, lend[turn:] + lend[:turn])})
-    if talk.rank == 0:
-        failed = [why for why in (talk.hear("borrowed/%d" % rank)["why"] for rank in borrow) if why]
-        talk.tell("over", {})
-    elif talk.rank in lend:
-        talk.hear("over")
+            exchange.publish("at/%d" % exchange.rank, {"host": lender.host, "port": lender.port})
+    if exchange.rank in borrow:
+        turn = borrow.index(exchange.rank) % len(lend)
+        exchange.publish("borrowed/%d" % exchange.rank, {"why": _borrow(exchange, snapshots, name, secret, lend[turn:] + lend[:turn])})
+    if exchange.rank == 0:
+        failed = [why for why in (exchange.wait_for("borrowed/%d" % rank)["why"] for rank in borrow) if why]
+        exchange.publish("over", {})
+    elif exchange.rank in lend:
+        exchange.wait_for("over")
     if lender is not None:
         lender.close()
-    if talk.rank > 0:
-        if talk.rank in lend:
-            talk.tell("closed/%d" % talk.rank, {})
-        return talk.hear("end")
+    if exchange.rank > 0:
+        if exchange.rank in lend:
+            exchange.publish("closed/%d" % exchange.rank, {})
+        return exchange.wait_for("end")
     for rank in lend:
         if rank != 0:
-            talk.hear("closed/%d" % rank)
-    end = {"step": None, "why": failed[0] + ": none is restored"} if failed else {"step": name[0], "round": name[1]}
-    talk.tell("end", end)
+            exchange.wait_for("closed/%d" % rank)
+    end = {"step": None, "why": failed[0] + "; no snapshot is restored"} if failed else {"step": name[0], "round": name[1]}
+    exchange.publish("end", end)
     return end
 
 
-def _borrow(talk, snapshots, name, secret, lenders):
-    """Borrows from the first lender that succeeds. Returns "", or why all failed."""
+def _borrow(exchange, snapshots, name, secret, lenders):
+    """Tries the lenders in order until it has copied the snapshot from one of them. Returns "", or the first error if all
+    lenders failed."""
     first = ""
     for rank in lenders:
-        at = talk.hear("at/%d" % rank)
+        at = exchange.wait_for("at/%d" % rank)
         try:
             if "why" in at:
-                raise OSError("it cannot listen: " + at["why"])
-            snapshots.borrow(name, rank, at["host"], lambda: _Receiver(talk.rank, at["host"], at["port"], secret))
+                raise OSError("that rank cannot listen: " + at["why"])
+            snapshots.borrow(name, rank, at["host"], lambda: _Receiver(exchange.rank, at["host"], at["port"], secret))
             return ""
-        except Exception as reason:  # any error: the other ranks must get a result
+        except Exception as reason:  # the other ranks wait for this rank's result, so every error is returned as text
             first = first or "rank %d could not get the snapshot of step %d from rank %d%s: %s" % (
-                talk.rank, name[0], rank, " at %s" % _place(at["host"], at["port"]) if "host" in at else "", _words(reason))
+                exchange.rank, name[0], rank, " at %s" % _place(at["host"], at["port"]) if "host" in at else "", _reason_text(reason))
     return first
 
 
-def _words(reason):
-    return "nothing came for too long" if isinstance(reason, socket.timeout) else str(reason) or type(reason).__name__
+def _reason_text(reason):
+    return "timed out" if isinstance(reason, socket.timeout) else str(reason) or type(reason).__name__
 
 
 def _place(host, port):
     return "%s port %d" % (host, port)
 
 
-def _proof(secret, who, theirs, mine, rank):
-    return hmac.new(secret, who + theirs + mine + struct.pack("<I", rank), hashlib.sha256).digest()
+def _proof(secret, side, theirs, mine, rank):
+    return hmac.new(secret, side + theirs + mine + struct.pack("<I", rank), hashlib.sha256).digest()
 
 
 class _Codes:
-    """The authentication codes of the pieces, in order."""
+    """Computes the authentication codes of successive pieces. The code of a piece includes its number, so pieces cannot be
+    reordered."""
 
     def __init__(self, secret, theirs, mine):
         self._key = hmac.new(secret, b"pieces" + theirs + mine, hashlib.sha256).digest()
@@ -164,7 +179,7 @@ class _Codes:
 
 
 def _read(connection, view, ends):
-    """Fills the whole view. `ends`: time at which the data must be complete."""
+    """Reads until the view is full. `ends`: the monotonic time at which reading times out."""
     got = 0
     while got < len(view):
         left = ends - time.monotonic()
@@ -184,7 +199,7 @@ def _read_bytes(connection, count, ends):
 
 
 class _Receiver:
-    """The borrower's side. One connection; the caller closes it."""
+    """The borrower's end of a connection to a lender, from which it receives a snapshot. The caller must close it."""
 
     def __init__(self, rank, host, port, secret):
         self._connection = socket.create_connection((host, port), timeout=_CONNECT_S)
@@ -194,7 +209,7 @@ class _Receiver:
             self._connection.sendall(_MAGIC + mine + struct.pack("<I", rank))
             theirs = self._bytes(_NONCE)
             if not hmac.compare_digest(self._bytes(_CODE), _proof(secret, b"lender", mine, theirs, rank)):
-                raise ConnectionError("who answers there does not know the secret of this round")
+                raise ConnectionError("the process at that address does not know the secret of this round")
             self._connection.sendall(_proof(secret, b"receiver", theirs, mine, rank))
             self._codes = _Codes(secret, mine, theirs)
         except BaseException:
@@ -210,7 +225,7 @@ class _Receiver:
         return data
 
     def fill(self, view):
-        self._ends = time.monotonic() + _SILENCE_S + len(view) / _SLOWEST
+        self._ends = time.monotonic() + _SILENCE_S + len(view) / _MIN_BYTES_PER_S
         for at in range(0, len(view), _PIECE):
             piece = view[at:at + _PIECE]
             _read(self._connection, piece, self._ends)
@@ -218,24 +233,25 @@ class _Receiver:
 
     def _check(self, data):
         if not hmac.compare_digest(self._bytes(_CODE), self._codes.next(data)):
-            raise ConnectionError("what came was changed on the way")
+            raise ConnectionError("the data was changed in transit")
 
     def close(self):
         self._connection.close()
 
 
 class Lender:
-    """The lender's side. One thread for each connection, until close()."""
+    """Sends this rank's snapshot to each borrower that connects. Each connection is served in a separate thread until
+    close()."""
 
-    def __init__(self, copy, secret, receivers, address, ports, say):
+    def __init__(self, copy, secret, receivers, address, ports, warn):
         self._header, self._body = copy
-        self._secret, self._receivers, self._say = secret, receivers, say
+        self._secret, self._receivers, self._print_line = secret, receivers, warn
         self._guard = threading.Lock()
-        self._strangers = collections.OrderedDict()  # connections without a proof so far, the oldest first
+        self._unproven = collections.OrderedDict()  # connections that have sent no proof yet, oldest first
         self._known = set()
         self._closed = self._warned = False
         if not address:
-            raise ValueError("its node's address is not known")
+            raise ValueError("its node's address is unknown")
         self._listener = _listening(address, ports)
         self.host, self.port = address, self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="ddprun lends", daemon=True).start()
@@ -243,54 +259,54 @@ class Lender:
     def close(self):
         with self._guard:
             self._closed = True
-            everybody = [self._listener, *self._strangers, *self._known]
-        for one in everybody:
+            connections = [self._listener, *self._unproven, *self._known]
+        for one in connections:
             _end(one)
         self._listener.close()
 
     def _accept(self):
         while True:
             try:
-                connection, who = self._listener.accept()
+                connection, peer = self._listener.accept()
             except OSError:  # close() was called
                 return
             with self._guard:
                 if self._closed:
                     connection.close()
                     return
-                if len(self._strangers) == _MOST_STRANGERS:
-                    _end(self._strangers.popitem(last=False)[0])
-                self._strangers[connection] = True
-            threading.Thread(target=self._serve, args=(connection, who[0]), name="ddprun lends", daemon=True).start()
+                if len(self._unproven) == _MAX_UNPROVEN:
+                    _end(self._unproven.popitem(last=False)[0])
+                self._unproven[connection] = True
+            threading.Thread(target=self._serve, args=(connection, peer[0]), name="ddprun lends", daemon=True).start()
 
-    def _serve(self, connection, who):
+    def _serve(self, connection, peer):
         refused = False
         try:
             self._send(connection, self._codes_for(connection))
-        except _Refused:
+        except _PeerRefusedError:
             refused = True
         except OSError:
             pass
         with self._guard:
-            self._strangers.pop(connection, None)
+            self._unproven.pop(connection, None)
             self._known.discard(connection)
             first, self._warned = refused and not self._warned, self._warned or refused
         connection.close()
         if first:
-            self._say("somebody at %s asked for the snapshot that this rank lends and does not know the secret: it got nothing" % who)
+            self._print_line("a process at %s requested the snapshot that this rank lends but does not know the secret: the request was refused" % peer)
 
     def _codes_for(self, connection):
         ends = time.monotonic() + _HELLO_S
         hello = _read_bytes(connection, len(_MAGIC) + _NONCE + 4, ends)
         theirs, rank = hello[len(_MAGIC):-4], struct.unpack("<I", hello[-4:])[0]
         if not hello.startswith(_MAGIC) or rank not in self._receivers:
-            raise _Refused
+            raise _PeerRefusedError
         mine = os.urandom(_NONCE)
         connection.sendall(mine + _proof(self._secret, b"lender", theirs, mine, rank))
         if not hmac.compare_digest(_read_bytes(connection, _CODE, ends), _proof(self._secret, b"receiver", mine, theirs, rank)):
-            raise _Refused
+            raise _PeerRefusedError
         with self._guard:
-            if self._strangers.pop(connection, None):
+            if self._unproven.pop(connection, None):
                 self._known.add(connection)
         return _Codes(self._secret, theirs, mine)
 
@@ -302,38 +318,40 @@ class Lender:
             connection.sendall(piece)
             connection.sendall(codes.next(piece))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # returns when the borrower has read everything, or is gone
+        connection.recv(1)  # returns when the borrower has read all data or has disconnected
 
 
 def _end(connection):
-    """Ends the connection and wakes a thread that waits for it."""
+    """Shuts the connection down and wakes a thread that is blocked on it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listening(address, ports):
-    """A socket at the node's address, with a free port of --port-range if possible."""
+    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port if none of these
+    is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = (int(end) for end in ports.split("-")) if ports else (0, -1)
     numbers = list(range(low, high + 1))
-    random.SystemRandom().shuffle(numbers)  # does not change the script's random state
+    random.SystemRandom().shuffle(numbers)  # SystemRandom, since `random` itself would change the script's random state
     for number in [*numbers, 0]:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # Without SO_REUSEADDR: an agent holds ports with sockets that do not listen yet.
+            # SO_REUSEADDR is not set. It would let us bind a port that an agent has reserved with a socket that does not listen
+            # yet.
             _bind(listener, address, number)
             with contextlib.suppress(OSError):
                 if family == socket.AF_INET:
                     listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _BULK)
                 else:
                     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _BULK)
-            listener.listen(_MOST_STRANGERS)
+            listener.listen(_MAX_UNPROVEN)
             return listener
         except OSError:
             listener.close()
             if number == 0:
                 raise
-    raise AssertionError("0 is the last one")
+    raise AssertionError("port 0 is the last one")
 
 
 def _bind(listener, address, port):
@@ -342,4 +360,4 @@ def _bind(listener, address, port):
     except OSError as reason:
         if reason.errno != errno.EADDRNOTAVAIL:
             raise
-        listener.bind(("", port))  # other nodes know this node by an address that no local interface has
+        listener.bind(("", port))  # with NAT, no local interface has the address by which other nodes reach this node

@@ -1,16 +1,21 @@
 """Measures the duration of each step on this rank, and the part of it spent waiting for other ranks, for `ddprun.watch(model)`.
 
-Step times alone are equal on all ranks, since the ranks wait for each other in each step. So we measure the waits:
+The problem. One slow rank delays all ranks, because each step ends with an exchange of gradients. All ranks then have equal
+step times, so step times do not show which rank is slow. The waits do: the slow rank waits for no other rank. So we measure how
+long this rank waits in each step, and the agent compares the ranks. There are three places where a rank waits:
 
-- A backward pass ends with callbacks, in the order in which they were queued. We queue the first one at the first gradient: when it
-  runs, this rank has computed. Next comes that of DistributedDataParallel, which waits for the others. Then comes another of ours.
-- DistributedDataParallel sends rank 0's buffers before a forward pass, in a method of its class.
-- Work.wait() waits for other collectives.
+- At the end of a backward pass. Autograd runs callbacks there, in the order in which they were queued. We queue `_computed` at
+  the first gradient, before DistributedDataParallel queues its callback, which waits for the other ranks. `_computed` runs when
+  this rank has computed all gradients. It queues `_exchanged` as the last callback. The time between our two callbacks is the
+  wait.
+- Before a forward pass. DistributedDataParallel sends rank 0's buffers there, in a method of its class, which we wrap.
+- In Work.wait(), in which a script or a library waits for other collectives. We wrap this method, too.
 
-So the module within DistributedDataParallel has no hook, and it is pickled and scripted as without watch().
+All hooks are on the model that was passed to watch(). The module within DistributedDataParallel has none, so it is pickled and
+scripted as without watch().
 
-On a CPU we read the host's clock. A GPU runs behind the host, so there we record events in its stream. This module never waits for a GPU, changes no
-number, and adds no collective."""
+The cost. On a CPU we read the host's clock. A GPU runs behind the host, so there we record events in its stream and read them
+later. This module never waits for a GPU, changes no result of the training, and adds no collective."""
 
 import collections
 import contextlib
@@ -23,19 +28,20 @@ import time
 import torch
 from torch.autograd import Variable
 
-_SHORTEST_S = 0.02  # shorter steps are combined
-_PIECE_S = 0.1  # into pieces of this length
-_TELL_EVERY_S = 0.2  # if there are at least _STEPS_TOGETHER steps
-_STEPS_TOGETHER = 5
-_TELL_AT_LATEST_S = 1.0  # otherwise
-_MOST = 100  # entries in one message
-_MOST_WAITS = 1000  # waits on a GPU; beyond this number, completed ones are summed
+_MIN_STEP_S = 0.02  # steps shorter than this are combined into entries of at least _PIECE_S
+_PIECE_S = 0.1  # minimum duration of an entry that combines several steps
+_REPORT_INTERVAL_S = 0.2  # minimum time between messages with at least _STEPS_PER_REPORT entries, each for one step
+_STEPS_PER_REPORT = 5
+_MAX_REPORT_INTERVAL_S = 1.0  # minimum time between messages with fewer entries or with combined steps
+_MAX_ENTRIES = 100  # maximum number of entries in a message
+# Maximum number of waits in one step on a GPU that are kept as pairs of events. Above it, completed waits are summed.
+_MAX_WAITS = 1000
 
 _queue_callback = Variable._execution_engine.queue_callback
 
 
-def _with_gradient(output, depth=4):
-    """The tensors of a model's output from which a backward pass may start."""
+def _gradient_tensors(output, depth=4):
+    """Yields the tensors in a model's output from which a backward pass can start."""
     if isinstance(output, torch.Tensor):
         if output.requires_grad:
             yield output
@@ -51,17 +57,17 @@ def _with_gradient(output, depth=4):
     else:
         return
     for one in inner:
-        yield from _with_gradient(one, depth - 1)
+        yield from _gradient_tensors(one, depth - 1)
 
 
 def _uncompiled(hook):
-    """Excludes a hook from torch.compile(), which would treat the hook's numbers as constants."""
+    """Excludes a hook from torch.compile(), which would replace its clock readings by constants."""
     return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
 
 
 class _Hook:
-    """A hook of the watched model. Copies and pickles have a standard function of Python instead that does nothing, so that they can be loaded
-    without ddprun."""
+    """A hook of the watched model. In a copy or a pickle of the model, a function of the standard library that does nothing
+    takes its place. The copy can then be loaded without ddprun."""
 
     def __init__(self, call):
         self._call = _uncompiled(call)
@@ -77,18 +83,18 @@ class Pace:
     def __init__(self, on_gpu):
         self._on_gpu = on_gpu
         self._thread = threading.get_ident()  # the training thread
-        self._told = None  # the newest step
-        self._began = None  # start of the step after it
-        self._open = None  # start of the current wait for other ranks
-        self._waited = 0.0  # waits of this step
-        self._waits = collections.deque()  # the same on a GPU, as pairs of events that may be pending
-        self._loading = None  # start of the wait for a batch, on the host's clock
+        self._newest_step = None  # number of the newest finished step
+        self._started = None  # time at which the newest step finished and the next one started
+        self._open = None  # start of the wait for other ranks that is in progress, or None
+        self._waited = 0.0  # seconds that this rank has waited in this step
+        self._waits = collections.deque()  # waits on a GPU in this step, as pairs of CUDA events that may not have completed
+        self._loading = None  # start of the wait for the next batch, by the host's clock
         self._data = 0.0
         self._in_backward = False
-        self._pending = []  # steps that a GPU has not finished
-        self._times = []  # steps that were not reported
-        self._told_at = time.monotonic()
-        self._time_waits_in("torch.distributed.distributed_c10d", "Work", "wait")  # a collective does not identify its caller
+        self._pending = []  # finished steps whose CUDA events have not completed
+        self._times = []  # entries not yet reported
+        self._reported_at = time.monotonic()
+        self._time_waits_in("torch.distributed.distributed_c10d", "Work", "wait")  # includes collectives of the script
         self._time_waits_in("torch.nn.parallel.distributed", "DistributedDataParallel", "_sync_module_buffers")
 
     # ---- hooks of the model ----
@@ -101,11 +107,11 @@ class Pace:
         if self._loading is not None:
             self._data += time.perf_counter() - self._loading
             self._loading = None
-        self._in_backward = False  # it is still set if the last backward pass failed
+        self._in_backward = False  # a backward pass that failed has left this set
 
     def _forward_ended(self, _model, _inputs, output):
         if torch.is_grad_enabled():
-            for tensor in _with_gradient(output):
+            for tensor in _gradient_tensors(output):
                 tensor.register_hook(self._backward_begins)
 
     def _backward_begins(self, _gradient):
@@ -120,13 +126,14 @@ class Pace:
 
     def _exchanged(self):
         self._end_wait()
-        self._loading = time.perf_counter()  # counts if a forward pass follows in the same step
+        self._loading = time.perf_counter()  # the time from here to a forward pass counts as data loading
 
     def _time_waits_in(self, module, name, method):
-        """Measures a method that waits for other ranks, for the whole process."""
+        """Replaces a method that waits for other ranks by one that also measures the wait. This affects all callers in the
+        process."""
         owner = getattr(sys.modules.get(module), name, None)
         untimed = getattr(owner, method, None)
-        if untimed is None:  # another PyTorch, or one without torch.distributed
+        if untimed is None:  # this PyTorch has no such method, or no torch.distributed
             return
 
         @functools.wraps(untimed)
@@ -157,32 +164,35 @@ class Pace:
 
     def _end_wait(self):
         since, self._open = self._open, None
-        if since is None or self._began is None:  # nothing is measured before the first step
+        if since is None or self._started is None:  # waits before the first step are not counted
             return
         if not self._on_gpu:
             self._waited += self._now() - since
             return
         self._waits.append((since, self._now()))
-        while len(self._waits) > _MOST_WAITS and self._waits[0][1].query():  # in an evaluation between two steps, or after the last step()
+        # a long evaluation, for example, has this many waits
+        while len(self._waits) > _MAX_WAITS and self._waits[0][1].query():
             since, there = self._waits.popleft()
             self._waited += since.elapsed_time(there) / 1000
 
     # ---- reports ----
 
     def step(self, n):
-        """Call when step n is finished. Returns the times to report now, as lists: step, number of steps, and microseconds of computation, of waiting
-        and of loading data. Later work belongs to the next step, even if step n is reported again with more figures."""
-        if n == self._told:
+        """Call this when step n is finished. Returns the entries to report now, or None. An entry is a list: number of the last
+        step, number of steps, and microseconds spent computing, waiting for ranks and loading data. A script may report step n
+        again with more metrics. The second call then changes nothing here, since work after the first call belongs to step n +
+        1."""
+        if n == self._newest_step:
             return None
-        self._told = n
+        self._newest_step = n
         now = self._now()
-        began, self._began = self._began, now
+        started, self._started = self._started, now
         waited, self._waited = self._waited, 0.0
         waits, self._waits = self._waits, collections.deque()
         data, self._data = self._data, 0.0
         self._open = self._loading = None
-        if began is not None:  # the first step is not typical
-            self._pending.append((n, began, now, waited, waits, data))
+        if started is not None:  # the first step includes warm-up, so its time is not reported
+            self._pending.append((n, started, now, waited, waits, data))
             self._finish()
         return self._due()
 
@@ -192,14 +202,14 @@ class Pace:
 
     def _finish(self):
         while self._pending:
-            n, began, ended, waited, waits, data = self._pending[0]
+            n, started, ended, waited, waits, data = self._pending[0]
             if self._on_gpu:
                 if not (ended.query() and all(there.query() for _, there in waits)):
                     return
-                took = began.elapsed_time(ended) / 1000
+                took = started.elapsed_time(ended) / 1000
                 waited += sum(since.elapsed_time(there) for since, there in waits) / 1000
             else:
-                took = ended - began
+                took = ended - started
             del self._pending[0]
             self._add(n, max(0.0, took - waited), max(0.0, waited), data)
 
@@ -211,15 +221,15 @@ class Pace:
 
     def _is_whole(self):
         _, steps, own, waited, _ = self._times[-1]
-        return own + waited >= (_SHORTEST_S if steps == 1 else _PIECE_S)
+        return own + waited >= (_MIN_STEP_S if steps == 1 else _PIECE_S)
 
     def _due(self):
         if not self._times or not self._is_whole():
             return None
         now = time.monotonic()
-        are_steps = self._times[-1][1] == 1 and len(self._times) >= _STEPS_TOGETHER
-        if now - self._told_at < (_TELL_EVERY_S if are_steps else _TELL_AT_LATEST_S) and len(self._times) < _MOST:
+        are_steps = self._times[-1][1] == 1 and len(self._times) >= _STEPS_PER_REPORT
+        if now - self._reported_at < (_REPORT_INTERVAL_S if are_steps else _MAX_REPORT_INTERVAL_S) and len(self._times) < _MAX_ENTRIES:
             return None
-        self._told_at = now
-        times, self._times = self._times[-_MOST:], []
+        self._reported_at = now
+        times, self._times = self._times[-_MAX_ENTRIES:], []
         return [[n, steps, *(int(seconds * 1e6) for seconds in (own, waited, data))] for n, steps, own, waited, data in times]

@@ -1,23 +1,30 @@
-"""Stop signals that reach the worker itself.
+"""Stop signals that are sent to the worker process itself.
 
-Slurm at a time limit, systemd at the end of a unit and `kill -- -PGID` send SIGTERM to every process, not only to the agent. The default action would
-end a worker while its agent still agrees with the others on the step at which all of them save. So a worker that uses should_save(), stop_at_step()
-or a callback of integrations reports the signal to its agent and continues. The agent then has all ranks save. The handled signals are those of the
-agent's --signals-to-handle.
+The problem. Slurm at a time limit, systemd at the end of a unit and `kill -- -PGID` send SIGTERM to every process of a job, not
+only to the agent. The signal's default action ends the worker immediately. But the agents must first agree on a step at which
+all ranks save. So a worker that can save reports the signal to its agent and continues, and its agent then has all ranks save.
+This applies to scripts that use should_save(), stop_at_step() or a callback of integrations, and to the signals in
+--signals-to-handle.
 
-A handler in Python runs between two bytecodes, so not while the main thread waits in a collective. Two things must work even then:
+How it goes wrong. Python runs a signal handler only between two bytecodes of the main thread. While the main thread waits in a
+collective, no handler runs. Two things must work even then:
 
-- The report. The interpreter's own C handler writes the number of each signal into a pipe (signal.set_wakeup_fd), and a thread reads it.
-- The agent's order to end now, which arrives over the channel and as a signal. The same thread restores the kernel's default action
-  (PyOS_setsig by ctypes: signal.signal() is for the main thread only). Then it repeats the signal if that came before.
+- The report to the agent. The C handler of the interpreter writes the number of each signal into a pipe (signal.set_wakeup_fd),
+  and a separate thread reads the pipe.
+- The agent's order to end now. It arrives as a message on the channel, and as a signal. The thread then restores the signal's
+  default action and repeats the signal if it came earlier. signal.signal() works in the main thread only, so the thread calls
+  PyOS_setsig through ctypes.
 
-We keep a handler of the script, an ignored signal, and a handler that the script sets later. Forked children get the earlier action back. Started
-programs get the default action from the kernel.
+If the script has its own handler or ignores the signal, we leave that as it is, even if the script does so later. Forked
+children get back the action from before our handler. Programs started with exec get the default action from the kernel.
 
-DataLoader's workers get the signal too, and a rank that needs one more batch would fail without them. In such a child (fork only) keep_loader()
-replaces torch's handler. The child continues while its parent lives and will save; one byte of shared memory shows that. Otherwise the child ends, as
-with torch's handler. We also tried to block the signals there and to read the sender with sigwaitinfo(). We rejected that, since programs that the
-data set starts would inherit the blocked signals."""
+DataLoader's workers. They receive the stop signal, too. If it ended them, a rank that needs one more batch before the save
+would fail. So keep_loader() replaces torch's handler in these children, if they were forked. A DataLoader worker then survives
+the signal while its parent lives and is going to save, which a byte of shared memory shows. Otherwise it ends, as with torch's
+handler.
+
+Rejected: to block the signals in these children and to read the sender with sigwaitinfo(). Programs that the data set starts
+would inherit the blocked signals."""
 
 import atexit
 import contextlib
@@ -27,56 +34,60 @@ import signal
 import sys
 import threading
 
-_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that are not signal numbers
+_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that are not signal numbers: the agent ordered the end; the channel was closed
 _LOADERS = "torch.utils.data._utils.signal_handling"
 
 
 def stop_signals():
-    """The numbers of the signals that stop the job."""
+    """Returns the numbers of the signals that stop the job."""
     names = os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "").split(",")
     return sorted({int(getattr(signal, name)) for name in (name.strip() for name in names) if name.startswith("SIG") and hasattr(signal, name)})
 
 
 class StopSignals:
-    """Handles the stop signals of one worker process. A thread of this class calls report(number)."""
+    """Handles the stop signals of one worker process. A separate thread calls report(number) when a signal arrives."""
 
     def __init__(self, report):
         self._report = report
         self._pid = os.getpid()
-        self._mine = {}  # from signal number to the earlier action
+        self._earlier_actions = {}  # {signal number: its action before our handler}
         self._arrived = set()
-        self._passed = set()  # signals of _mine after which the main thread has continued
-        self._off = False  # the earlier actions are restored
+        self._passed = set()  # signals for which Python has called our handler in the main thread
+        self._restored = False  # True if our handler must apply the earlier action
         self._tried = False
-        self.saves = False  # the agent has ordered a save
+        self.saves = False  # True after the agent has ordered this worker to save
         self._reads = self._writes = -1
         self._set_action = None
-        self.keeps_loaders = mmap.mmap(-1, 1)  # 1: loaders continue at a signal
-        self._forking = threading.local()  # the signal mask of a thread that forks
+        # byte shared with forked children: 1 if DataLoader workers must ignore stop signals
+        self.keeps_loaders = mmap.mmap(-1, 1)
+        self._forking = threading.local()  # per thread: its signal mask before a fork
 
     def install(self):
-        """Works in the main thread only. In another thread it does nothing, and the next call tries again."""
+        """Installs the handlers. Works only in the main thread: in another thread it does nothing, and the next call tries
+        again."""
         if self._tried or threading.current_thread() is not threading.main_thread():
             return
         self._tried = True
-        import multiprocessing.util  # noqa: F401  its exit function ends loaders by SIGTERM and waits, so ours must be registered later
+        import multiprocessing.util  # noqa: F401  its exit function ends loaders by SIGTERM; ours must run before it
         atexit.register(self._at_exit)
-        self.keeps_loaders[0] = 0 if self._off else 1
+        self.keeps_loaders[0] = 0 if self._restored else 1
         self.take(lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
 
     def take(self, is_free):
-        """Handles the signals whose action is_free() accepts."""
+        """Installs our handler for each stop signal for which is_free() accepts the present action."""
         free = [number for number in stop_signals() if is_free(signal.getsignal(number))]
-        if self._off or not free or not self._prepare():
+        if self._restored or not free or not self._prepare():
             return
         for number in free:
             before = signal.getsignal(number)
-            self._mine.setdefault(number, before if before is signal.default_int_handler else signal.SIG_DFL)
+            self._earlier_actions.setdefault(number, before if before is signal.default_int_handler else signal.SIG_DFL)
             signal.signal(number, self.handle)
-            signal.siginterrupt(number, False)  # libraries may not expect a signal, so their calls are not interrupted
+            # system calls are restarted after a signal, since libraries may not expect EINTR
+            signal.siginterrupt(number, False)
 
     def _prepare(self):
-        """Returns False without ctypes: then a thread could not restore the action, so the signals keep theirs."""
+        """Starts the thread that reads the pipe. Returns False if ctypes is missing. Without ctypes the thread could not
+        restore the default action, so then no handler may be installed."""
         if self._set_action is not None:
             return True
         try:
@@ -90,14 +101,15 @@ class StopSignals:
         os.set_blocking(self._writes, False)
         theirs = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
         if theirs >= 0:
-            signal.set_wakeup_fd(theirs)  # an event loop of the script has it; then handle() writes
+            # An event loop of the script uses this wakeup descriptor, so it is put back. handle() writes to our pipe instead.
+            signal.set_wakeup_fd(theirs)
         threading.Thread(target=self._watch, name="ddprun signals", daemon=True).start()
         return True
 
     def handle(self, number, frame):
-        """Runs in the main thread, perhaps long after the signal."""
-        if self._off or os.getpid() != self._pid:  # the process may be a child, forked a moment ago
-            before = self._mine[number]
+        """The signal handler. Python calls it in the main thread, which can be long after the signal arrived."""
+        if self._restored or os.getpid() != self._pid:  # the process id differs in a child that was just forked
+            before = self._earlier_actions[number]
             if callable(before):
                 before(number, frame)
             else:
@@ -108,27 +120,29 @@ class StopSignals:
             self._write(number)
 
     def ordered(self):
-        """The agent orders this worker to end now."""
+        """Call this when the agent orders the worker to end now."""
         self._write(_ORDERED)
 
     def closed(self):
-        """The agent is gone, so it can no longer order a save."""
+        """Call this when the channel is closed. The agent has then ended and cannot order a save any more. So each stop signal
+        gets the action again that it had before our handler."""
         self._write(_CLOSED)
         self.keeps_loaders[0] = 0
-        self._off = True
+        self._restored = True
 
     def _at_exit(self):
         if os.getpid() != self._pid:
             return
         self.keeps_loaders[0] = 0
-        # At its end the interpreter restores the default action of SIGTERM. A late signal of the same stop must not turn exit code 85 into 143.
-        for number in self._mine if self.saves and not self._off else ():
+        # At exit the interpreter resets SIGTERM to the default action. A late stop signal would then replace the exit code 85
+        # (saved, run again) by 143. Therefore stop signals are ignored from now on.
+        for number in self._earlier_actions if self.saves and not self._restored else ():
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, signal.SIG_IGN)
 
     def _write(self, what):
         if self._writes >= 0:
-            with contextlib.suppress(OSError):  # the pipe is full, so the thread wakes anyway
+            with contextlib.suppress(OSError):  # the write fails if the pipe is full, but then the thread wakes anyway
                 os.write(self._writes, bytes([what]))
 
     # ---- the thread ----
@@ -138,18 +152,18 @@ class StopSignals:
             for what in os.read(self._reads, 64):
                 if what in (_ORDERED, _CLOSED):
                     self._give_back(what == _ORDERED)
-                elif what in self._mine:
+                elif what in self._earlier_actions:
                     first = what not in self._arrived
                     self._arrived.add(what)
-                    if self._off:
+                    if self._restored:
                         self._repeat(what)
                     elif first:
                         self._report(what)
 
     def _give_back(self, ordered):
         self.keeps_loaders[0] = 0
-        self._off = True
-        for number, before in self._mine.items():
+        self._restored = True
+        for number, before in self._earlier_actions.items():
             if before is signal.SIG_DFL and signal.getsignal(number) == self.handle:
                 self._set_action(number, None)
         if ordered:
@@ -157,20 +171,20 @@ class StopSignals:
                 self._repeat(number)
 
     def _repeat(self, number):
-        """Repeats a signal that came before the default action was restored."""
+        """Sends a signal again that arrived before its earlier action was restored."""
         if signal.getsignal(number) != self.handle:
             return
-        if self._mine[number] is signal.SIG_DFL or number in self._passed:
+        if self._earlier_actions[number] is signal.SIG_DFL or number in self._passed:
             self._passed.discard(number)
             os.kill(self._pid, number)
 
     # ---- a forked child ----
 
     def before_fork(self):
-        """Blocks our signals in this thread. Until in_child() the child writes into the pipe of its parent, and a signal of the child would stop the
-        job."""
-        if self._mine:
-            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._mine)
+        """Blocks our signals in the forking thread. Until in_child() has run, the child shares the pipe of its parent. The
+        parent would read a signal that was sent to the child, and would stop the job."""
+        if self._earlier_actions:
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._earlier_actions)
 
     def after_fork(self):
         mask = getattr(self._forking, "mask", None)
@@ -179,9 +193,10 @@ class StopSignals:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def in_child(self):
-        """Restores the earlier actions. In a child that becomes a worker of torch's DataLoader, keep_loader() follows."""
+        """Restores the earlier actions in a forked child. If the child becomes a worker of torch's DataLoader, keep_loader()
+        runs in it."""
         with contextlib.suppress(ValueError):
-            for number, before in self._mine.items():
+            for number, before in self._earlier_actions.items():
                 if signal.getsignal(number) == self.handle:
                     signal.signal(number, before)
             if self._writes >= 0:
@@ -191,7 +206,7 @@ class StopSignals:
         for end in (self._reads, self._writes):
             if end >= 0:
                 os.close(end)
-        self._mine, self._reads, self._writes = {}, -1, -1
+        self._earlier_actions, self._reads, self._writes = {}, -1, -1
         self.after_fork()
         module = sys.modules.get(_LOADERS)
         theirs = getattr(module, "_set_worker_signal_handlers", None)
@@ -203,8 +218,8 @@ class StopSignals:
 
 
 def keep_loader(keeps, numbers, parent):
-    """For a worker of torch's DataLoader: stop signals end it only if its parent is gone or will not save. A thread decides, since the main thread
-    may spend a long time in a library's code."""
+    """Handles stop signals in a worker of torch's DataLoader. A signal ends this process only if its parent has ended or is not
+    going to save. A thread handles the signals as well, since the main thread may spend a long time in library code."""
     def ends():
         return os.getppid() != parent or keeps[0] == 0
 
@@ -220,7 +235,8 @@ def keep_loader(keeps, numbers, parent):
                 if number in numbers and number != signal.SIGINT and ends():
                     os._exit(128 + number)
 
-    # torch's handler of SIGTERM is C code, which getsignal() does not see.
+    # torch installs its SIGTERM handler in C, where getsignal() cannot detect it. Our handler therefore always replaces the one
+    # for SIGTERM.
     mine = [number for number in numbers
             if number == signal.SIGTERM or signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)]
     reads, writes = os.pipe()

@@ -1,5 +1,6 @@
-"""The text of a graph as traced by torch.export, with one line per node. ddptrain reads it (trainer/exported/graph.hpp). run() is the same reader in
-Python, with which the exporter compares the text with the model.
+"""The text form of a graph that torch.export has traced. text_of() writes it, and ddptrain reads it
+(trainer/exported/graph.hpp). run() executes the text in Python, so that the exporter can compare its results with those of the
+model. An example:
 
     ddprun graph 1
     %0 = parameter fc.weight
@@ -9,11 +10,17 @@ Python, with which the exporter compares the text with the model.
     %4 = op aten::linear %3 %0 %1
     return %4
 
-A node is `parameter`, `buffer`, `constant` or `batch` with a name, `op` with an operator and all arguments of its schema, `get` with a node and the
-index of one of its results, or `compute` with a function of KNOWN and numbers. `gradients` sets whether later nodes record gradients: false, or true
-for the mode at the start of the run. It has no result. An argument is %N (a node), iN, fN, sTEXT, true, false, none, default (of the schema), device
-(of the run), dtype:NAME, layout:NAME, format:NAME, or a list: [ ... ].
-"""
+Each line is a node, and %N is the result of line N. The kinds of nodes are
+
+    parameter, buffer, constant, batch    a tensor, by its name
+    op                                    an operator, with all arguments of its schema
+    get                                   one of several results: a node and an index
+    compute                               a function of numbers in KNOWN
+    gradients                             true or false: whether the later nodes record gradients; it has no result. true means
+                                          the mode that was active before the run
+
+An argument is %N (a node), iN, fN, sTEXT, true, false, none, default (of the schema), device (on which the graph runs),
+dtype:NAME, layout:NAME, format:NAME, or a list: [ ... ]."""
 
 import math
 import operator
@@ -30,30 +37,14 @@ FORMATS = {
     torch.channels_last: "channels_last",
     torch.channels_last_3d: "channels_last_3d",
 }
-# Functions of numbers, such as the size of a batch, that a graph may contain.
-KNOWN = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "truediv": operator.truediv,
-    "mod": operator.mod,
-    "neg": operator.neg,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "float": torch.sym_float,
-    "max": torch.sym_max,
-    "min": torch.sym_min,
-}
+# Functions of numbers that a graph may contain. A graph uses them, for example, to compute a shape from the batch size.
+KNOWN = {name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge")}
+KNOWN |= {"float": torch.sym_float, "max": torch.sym_max, "min": torch.sym_min}
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 class Refused(Exception):
-    """The reason why a model cannot be exported, for its author."""
+    """Raised if a model cannot be exported. The text is the reason and is addressed to the author of the model."""
 
 
 def _quoted(text: str) -> str:
@@ -63,7 +54,7 @@ def _quoted(text: str) -> str:
 def _argument(value, numbers: dict) -> str:
     if isinstance(value, torch.fx.Node):
         if not isinstance(numbers[value], int):
-            raise Refused(f"it uses {value.name} as a whole, which has several results")
+            raise Refused(f"the graph uses {value.name} as one value, but {value.name} has several results")
         return f"%{numbers[value]}"
     if value is None:
         return "none"
@@ -81,13 +72,13 @@ def _argument(value, numbers: dict) -> str:
         return "device"
     if isinstance(value, torch.layout):
         if value != torch.strided:
-            raise Refused(f"it makes tensors of the layout {value}; ddptrain knows torch.strided")
+            raise Refused(f"the graph creates tensors with the layout {value}; ddptrain supports torch.strided only")
         return "layout:strided"
     if isinstance(value, torch.memory_format):
         return "format:" + FORMATS[value]
     if isinstance(value, (list, tuple)):
         return " ".join(["[", *(_argument(each, numbers) for each in value), "]"])
-    raise Refused(f"an operator is called with {value!r}, a {type(value).__name__}, which a graph cannot hold")
+    raise Refused(f"an operator has the argument {value!r} of type {type(value).__name__}, which a graph cannot contain")
 
 
 def _operator_line(node: torch.fx.Node, numbers: dict) -> str:
@@ -104,7 +95,7 @@ def _operator_line(node: torch.fx.Node, numbers: dict) -> str:
 
 
 def _inner(node: torch.fx.Node) -> torch.fx.GraphModule:
-    """The separate graph of the code under torch.no_grad() or torch.enable_grad()."""
+    """Returns the sub-graph of the code inside a block of torch.no_grad() or torch.enable_grad()."""
     return getattr(node.graph.owning_module, node.args[1].target)
 
 
@@ -112,7 +103,7 @@ def _refused_in(graph: torch.fx.Graph) -> set[str]:
     refused = set()
     for node in graph.nodes:
         if node.op == "get_attr":
-            continue  # a sub-graph; the operator that uses it is checked
+            continue  # the node is a sub-graph, which is checked together with the operator that uses it
         if node.op != "call_function" or node.target is operator.getitem or node.target in KNOWN.values():
             continue
         if node.target is SET_GRAD:
@@ -126,13 +117,13 @@ def _refused_in(graph: torch.fx.Graph) -> set[str]:
 
 
 def _refuse_operators(graph: torch.fx.Graph) -> None:
-    """Reports all refused operators in one error."""
+    """Reports all unsupported operators in one error."""
     if refused := _refused_in(graph):
-        raise Refused("ddptrain cannot run these operators of it, which are not PyTorch's own (aten): " + ", ".join(sorted(refused)))
+        raise Refused("ddptrain cannot run these operators, which are not PyTorch's own (aten): " + ", ".join(sorted(refused)))
 
 
 def text_of(program: torch.export.ExportedProgram, name_of: dict[str, tuple[str, str]]) -> str:
-    """`name_of`: maps the placeholder of each input of the program's graph to its kind and name."""
+    """Returns the text of a traced program. `name_of` maps each placeholder of the program's inputs to (kind, name)."""
     _refuse_operators(program.graph)
     text = _Text(name_of)
     text.write(program.graph, {})
@@ -142,7 +133,7 @@ def text_of(program: torch.export.ExportedProgram, name_of: dict[str, tuple[str,
 
 
 class _Text:
-    """The lines of a graph and of its sub-graphs."""
+    """Collects the text lines of a graph and of its sub-graphs."""
 
     def __init__(self, name_of: dict[str, tuple[str, str]]):
         self.name_of, self.lines, self.count, self.results = name_of, [], 0, []
@@ -153,14 +144,16 @@ class _Text:
         return self.count - 1
 
     def write(self, graph: torch.fx.Graph, given: dict, grad: bool = True) -> list[int]:
-        """`given`: numbers in this graph for the placeholders of a sub-graph. Returns the numbers of its results."""
+        """Appends the lines of `graph`. Returns the numbers of the nodes that are its results. `given`: for a sub-graph,
+        {placeholder: number of the node that is passed as its value}. `grad`: True if gradients are recorded around the
+        sub-graph."""
         functions = {function: name for name, function in KNOWN.items()}
         numbers = {}
         for node in graph.nodes:
             if node.op == "output":
                 for each in node.args[0]:
                     if not isinstance(each, torch.fx.Node) or not isinstance(numbers[each], int):
-                        raise Refused(f"its graph returns {each}, which it does not compute")
+                        raise Refused(f"the graph returns {each}, which is not a value computed in the graph")
                 self.results = [numbers[each] for each in node.args[0]]
                 return self.results
             if node.op == "placeholder":
@@ -168,7 +161,7 @@ class _Text:
                 numbers[node] = given[node.name] if given else self.add(f"{kind} {_quoted(name)}")
             elif node.op == "get_attr":
                 if not isinstance(getattr(graph.owning_module, node.target, None), torch.fx.GraphModule):
-                    raise Refused(f"its graph has an attribute of its own, {node.target}")
+                    raise Refused(f"the graph has the attribute {node.target}, which ddptrain does not support")
             elif node.target is SET_GRAD:
                 numbers[node] = self._under(node, numbers, grad)
             elif node.target is operator.getitem and not isinstance(numbers[node.args[0]], int):
@@ -179,7 +172,7 @@ class _Text:
                 numbers[node] = self.add(" ".join([f"compute {functions[node.target]}", *(_argument(each, numbers) for each in node.args)]))
             else:
                 numbers[node] = self.add(_operator_line(node, numbers))
-        raise Refused("its graph returns nothing")
+        raise Refused("the graph returns no values")
 
     def _under(self, node: torch.fx.Node, numbers: dict, grad: bool) -> list[int]:
         inner = _inner(node).graph
@@ -228,8 +221,14 @@ class _Reader:
             return float(word[1:])
         return urllib.parse.unquote(word[1:])
 
+    def rest(self) -> list:
+        found = []
+        while self.words:
+            found.append(self.next())
+        return found
 
-_LEFT_OUT = object()
+
+_OMITTED = object()
 
 
 def _call(words: list[str], values: list):
@@ -238,8 +237,8 @@ def _call(words: list[str], values: list):
     target = getattr(getattr(getattr(torch.ops, namespace), function), overload or "default")
     reader, args, kwargs = _Reader(words, values), [], {}
     for argument in target._schema.arguments:
-        value = reader.next(_LEFT_OUT)
-        if value is _LEFT_OUT:
+        value = reader.next(_OMITTED)
+        if value is _OMITTED:
             continue
         if argument.kwarg_only or len(args) + len(kwargs) < target._schema.arguments.index(argument):
             kwargs[argument.name] = value
@@ -249,7 +248,7 @@ def _call(words: list[str], values: list):
 
 
 def run(text: str, inputs: dict[tuple[str, str], torch.Tensor]) -> list[torch.Tensor]:
-    """`inputs`: by kind and name."""
+    """Runs the graph and returns its results. `inputs`: {(kind, name): tensor}."""
     before = torch.is_grad_enabled()
     try:
         return _run(text, inputs, before)
@@ -262,10 +261,7 @@ def _run(text: str, inputs: dict[tuple[str, str], torch.Tensor], before: bool) -
     for line in text.splitlines()[1:]:
         words = line.split()
         if words[0] == "return":
-            reader, found = _Reader(words[1:], values), []
-            while reader.words:
-                found.append(reader.next())
-            return found
+            return _Reader(words[1:], values).rest()
         verb, rest = words[2], words[3:]
         if verb == "op":
             values.append(_call(rest, values))
@@ -275,10 +271,7 @@ def _run(text: str, inputs: dict[tuple[str, str], torch.Tensor], before: bool) -
         elif verb == "gradients":
             values.append(torch.set_grad_enabled(before and rest[0] == "true") and None)
         elif verb == "compute":
-            function, reader, found = KNOWN[rest[0]], _Reader(rest[1:], values), []
-            while reader.words:
-                found.append(reader.next())
-            values.append(function(*found))
+            values.append(KNOWN[rest[0]](*_Reader(rest[1:], values).rest()))
         else:
             values.append(inputs[verb, urllib.parse.unquote(rest[0])])
     raise Refused("the graph returns nothing")

@@ -1,8 +1,9 @@
-"""Makes the dict that build() returns for a model of Hugging Face's transformers: python -m ddprun.export --hf config.json.
+"""Creates the dict that build() would return, for a model from Hugging Face's transformers: python -m ddprun.export --hf
+config.json.
 
-The config names the model's class ("architectures"), and the class determines the training task. If the folder of config.json has weights, as written
-by save_pretrained(), the model begins with them. Otherwise they are drawn from the seed.
-"""
+"architectures" in config.json contains the name of the model's class. The training task is chosen by this class. If the folder
+of config.json also has weights, as written by save_pretrained(), the model starts with them. Otherwise the weights are
+initialized at random from the seed."""
 
 import pathlib
 
@@ -13,14 +14,14 @@ from ddprun.graph import Refused
 
 SAMPLES = 8
 TOKENS = 128
-IGNORED = -100  # the label that transformers ignores
+IGNORED = -100  # the loss ignores labels with this value, as in transformers
 
 
 def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | None = None, seed: int = 0) -> dict:
-    """`tokens`: number of tokens per sample of text. Raises Refused."""
+    """Returns the dict with the keys of build(). `tokens`: number of tokens per text sample. Raises Refused."""
     file = source / "config.json" if source.is_dir() else source
     if not file.is_file():
-        raise Refused(f"{file} is no file")
+        raise Refused(f"{file} is not a file")
     try:
         import transformers
     except ImportError as missing:
@@ -28,15 +29,15 @@ def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | N
     try:
         config = transformers.AutoConfig.from_pretrained(file)
     except Exception as error:
-        raise Refused(f"transformers does not read it: {' '.join(str(error).split())[:300]}") from error
+        raise Refused(f"transformers cannot read the config: {' '.join(str(error).split())[:300]}") from error
     name = (getattr(config, "architectures", None) or [""])[0]
     kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
     if not hasattr(transformers, name or "-"):
-        raise Refused(f"its \"architectures\" name {name or 'nothing'}, which is no class of transformers {transformers.__version__}")
+        raise Refused(f"\"architectures\" in the config names {name or 'no class'}; expected a class of transformers {transformers.__version__}")
     if kind is None:
-        raise Refused(f"it is a {name}; --hf knows what is learnt of classes that end in {', '.join(KINDS)}. For another one write a build()")
+        raise Refused(f"the model is a {name}; --hf supports classes that end in {', '.join(KINDS)}. For another class, write a build() function")
     made = getattr(transformers, name)
-    config.use_cache = False  # its cache is for generation only
+    config.use_cache = False  # the cache is for text generation, not for training
     torch.manual_seed(seed)
     has_weights = source.is_dir() and any(source.glob("*.safetensors"))
     model = made.from_pretrained(source, config=config, dtype=torch.float32) if has_weights else made(config)
@@ -45,7 +46,7 @@ def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | N
 
 def _labels(config, samples: int, draw: torch.Generator) -> torch.Tensor:
     if config.num_labels < 2:
-        raise Refused(f"it has {config.num_labels} label; --hf knows classes, so 2 or more. For numbers write a build()")
+        raise Refused(f"num_labels in the config is {config.num_labels}; --hf supports classification with 2 or more labels. For regression, write a build() function")
     return torch.randint(config.num_labels, (samples,), generator=draw)
 
 
@@ -61,12 +62,12 @@ def _text(config, tokens: int | None, samples: int, draw: torch.Generator) -> to
     most = getattr(config, "max_position_embeddings", None) or TOKENS
     tokens = tokens or min(TOKENS, most)
     if not 2 <= tokens <= most:
-        raise Refused(f"--tokens {tokens} is not between 2 and the {most} positions of the model")
+        raise Refused(f"--tokens {tokens}: expected 2 to {most}, the number of positions of the model")
     return torch.randint(config.vocab_size, (samples, tokens), generator=draw)
 
 
 def causal_language(config, tokens, samples, draw) -> dict:
-    """Predicts each token from those before it."""
+    """The training task in which the model predicts each token from the tokens before it."""
     def loss(output, batch):
         return F.cross_entropy(output.logits[:, :-1].flatten(0, 1), batch["input_ids"][:, 1:].flatten())
 
@@ -74,7 +75,8 @@ def causal_language(config, tokens, samples, draw) -> dict:
 
 
 def masked_language(config, tokens, samples, draw) -> dict:
-    """Predicts the masked tokens. A sample's loss is the mean over its own tokens. So samples have equal weights, however a batch is split."""
+    """The training task in which the model predicts masked tokens. The loss of a sample is the mean over its masked tokens. All
+    samples then have equal weights, regardless of how a batch is split among ranks."""
     def loss(output, batch):
         each = F.cross_entropy(output.logits.flatten(0, 1), batch["label"].flatten(), ignore_index=IGNORED, reduction="none")
         counts = (batch["label"] != IGNORED).sum(1).clamp(min=1)
@@ -89,16 +91,16 @@ def masked_language(config, tokens, samples, draw) -> dict:
 def text_classes(config, tokens, samples, draw) -> dict:
     text = _text(config, tokens, samples, draw)
     mask = torch.ones_like(text)
-    mask[0, -1] = 0  # texts have different lengths
+    mask[0, -1] = 0  # shortens one text by a token, so that the example batch uses the mask
     return {"batch": {"input_ids": text, "attention_mask": mask, "label": _labels(config, samples, draw)},
             "loss": _class_loss, "figures": {"accuracy": _accuracy}}
 
 
-def picture_classes(config, tokens, samples, draw) -> dict:
+def image_classes(config, tokens, samples, draw) -> dict:
     size = config.image_size
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    pictures = torch.randn(samples, config.num_channels, height, width, generator=draw)
-    return {"batch": {"pixel_values": pictures, "label": _labels(config, samples, draw)}, "loss": _class_loss, "figures": {"accuracy": _accuracy}}
+    images = torch.randn(samples, config.num_channels, height, width, generator=draw)
+    return {"batch": {"pixel_values": images, "label": _labels(config, samples, draw)}, "loss": _class_loss, "figures": {"accuracy": _accuracy}}
 
 
 KINDS = {
@@ -106,5 +108,5 @@ KINDS = {
     "ForCausalLM": causal_language,
     "ForMaskedLM": masked_language,
     "ForSequenceClassification": text_classes,
-    "ForImageClassification": picture_classes,
+    "ForImageClassification": image_classes,
 }

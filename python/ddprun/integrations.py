@@ -1,5 +1,5 @@
-"""The three lines of `import ddprun` as a callback for the training loop of another library. A library is imported only when its callback is created,
-so this file needs none of them.
+"""Callbacks that add ddprun's calls to the training loop of another library. A library is imported only when its callback is
+created, so this module does not require any of the libraries.
 
     from ddprun import integrations
     trainer = transformers.Trainer(..., callbacks=[integrations.hugging_face()])
@@ -11,21 +11,22 @@ import os
 
 import ddprun
 
-_OF_STEP = ("n", "samples", "total", "epoch", "epochs")  # step()'s own arguments, not figures
+_STEP_ARGUMENTS = ("n", "samples", "total", "epoch", "epochs")  # names of step()'s arguments, which are not metrics
 
 __all__ = ["accelerate", "hugging_face", "lightning"]
 
 
 def hugging_face():
-    """For transformers.Trainer: reports progress and checkpoints, and before a stop saves at the same step on all ranks. After train() has returned,
-    let the script return or call ddprun.stopped(). `resume_from_checkpoint` continues from the saved state."""
+    """Returns a callback for transformers.Trainer. It reports progress and checkpoints. After a stop request it saves at the
+    same step on all ranks and ends train(). The script must then return or call ddprun.stopped(). In the next run
+    `resume_from_checkpoint` loads the saved state."""
     from transformers import TrainerCallback
 
     _handle_stops()
 
     class Callback(TrainerCallback):
         def on_train_begin(self, args, state, control, **_):
-            _will_ask()
+            _announce_should_save()
 
         def on_step_end(self, args, state, control, **_):
             ddprun.step(state.global_step, total=state.max_steps, samples=args.train_batch_size * args.gradient_accumulation_steps,
@@ -47,20 +48,21 @@ def hugging_face():
 
 
 def lightning(folder=None):
-    """For Lightning's Trainer: reports progress, and before a stop saves a checkpoint at the same step on all ranks, `folder`/ddprun.ckpt (default:
-    in default_root_dir). Let the script return after fit(). fit(ckpt_path=...) continues from the saved state."""
+    """Returns a callback for Lightning's Trainer. It reports progress. After a stop request it saves a checkpoint at the same
+    step on all ranks and ends fit(). The file is `folder`/ddprun.ckpt, by default in default_root_dir. The script must then
+    return. In the next run fit(ckpt_path=...) loads the saved state."""
     from lightning.pytorch import Callback
 
-    _handle_stops()  # before fit(), which restores the actions that it found
+    _handle_stops()  # Install our handlers before fit(), because fit() restores at its end the handlers that it found.
 
-    class OfDdprun(Callback):
+    class DdprunIntegration(Callback):
         def on_train_start(self, trainer, module):
-            _will_ask()
+            _announce_should_save()
             _replace_handlers_of(getattr(trainer, "_signal_connector", None))
 
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            total = trainer.estimated_stepping_batches  # infinite or -1 if unknown, for data without a length
+            total = trainer.estimated_stepping_batches  # is infinite or -1 if the length of the data is unknown
             ddprun.step(trainer.global_step, loss=loss, total=int(total) if 0 < total < float("inf") else None, epoch=trainer.current_epoch,
                         epochs=max(0, trainer.max_epochs or 0))
             if ddprun.should_save():
@@ -70,7 +72,7 @@ def lightning(folder=None):
                     ddprun.saved(path, step=trainer.global_step)
                 trainer.should_stop = True
 
-    return OfDdprun()
+    return DdprunIntegration()
 
 
 def _handle_stops():
@@ -78,14 +80,15 @@ def _handle_stops():
         ddprun._channel.handle_stops()
 
 
-def _will_ask():
+def _announce_should_save():
     if ddprun._channel is not None:
-        ddprun._channel.will_ask()
+        ddprun._channel.announce_should_save()
 
 
 def _replace_handlers_of(connector):
-    """Lightning's handler of SIGTERM broadcasts a tensor inside the handler and ends training after the batch, independent of the other ranks. So it
-    is replaced. A handler of the script stays, and then Lightning's stays too."""
+    """Replaces Lightning's handler of SIGTERM by ours. Lightning's handler runs a broadcast inside the signal handler, and ends
+    training after the current batch although other ranks may be at another batch. If the script also has a handler, its handler
+    and Lightning's stay."""
     ours = ddprun._channel.signals if ddprun._channel is not None and connector is not None else None
 
     def is_lightnings(handler):
@@ -97,14 +100,14 @@ def _replace_handlers_of(connector):
 
 
 def accelerate():
-    """For accelerate's Accelerator(log_with=...): reports accelerator.log(values, step=n) as step n. The script's own loop must save and stop, so it
-    still needs a call of should_save()."""
+    """Returns a tracker for accelerate's Accelerator(log_with=...). It reports accelerator.log(values, step=n) as step n. It
+    cannot stop the script's loop, so the script must still call should_save()."""
     from accelerate.tracking import GeneralTracker
 
-    class OfDdprun(GeneralTracker):
+    class DdprunIntegration(GeneralTracker):
         name = "ddprun"
         requires_logging_directory = False
-        main_process_only = False  # each rank reports its steps
+        main_process_only = False  # accelerate must call the tracker on all ranks, since each rank reports its steps
 
         def __init__(self):
             super().__init__()
@@ -120,6 +123,6 @@ def accelerate():
             figures = {name[len("train/"):] if name.startswith("train/") else name.replace("/", "_"): value
                        for name, value in values.items() if not isinstance(value, (str, dict))}
             if step is not None:
-                ddprun.step(step, **{name: value for name, value in figures.items() if name not in _OF_STEP})
+                ddprun.step(step, **{name: value for name, value in figures.items() if name not in _STEP_ARGUMENTS})
 
-    return OfDdprun()
+    return DdprunIntegration()

@@ -1,4 +1,4 @@
-"""Writes and reads safetensors files with torch alone, so that the exporter needs no other package."""
+"""Writes and reads safetensors files with torch alone. The exporter then needs no other package."""
 
 import ctypes
 import json
@@ -21,7 +21,8 @@ DTYPES = {
 
 
 def write(file: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes wide element types first, so that each tensor is aligned."""
+    """Writes a safetensors file. Tensors with larger elements are written first, so that each tensor is aligned to its element
+    size."""
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     header, end = {}, 0
     for name, tensor in ordered:

@@ -1,6 +1,6 @@
-// The answer to a node's Hello: the node is admitted, refused or redirected. Or it knows more about the job than this
-// coordinator, which then steps down. The coordinator calls this for each Hello, and applies the answer in the order of its
-// fields. Pure functions; they change nothing.
+// Decides the answer to a Hello, the first message of a node: the node is admitted, refused or redirected. If the node has
+// recorded a later state of the job than this coordinator has, the coordinator must step down. The coordinator calls entry_of()
+// for each Hello, and applies the fields of the result in their order. Pure functions; they change nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,45 +8,51 @@
 #include <string>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/presence/losses.hpp"
-#include "rendezvous/presence/membership.hpp"
-#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/membership/flap_damper.hpp"
+#include "rendezvous/membership/membership.hpp"
+#include "rendezvous/membership/peers.hpp"
 #include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/message.hpp"
 
 namespace ddprun::rendezvous {
 
 struct Entry {
-  // Set if the node, or another coordinator, knows more. Then ignore the other fields.
+  // Set if this coordinator must step down, since the node has recorded a later term or round. The caller must then ignore the
+  // other fields.
   std::optional<coordinator_action::StepDown> step_down{};
-  // The node is still connected over an older link, which must be closed. If that link belongs to an earlier process of the
-  // node, `to_replaced` is sent over it.
+  // True if an older link of the same node is still open. The caller must close the older link. If an earlier process of the
+  // node uses that link, the caller must first send `to_replaced` over it.
   bool replaces = false;
   std::optional<Refused> to_replaced{};
-  // True if the node is admitted. Otherwise the node gets `answer` if set, `notice` is logged if not empty, and the link is
-  // closed.
+  // True if the node is admitted. Otherwise the caller sends `answer` if it is set, logs `notice` if it is not empty, and
+  // closes the link.
   bool admitted = false;
   std::optional<FromCoordinator> answer{};
   std::string notice{};
 };
 
-// The part of the coordinator's state that the decision depends on.
+// Read-only access to the part of the coordinator's state that the decision needs.
 struct EntryView {
   const CoordinatorSettings& settings;
   std::uint64_t term;
   bool elected;
   const Peers& peers;
   const Membership& membership;
-  const Losses& losses;
+  const FlapDamper& losses;
   Time now;
 };
 
 Entry entry_of(const Hello& hello, const EntryView& view);
 
-// True if these values are possible. They are checked because a Hello may come from any process, or from a damaged record.
-bool makes_sense(const PersistentState& state);
+// Returns a refusal if the node uses another protocol version or belongs to another job, and nullopt otherwise. Nodes that are
+// not the coordinator also use this check.
+std::optional<Refused> refusal_of_foreign(const Hello& hello, const RunDigest& run);
 
-// The node's name for messages.
+// True if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process, or from
+// a node with a damaged record.
+bool is_plausible(const PersistentState& state);
+
+// Returns the host name of the node, for messages.
 std::string name_of(const Hello& hello);
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,3 @@
-// Implementation of release.hpp.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <algorithm>
@@ -10,12 +9,13 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Nodes with neighboring ranks are often in one rack, and a failure of the coordinator may also hit its neighbors. So the
-// successors are the middles of equal parts of the round.
-std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t most) {
-  if (able.size() <= most) return able;
+// Selects at most `limit` successors (the candidates of the next election). Nodes with neighboring ranks are often in one rack
+// and may fail together with the coordinator. So we divide the nodes by rank into `limit` equal groups, and select the middle
+// node of each group.
+std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t limit) {
+  if (able.size() <= limit) return able;
   std::vector<Successor> named;
-  for (std::size_t part = 0; part < most; ++part) named.push_back(able[(2 * part + 1) * able.size() / (2 * most)]);
+  for (std::size_t part = 0; part < limit; ++part) named.push_back(able[(2 * part + 1) * able.size() / (2 * limit)]);
   return named;
 }
 
@@ -25,7 +25,7 @@ PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings) {
   std::vector<Peer*> nodes;
   nodes.reserve(peers.all().size());
   for (auto& [id, peer] : peers.all()) {
-    if (peer.here() && peer.ready) nodes.push_back(&peer);
+    if (peer.connected() && peer.ready) nodes.push_back(&peer);
   }
   const auto key = [&](const Peer* peer) {
     const std::int32_t rank = peer->rank >= 0 ? peer->rank : kMaxNodes;
@@ -53,10 +53,11 @@ Roster roster_of(const PlacedNodes& placed, const Config& round) {
 }
 
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before) {
-  constexpr std::int32_t kMostRounds = 1'000'000'000;  // a higher number can only be an error or an attack
+  // limit for round numbers; a node that reports a higher number is faulty or hostile
+  constexpr std::int32_t kMaxRounds = 1'000'000'000;
   std::int64_t first = before;
   for (const Peer* peer : placed.by_rank) {
-    if (peer != nullptr && peer->hello.next_number <= kMostRounds)
+    if (peer != nullptr && peer->hello.next_number <= kMaxRounds)
       first = std::max(first, peer->hello.next_number - round.id.round);
   }
   return static_cast<std::int32_t>(first);
@@ -88,19 +89,19 @@ Release common_release(const PlacedNodes& placed, const Config& round, const Bud
   release.successors = spread(able, settings.rules.successors_named);
   if (const Peer* first = placed.by_rank.front(); first != nullptr) {
     release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
-    check(!release.master.host.empty(), "a round would begin without the address of its group rank 0");
+    check(!release.master.host.empty(), "expected the address of the node with rank 0 at the start of a round, found none");
     release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;
   }
   return release;
 }
 
 Release release_for(const Peer& peer, const Release& common, const Config& previous) {
-  Release own = common;
-  own.group_rank = peer.rank;
-  own.start = peer.rank >= 0;
-  own.previous = previous;
-  own.previous.rank = peer.previous_rank;
-  return own;
+  Release copy = common;
+  copy.group_rank = peer.rank;
+  copy.start = peer.rank >= 0;
+  copy.previous = previous;
+  copy.previous.rank = peer.previous_rank;
+  return copy;
 }
 
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings) {
@@ -115,11 +116,12 @@ Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& sett
   return {};
 }
 
-coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings) {
+coordinator_action::SetDeathNotice death_notice_for(const PlacedNodes& placed, const Config& round,
+                                                    const CoordinatorSettings& settings) {
   const std::vector<Peer*>& nodes = placed.by_rank;
   if (nodes.size() != 2 || nodes[0] == nullptr || nodes[1] == nullptr || nodes[0]->hello.node != settings.self) return {};
   const Hello& other = nodes[1]->hello;
-  return {.round = round.id, .to = {other.listens.host, other.farewell_port}, .key = other.farewell_key};
+  return {.round = round.id, .to = {other.listens.host, other.death_notice_port}, .key = other.death_notice_key};
 }
 
 void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
@@ -127,14 +129,14 @@ void send_release(const PlacedNodes& placed, const Release& common, const Config
   for (std::size_t rank = 0; rank < placed.by_rank.size(); ++rank) {
     if (placed.by_rank[rank] == nullptr) continue;
     const Peer& peer = *placed.by_rank[rank];
-    Release own = release_for(peer, common, previous);
-    own.rank_offset = placed.placement.ranks[rank].rank_offset;
-    own.role_rank_offset = placed.placement.ranks[rank].role_rank_offset;
-    own.role_world_size = placed.placement.role_sizes.at(peer.hello.role);
-    outbox.send(peer, std::move(own));
+    Release copy = release_for(peer, common, previous);
+    copy.rank_offset = placed.placement.ranks[rank].rank_offset;
+    copy.role_rank_offset = placed.placement.ranks[rank].role_rank_offset;
+    copy.role_world_size = placed.placement.role_sizes.at(peer.hello.role);
+    outbox.send(peer, std::move(copy));
   }
   for (const Peer* peer : peers.by_age()) {
-    if (peer->rank < 0 && peer->here()) outbox.send(*peer, release_for(*peer, common, previous));
+    if (peer->rank < 0 && peer->connected()) outbox.send(*peer, release_for(*peer, common, previous));
   }
 }
 

@@ -1,48 +1,55 @@
-// The release of a round: which node gets which ranks, and the message for each node. The coordinator calls these functions one
-// after the other when it forms a round. Pure functions over its peers; they change nothing.
+// The release starts a round (one start of all workers). These functions decide which node gets which ranks, and build the
+// Release message for each node. The coordinator calls them in the order of this file. Pure functions; they do not change the
+// peers.
 #pragma once
 
 #include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/presence/membership.hpp"
-#include "rendezvous/presence/peers.hpp"
-#include "rendezvous/presence/placement.hpp"
+#include "rendezvous/membership/membership.hpp"
+#include "rendezvous/membership/peers.hpp"
+#include "rendezvous/membership/placement.hpp"
 #include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun::rendezvous {
 
 struct PlacedNodes {
-  std::vector<Peer*> by_rank;  // the index is the group rank; nullptr: the rank is not taken
+  std::vector<Peer*> by_rank;  // the node of each group rank; nullptr if no node has the rank
   Placement placement;
 };
 
-// Order: this node, then the nodes of the last round, then the others by arrival.
+// Assigns ranks to the ready nodes. The coordinator's node is placed first, then the nodes of the last round by rank, then the
+// new nodes in the order of their arrival.
 PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings);
 
-// The nodes of the round, to be recorded before it is released.
+// Returns the nodes of the round by rank. The coordinator must record this roster before it sends a release.
 Roster roster_of(const PlacedNodes& placed, const Config& round);
 
-// The number of round 0, raised if one of these nodes already has a round with such a number in its run directory. So a round
-// has the same number on all nodes, whether they share a run directory or not, and no round overwrites an earlier one.
+// Returns the displayed number of round 0; later rounds count up from it. The result is at least `before`. It is large enough
+// that this round's number is unused in the run directories of all nodes. So a round has the same number on every node, and no
+// round overwrites the files of an earlier one.
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before);
 
-// The part of the release that is equal for all nodes. Call it after the peers have got their ranks.
+// Builds the fields of the Release message that are equal for all nodes. Call it after Membership has set the ranks of the
+// peers.
 Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
                        const CoordinatorSettings& settings);
 
-// Adds the node's own ranks, in this round and the previous one, to that release.
+// Copies `common`, and adds the node's group ranks in this round and in the previous round.
 Release release_for(const Peer& peer, const Release& common, const Config& previous);
 
-// The arbiter of a round of these two nodes: the one on which both agree, if there is one. It decides if they lose contact.
+// Returns the arbiter of a two-node round, if both nodes use the same one. If the two nodes lose contact, the arbiter decides
+// which node continues.
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings);
 
-// Entrusts this node's guardian with a farewell, if this node has group rank 0 in a round of two. The guardian sends it to the
-// other node when this agent and its workers are dead. Without it, the other node alone would be no majority.
-coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings);
+// Returns the death notice for this node's guardian process, if this node has group rank 0 in a two-node round. When this agent
+// and all its workers have ended, the guardian sends the notice to the other node. Without the notice, the other node alone is
+// not a majority and must stop.
+coordinator_action::SetDeathNotice death_notice_for(const PlacedNodes& placed, const Config& round,
+                                                    const CoordinatorSettings& settings);
 
-// Sends the release to all nodes. Nodes with a rank get it first, in the order of ranks: so the successors have it if this node
-// dies at this moment. The spares get it last.
+// Sends the release to all nodes: first to the nodes with a rank, by rank, then to the spares. If this node dies before it has
+// finished, the possible next coordinators already have the release.
 void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
 
 }  // namespace ddprun::rendezvous

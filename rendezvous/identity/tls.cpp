@@ -1,13 +1,12 @@
-// Implementation of tls.hpp outside the module: it finds the module and opens it.
+// The functions of tls.hpp that are linked into ddprun itself. They find libddprun_tls.so and open it.
 #include "rendezvous/identity/tls.hpp"
 
 #include <dlfcn.h>
-#include <sys/random.h>
 
-#include <cerrno>
 #include <filesystem>
 
 #include "common/base/error.hpp"
+#include "rendezvous/identity/random_bytes.hpp"
 
 namespace ddprun {
 namespace {
@@ -15,40 +14,33 @@ namespace {
 TlsModule& open_module() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  std::string looked_at;
+  std::string searched;
   for (const auto& folder : {program, program / ".." / "lib" / "ddprun"}) {
     const auto file = (folder / "libddprun_tls.so").lexically_normal();
     if (!std::filesystem::exists(file, error)) {
-      looked_at += (looked_at.empty() ? "" : ", ") + file.parent_path().string();
+      searched += (searched.empty() ? "" : ", ") + file.parent_path().string();
       continue;
     }
     void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      throw InternalError("a job on several machines needs OpenSSL 3, and its module cannot be loaded: " +
-                          std::string(::dlerror()) + ". On Debian: apt-get install libssl3");
+      throw InternalError("a job on several machines needs OpenSSL 3, which cannot be loaded: " + std::string(::dlerror()) +
+                          ". Install OpenSSL 3; on Debian: apt-get install libssl3");
     }
     const auto entry = reinterpret_cast<TlsModuleEntry*>(::dlsym(library, kTlsModuleEntry));
     TlsModule* const module = entry != nullptr ? entry(kTlsModuleVersion) : nullptr;
     if (module == nullptr) {
-      throw InternalError(file.string() + " is of another version of ddprun: build or install both together");
+      throw InternalError(file.string() + " belongs to another version of ddprun: build or install both together");
     }
     return *module;
   }
-  throw InternalError("a job on several machines needs libddprun_tls.so, which is not in " + looked_at +
-                      ": install ddprun as a whole, its lib folder included");
+  throw InternalError("a job on several machines needs libddprun_tls.so, which is not in " + searched +
+                      ": install all of ddprun, including its lib folder");
 }
 
 }  // namespace
 
 InstanceId new_instance_id() {
-  InstanceId id{};
-  std::size_t filled = 0;
-  while (filled < id.size()) {
-    const ssize_t count = ::getrandom(id.data() + filled, id.size() - filled, 0);
-    if (count < 0 && errno != EINTR) throw InternalError("the kernel gives no random numbers (getrandom)");
-    if (count > 0) filled += static_cast<std::size_t>(count);
-  }
-  return id;
+  return random_bytes<std::tuple_size_v<InstanceId>>();
 }
 
 TlsModule& tls_module() {
@@ -64,7 +56,7 @@ std::unique_ptr<TlsKeys> derive_keys(const TlsCredentials& credentials) {
   auto keys = tls_module().derive(credentials);
   if (!keys) {
     throw InternalError(
-        "OpenSSL cannot make the job's keys: TLS 1.3 with TLS_AES_128_GCM_SHA256, HKDF and X25519 or P-256 are needed");
+        "OpenSSL cannot derive the job's keys: TLS 1.3 with TLS_AES_128_GCM_SHA256, HKDF and X25519 or P-256 are required");
   }
   return keys;
 }

@@ -1,7 +1,8 @@
-// TLS 1.3 with a key made from the job's token, without sockets. Bytes of the network go in; bytes for the network and
-// plaintext come out. It is implemented in a separate module, libddprun_tls.so. tls.cpp opens it only for a job with a network,
-// since linking OpenSSL would cost every start 6.5 ms and 8 MB. Its only caller is rendezvous/transport/transport.hpp;
-// docs/security.md lists the attacks that it prevents. Only tls_module() and derive_keys() throw; both are outside the module.
+// TLS 1.3 with a pre-shared key that is derived from the job's token. These classes have no sockets: their input is bytes from
+// the network, and their output is plaintext and bytes for the network. The implementation is in a separate library,
+// libddprun_tls.so. Only a multi-node job opens the library (tls.cpp). If ddprun were linked with OpenSSL, each start of ddprun
+// would take 6.5 ms and 8 MB more. rendezvous/transport uses these classes. docs/security.md lists the attacks that TLS
+// prevents. Only tls_module() and derive_keys() throw exceptions; both are outside the library.
 #pragma once
 
 #include <array>
@@ -12,15 +13,17 @@
 
 namespace ddprun {
 
-// The first 16 bytes of the SHA-256 of the run id. A peer without the token can read them, and so compare the job with a known
-// run id.
+// The first 16 bytes of the SHA-256 of the run id. The digest is visible on the network. So an observer without the token can
+// test a guessed run id against it.
 using ShortRunDigest = std::array<std::uint8_t, 16>;
-// Random, and new for each process of an agent. A peer that shows us our own id reflects our own bytes (the Selfie attack).
+// A random id of this process. A peer that presents our own id only returns our own bytes (the Selfie attack), so the
+// connection is refused.
 using InstanceId = std::array<std::uint8_t, 16>;
 
 InstanceId new_instance_id();
 
-inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // an alert must be able to hold it (openssl/session.cpp)
+// at most 30, so that a TLS alert number can encode the version (openssl/tls_session.cpp)
+inline constexpr std::uint8_t kMaxProtocolVersion = 30;
 
 struct TlsCredentials {
   std::string_view token;
@@ -31,67 +34,96 @@ struct TlsCredentials {
 
 enum class TlsRole { kClient, kServer };
 
-enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer has closed TLS (close_notify)
+enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer has ended the connection with close_notify
 
-enum class TlsFailure {
+// Reasons why a connection is refused or closed. The TLS code detects the faults up to kBroken, and the transport detects the
+// others (rendezvous/transport/fault.hpp).
+enum class PeerFault {
   kNone,
-  kNotTls,        // the peer does not speak TLS
-  kNoKey,         // the peer speaks TLS, but offered no key of ddprun
-  kWrongToken,    // the peer has the same job and version, but another token
-  kWrongRunId,    // the peer belongs to another job
-  kWrongVersion,  // the peer has another protocol version (in TlsPeer)
-  kReflected,     // our own hello came back, or we dialed ourselves
-  kBroken,        // a record is invalid: bytes were lost, changed or replayed
+  kNotTls,         // the peer does not use TLS
+  kNoKey,          // the peer uses TLS, but did not offer a pre-shared key of ddprun
+  kWrongToken,     // the peer has the same run id and version, but a different token
+  kWrongRunId,     // the peer has a different run id, so it belongs to another job
+  kWrongVersion,   // the peer has a different protocol version (TlsPeer::protocol_version)
+  kReflected,      // our own bytes came back: a reflection attack, or we have dialed ourselves
+  kBroken,         // a record is invalid: bytes were lost, changed or replayed
+  kSilent,         // the handshake was not completed in time
+  kTooManyBytes,   // the peer sent too many bytes before it had proved that it has the token
+  kCrowdedOut,     // an idle connection was closed to make space for others
+  kNoDescriptors,  // closed immediately after accept, since no file descriptor was free
+  kFrameTooLarge,  // a member (a node that has proved the token) sent a frame over the size limit
+  kSlowReader,     // a member reads too slowly the data that we send to it
+  kCount,
 };
 
-// The peer's description of itself. A server gets all fields; they are proven in state kOpen. A client gets only the version,
-// and only if it was refused because of it.
+// Data that the peer has sent about itself. A server gets all fields, and they are authenticated in state kOpen. A client gets
+// only the version, and only if the server refused the client because of it.
 struct TlsPeer {
   std::uint8_t protocol_version = 0;
   ShortRunDigest run{};
   InstanceId instance{};
 };
 
-// One end of one connection. Each call appends to `to_peer` and replaces nothing. After a failure `to_peer` may hold an alert
-// with the reason: send it to the peer.
+// One end of a TLS connection. Each call appends to `to_peer` the bytes that the caller must send. After a failure these bytes
+// may be a TLS alert with the reason.
 class TlsSession {
  public:
   virtual ~TlsSession() = default;
-  // Writes the first bytes of a client's handshake. A server writes nothing: it waits for the client.
+  // Starts the handshake. On a client, this appends the first bytes to `to_peer`. A server first waits for the client's bytes.
   virtual TlsState start(std::string& to_peer) noexcept = 0;
   virtual TlsState receive(std::string_view from_peer, std::string& plaintext, std::string& to_peer) noexcept = 0;
-  // Call it only in state kOpen.
+  // Encrypts `plaintext` and appends the result to `to_peer`. Allowed only in state kOpen.
   virtual TlsState send(std::string_view plaintext, std::string& to_peer) noexcept = 0;
-  virtual void say_goodbye(std::string& to_peer) noexcept = 0;
+  virtual void send_close_notify(std::string& to_peer) noexcept = 0;
 
-  virtual TlsFailure failure() const noexcept = 0;
+  virtual PeerFault failure() const noexcept = 0;
   virtual const TlsPeer& peer() const noexcept = 0;
-  virtual const std::string& detail() const noexcept = 0;  // OpenSSL's text for a failure
+  virtual const std::string& detail() const noexcept = 0;  // OpenSSL's error text for the failure
 };
 
-// The keys of one job. They keep no copy of the token, are wiped by the destructor and must outlive their sessions.
+// The TLS keys of one job. A TlsKeys object keeps no copy of the token, and its destructor wipes the keys. It must outlive the
+// sessions that it has opened.
 class TlsKeys {
  public:
   virtual ~TlsKeys() = default;
-  virtual std::unique_ptr<TlsSession> open(TlsRole role) noexcept = 0;  // null: out of memory
+  virtual std::unique_ptr<TlsSession> open(TlsRole role) noexcept = 0;  // returns nullptr if memory is exhausted
   virtual const ShortRunDigest& run() const noexcept = 0;
+};
+
+// A POST request to a server whose certificate a given certificate authority has signed. Only a process that does nothing else
+// makes such a request (launcher/kubeflow/status_post.hpp), since the call blocks.
+struct HttpsPost {
+  std::string host;  // name or address; the certificate must be valid for it
+  std::string port;
+  std::string path;
+  std::string ca_file;  // certificates in PEM format
+  std::string bearer;   // the token of the Authorization header
+  std::string body;     // JSON
+};
+
+struct HttpsAnswer {
+  int status = 0;       // 0 if the server has not answered
+  std::string problem;  // why the server has not answered, or the first line of its text
 };
 
 class TlsModule {
  public:
   virtual ~TlsModule() = default;
-  virtual std::unique_ptr<TlsKeys> derive(const TlsCredentials& credentials) noexcept = 0;  // null: OpenSSL refused
+  // returns nullptr if OpenSSL reports an error
+  virtual std::unique_ptr<TlsKeys> derive(const TlsCredentials& credentials) noexcept = 0;
   virtual ShortRunDigest digest_of(std::string_view run_id) noexcept = 0;
+  // Blocks until the server has answered or the connection has failed. The caller limits the time by ending the process.
+  virtual HttpsAnswer post(const HttpsPost& request) noexcept = 0;
 };
 
-inline constexpr int kTlsModuleVersion = 1;
+inline constexpr int kTlsModuleVersion = 2;
 inline constexpr const char* kTlsModuleEntry = "ddprun_tls_module";
-// The type of the one symbol that the module exports. It returns null when `version` isn't the module's own.
+// The type of the only function that the library exports. It returns nullptr if `version` is not the version of the library.
 using TlsModuleEntry = TlsModule*(int version);
 
-// Opens the module at the first call. Throws InternalError if the module is missing or can't be loaded.
+// Returns the TLS library. The first call opens it. Throws InternalError if the library is missing or can't be loaded.
 TlsModule& tls_module();
-// Throws InternalError when OpenSSL can't make keys.
+// Derives the TLS keys of a job from its token. Throws InternalError if OpenSSL reports an error.
 std::unique_ptr<TlsKeys> derive_keys(const TlsCredentials& credentials);
 
 }  // namespace ddprun

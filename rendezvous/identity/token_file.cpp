@@ -1,10 +1,11 @@
-// Token files (token.hpp): reads them and checks their permissions, creates them once, and waits for one that another node
-// creates on a shared file system.
+#include "rendezvous/identity/token_file.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include <cstring>
 
 #include "common/system/atomic_file.hpp"
-#include "rendezvous/identity/token.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
 namespace {
@@ -21,43 +22,32 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestTokenFile = 8192;
-// On a network file system inotify does not report writes of other nodes, so we poll at these intervals.
-constexpr std::chrono::milliseconds kFirstLook{50};
+// On a network file system, inotify does not report writes of other nodes. So we also poll: first after kFirstPoll, then at
+// growing intervals.
+constexpr std::chrono::milliseconds kFirstPoll{50};
 constexpr std::chrono::milliseconds kLongestRetryPause{500};
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+// True if the file's mount is read-only. Then no process can change the file through this mount.
+bool on_read_only_mount(int fd) {
+  struct statvfs mount {};
+  return ::fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_RDONLY) != 0;
+}
 
 void check_permissions(int fd, const fs::path& file) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) throw TokenError("the token " + file.string() + " is not a file");
-  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
-    throw TokenError("the token file " + file.string() + " belongs to another user (" + std::to_string(status.st_uid) +
-                     "), who could change it: make a copy of your own");
-  }
-  if ((status.st_mode & 077U) != 0) {
-    std::array<char, 8> mode{};
-    std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(status.st_mode & 07777U));
-    throw TokenError("the token file " + file.string() + " has mode " + mode.data() +
-                     ", so that others can read or write it. If nobody did: chmod 600 '" + file.string() +
-                     "'; otherwise make a new one");
-  }
+  const bool known = ::fstat(fd, &status) == 0;
+  const std::string problem = token_file_problem({.is_regular = known && S_ISREG(status.st_mode),
+                                                  .owner = status.st_uid,
+                                                  .mode = status.st_mode & 07777U,
+                                                  .read_only_mount = on_read_only_mount(fd)},
+                                                 ::geteuid(), file.string());
+  if (!problem.empty()) throw TokenError("the token file " + file.string() + " " + problem);
 }
 
 std::string read_all(int fd, const fs::path& file) {
   std::string text;
-  text.reserve(kLargestTokenFile + 1);  // growing the string would leave copies of the token in freed memory
+  // Reserves the whole size, since a reallocation would leave a copy of the token in freed memory.
+  text.reserve(kLargestTokenFile + 1);
   std::array<char, 512> part{};
   for (;;) {
     const ssize_t count = ::read(fd, part.data(), part.size());
@@ -70,9 +60,9 @@ std::string read_all(int fd, const fs::path& file) {
   return text;
 }
 
-[[noreturn]] void cannot_make(const fs::path& file, int error) {
-  throw TokenError("cannot make the token file " + file.string() + ": " + std::strerror(error) +
-                   ". Make one elsewhere (ddprun token --new FILE) and name it with --token-file on every node");
+[[noreturn]] void throw_cannot_create(const fs::path& file, int error) {
+  throw TokenError("cannot create the token file " + file.string() + ": " + std::strerror(error) +
+                   ". Create one elsewhere (ddprun token --new FILE) and pass it with --token-file on every node");
 }
 
 void make_folders(const fs::path& folder) {
@@ -80,13 +70,13 @@ void make_folders(const fs::path& folder) {
   struct stat status {};
   if (::stat(folder.c_str(), &status) == 0) return;
   make_folders(folder.parent_path());
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) cannot_make(folder / "token", errno);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw_cannot_create(folder / "token", errno);
 }
 
-// Renames atomically. Returns false if the final name is taken.
+// Renames `temporary` to `file` atomically. Returns false if `file` already exists.
 bool publish(const fs::path& temporary, const fs::path& file) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, file.c_str(), RENAME_NOREPLACE) == 0) return true;
-  if (errno == EINVAL || errno == ENOSYS) {  // file systems without RENAME_NOREPLACE, such as NFS
+  if (errno == EINVAL || errno == ENOSYS) {  // the file system does not support RENAME_NOREPLACE, for example NFS
     if (::link(temporary.c_str(), file.c_str()) == 0) {
       ::unlink(temporary.c_str());
       return true;
@@ -95,15 +85,16 @@ bool publish(const fs::path& temporary, const fs::path& file) {
   const int error = errno;
   ::unlink(temporary.c_str());
   if (error == EEXIST) return false;
-  cannot_make(file, error);
+  throw_cannot_create(file, error);
 }
 
 fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// A network file system may cache that a file does not exist. Opening its folder refreshes that cache.
-bool is_there(const fs::path& file) {
+// True if the file exists. A network file system may have cached that the file does not exist, so we first open the folder to
+// refresh that cache.
+bool exists_now(const fs::path& file) {
   const Descriptor folder(::open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder.get() >= 0 && ::faccessat(folder.get(), file.filename().c_str(), F_OK, 0) == 0;
 }
@@ -116,11 +107,37 @@ void drain(int fd) {
 
 }  // namespace
 
+std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const std::string& file) {
+  constexpr mode_t kOthers = 07, kGroup = 070, kGroupReads = 040;
+  if (!facts.is_regular) return "is not a regular file";
+  if (facts.owner != user && facts.owner != 0) {
+    return "belongs to another user (user id " + std::to_string(facts.owner) +
+           "), and that user can change it: use a copy of the file that belongs to you";
+  }
+  if ((facts.mode & (kGroup | kOthers)) == 0) return "";
+  const bool only_group_reads = (facts.mode & (kGroup | kOthers)) == kGroupReads;
+  if (only_group_reads && facts.owner == 0 && facts.read_only_mount) return "";
+  std::array<char, 16> mode{};
+  std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(facts.mode));
+  const std::string found = std::string("has mode ") + mode.data();
+  if (facts.owner != 0 || user == 0) {
+    return found + ", so other users can read or write it. If no other user did, run chmod 600 '" + file +
+           "'; otherwise create a new token";
+  }
+  // This user cannot change a file of root. It is probably the file of a Secret.
+  const std::string expected = only_group_reads ? "A token file of root may have mode 0440 only on a read-only mount"
+                                                : "A token file of root needs mode 0400, or 0440 on a read-only mount";
+  return found + ", so other users can read or write it. " + expected +
+         ": in Kubernetes, set defaultMode: 0440 on the Secret's volume and readOnly: true on its mount; elsewhere, use a copy "
+         "of "
+         "the file that belongs to you, with mode 0600";
+}
+
 Token read_token_file(const fs::path& file) {
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (opened.get() < 0) {
     throw TokenError("cannot read the token file " + file.string() + ": " + std::strerror(errno) +
-                     (errno == ENOENT ? ". Copy it from the first node, where ddprun token says where it is" : ""));
+                     (errno == ENOENT ? ". Copy it from the first node, where ddprun token prints its path" : ""));
   }
   check_permissions(opened.get(), file);
   return check_token(read_all(opened.get(), file), file.string());
@@ -132,7 +149,7 @@ bool make_token_file(const fs::path& file, const Token& content) {
   try {
     write_file_atomically(temporary, std::string(content.text()) + "\n", 0600);
   } catch (const std::system_error& error) {
-    cannot_make(file, error.code().value());
+    throw_cannot_create(file, error.code().value());
   }
   return publish(temporary, file);
 }
@@ -141,13 +158,13 @@ bool wait_for_token_file(const fs::path& file, std::chrono::milliseconds patienc
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + patience;
   const Descriptor events(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  auto pause = kFirstLook;
+  auto pause = kFirstPoll;
   bool watched = false;
   for (;;) {
     if (!watched && events.get() >= 0) {
       watched = ::inotify_add_watch(events.get(), folder_of(file).c_str(), IN_CREATE | IN_MOVED_TO) >= 0;
     }
-    if (is_there(file)) return true;
+    if (exists_now(file)) return true;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return false;
     pollfd poll_for{events.get(), POLLIN, 0};

@@ -1,8 +1,14 @@
-// Actions of a member, as values: for the agent (workers, the record), and for the node's links. Member::on() returns them in
-// the order in which they must be carried out.
+// The actions of a member (the agent as a follower of the coordinator), as plain values. They request changes to workers, to
+// the record on disk, or to the node's links. Member::on() returns the actions in the order in which they must be carried out.
+// Some actions are messages of the coordinator that the member forwards:
+//     StopAndSave      Save and end the workers. With `held`: no round follows, so the waiting workers save their state. The
+//                      agent answers with WorkersEnded, immediately if no workers wait.
+//     StopAt           Save after this step.
+//     StoreAnswer      The reply to a worker's StoreQuery.
+//     NodeQuery        A query to all nodes of the job. The agent answers with NodeAnswer.
+//     JobAnswer        A node's answer to a ClusterQuery of this node.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,90 +17,42 @@
 #include "rendezvous/member/record.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/node_io.hpp"
 
 namespace ddprun::rendezvous {
 
 namespace member_action {
-struct Dial {  // the result is Opened or Closed
-  LinkId link = 0;
-  Address address{};
-};
-struct Send {
-  LinkId link = 0;
-  FromMember message{};
-};
-struct Close {
-  LinkId link = 0;
-};
 struct Remember {
   Record record{};
-  NodeId node{};  // the node id of the leader
+  NodeId node{};  // the node to which the record belongs
 };
 struct StartWorkers {
   Release release{};
-  Time until{};  // the grant, as in ExtendGrant
+  Time until{};  // the end of the worker lease; workers are killed then unless ExtendWorkerLease follows
 };
-// Workers may run until this time. If the grant is not extended, the guardian must kill them then, even if this agent is
-// stopped: another coordinator may lead from then on.
-struct ExtendGrant {
+// Workers may run until this time. Unless the lease is extended again, the guardian process kills them at that time, even if
+// this agent is suspended (SIGSTOP). After that time another coordinator may lead.
+struct ExtendWorkerLease {
   Time until{};
 };
 struct StopWorkers {
   enum class Reason { kWorkerFailure, kMembershipChange, kCoordinatorLost, kJobOver };
   RoundId round{};
   Reason reason{};
-  bool at_once = false;  // by SIGKILL
+  bool immediately = false;  // if true, the workers are killed with SIGKILL
   std::string why{};
-  std::optional<FailureReport> failure{};  // kWorkerFailure: the failure of another node's worker
-  bool hold = false;  // workers that can keep their state may wait for the next round, as reported in WorkersEnded
+  std::optional<FailureReport> failure{};  // set if `reason` is kWorkerFailure; the failure occurred on another node
+  bool hold = false;                       // if true, workers whose state is valid keep it and wait for the next round
 };
-// A worker of this node has failed: drop the state that the other workers hold for the next round.
+// The workers that wait with their state must exit, and the state is dropped. The next round starts new workers on every node.
 struct DismissHeld {
   std::string why{};
 };
-struct StopAndSave {
-  int signal = 0;
-  bool held = false;  // the workers that wait for a next round save, since there will be none; if no workers wait, WorkersEnded
-                      // follows immediately
-};
-struct StopAt {
-  std::int64_t step = 0;
-};
-struct AnswerStore {
-  std::int32_t rank = 0;
-  channel::StoreReply reply{};
-};
-// A query to all nodes of the job. Reply with AnswerQuestion.
-struct BeAsked {
-  NodeQuestion question{};
-};
-// A node's answer to this node's AskJob.
-struct HearAnswer {
-  JobAnswer answer{};
-};
-struct Say {
-  NodeNotice notice{};
-};
-struct JobOver {  // the workers are gone
-  enum class End {
-    kOver,     // the job has ended, or this node was notified that it has
-    kLeft,     // this node has left, and the others continue
-    kGivenUp,  // this process has found no other node, or was refused
-  };
-  int exit_code = 0;
-  std::string why{};
-  End end = End::kOver;
-};
 }  // namespace member_action
-using MemberAction =
-    std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
-                 member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::BeAsked, member_action::HearAnswer, member_action::Say, member_action::JobOver>;
+using MemberAction = std::variant<node_action::Dial, node_action::ToListener, node_action::CloseLink, node_action::Finish,
+                                  member_action::Remember, member_action::StartWorkers, member_action::ExtendWorkerLease,
+                                  member_action::StopWorkers, member_action::DismissHeld, StopAndSave, StopAt, StoreAnswer,
+                                  NodeQuery, JobAnswer, NodeNotice>;
 using MemberActions = std::vector<MemberAction>;
-
-// The end of the job for a node that has searched for a coordinator for `looked` without result. `was_welcome`: a coordinator
-// had accepted this process before.
-member_action::JobOver end_of_search(const Record& record, bool was_welcome, milliseconds looked);
 
 }  // namespace ddprun::rendezvous

@@ -1,5 +1,6 @@
-// The difference between the coordinator's clock and this node's clock. The answer with the shortest round trip gives the best
-// estimate, as in NTP. The member passes in the answers, and adds the difference to its failure reports. Pure.
+// Estimates the difference between the coordinator's real-time clock and this node's. The coordinator needs the difference to
+// sort the failure reports of different nodes by time. As in NTP, the answer with the shortest round trip gives the best
+// estimate. The member passes each Pong to this class, and adds the estimate to its failure reports. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,10 @@ namespace ddprun::rendezvous {
 
 class ClockOffset {
  public:
-  void begin() { best_round_trip_.reset(); }  // for a new coordinator; the old value stays until its first answer
-  void hear(const Pong& pong, Now now) {
+  // Call it when the node follows a new coordinator. The old estimate stays valid until the new coordinator has answered a
+  // ping.
+  void begin() { best_round_trip_.reset(); }
+  void receive(const Pong& pong, Now now) {
     const std::int64_t round_trip = stamp_of(now.steady) - pong.echo;
     if (best_round_trip_ && round_trip >= *best_round_trip_) return;
     best_round_trip_ = round_trip;

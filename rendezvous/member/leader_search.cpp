@@ -1,4 +1,3 @@
-// Implementation of leader_search.hpp.
 #include "rendezvous/member/leader_search.hpp"
 
 #include <algorithm>
@@ -6,14 +5,14 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kMostTargets = 16;
+constexpr std::size_t kMaxTargets = 16;
 
 }  // namespace
 
 LeaderSearch::LeaderSearch(const MemberSettings& settings)
     : self_(settings.listens),
       endpoints_(settings.endpoints),
-      redial_(settings.redial + milliseconds(settings.id[0] % 64)),
+      redial_(settings.redial + milliseconds(settings.node[0] % 64)),
       next_link_(settings.first_link) {}
 
 void LeaderSearch::begin(const std::vector<Successor>& known) {
@@ -30,9 +29,10 @@ void LeaderSearch::begin(const std::vector<Successor>& known) {
 std::vector<LinkId> LeaderSearch::dial_due(nanoseconds lease, Time now, MemberActions& actions) {
   std::vector<LinkId> given_up;
   for (Target& target : targets_) {
-    // A candidate that sends nothing for one lease may be unreachable, and its knowledge of this node is outdated.
+    // Closes a link that was silent for one lease, and dials the address again. The other node may be unreachable, or may have
+    // an outdated Hello of this node.
     if (target.link != 0 && target.dialled + lease <= now) {
-      actions.emplace_back(member_action::Close{target.link});
+      actions.emplace_back(node_action::CloseLink{target.link});
       given_up.push_back(target.link);
       target.link = 0;
       target.next_try = now;
@@ -40,7 +40,7 @@ std::vector<LinkId> LeaderSearch::dial_due(nanoseconds lease, Time now, MemberAc
     if (target.link != 0 || target.next_try > now) continue;
     target.link = kDialled | next_link_++;
     target.dialled = now;
-    actions.emplace_back(member_action::Dial{target.link, target.address});
+    actions.emplace_back(node_action::Dial{target.link, target.address});
   }
   return given_up;
 }
@@ -48,8 +48,7 @@ std::vector<LinkId> LeaderSearch::dial_due(nanoseconds lease, Time now, MemberAc
 std::optional<Time> LeaderSearch::next_deadline(nanoseconds lease) const {
   std::optional<Time> next;
   for (const Target& target : targets_) {
-    const Time due = target.link != 0 ? target.dialled + lease : target.next_try;
-    if (!next || due < *next) next = due;
+    keep_earlier(next, target.link != 0 ? target.dialled + lease : target.next_try);
   }
   return next;
 }
@@ -60,7 +59,7 @@ Address LeaderSearch::settle(LinkId link, MemberActions& actions) {
     if (target.link == link) {
       address = target.address;
     } else if (target.link != 0) {
-      actions.emplace_back(member_action::Close{target.link});
+      actions.emplace_back(node_action::CloseLink{target.link});
       target.link = 0;
     }
   }
@@ -69,12 +68,12 @@ Address LeaderSearch::settle(LinkId link, MemberActions& actions) {
 
 void LeaderSearch::end(std::optional<LinkId> but, MemberActions& actions) {
   for (Target& target : targets_) {
-    if (target.link != 0 && target.link != but) actions.emplace_back(member_action::Close{target.link});
+    if (target.link != 0 && target.link != but) actions.emplace_back(node_action::CloseLink{target.link});
     target.link = 0;
   }
 }
 
-// ---- of one link ----
+// ---- events of one link ----
 
 LeaderSearch::Target* LeaderSearch::target_of(LinkId link) {
   const auto found = std::find_if(targets_.begin(), targets_.end(), [&](const Target& target) { return target.link == link; });
@@ -82,14 +81,14 @@ LeaderSearch::Target* LeaderSearch::target_of(LinkId link) {
 }
 
 bool LeaderSearch::dialled(LinkId link) const {
-  return link != 0 && std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) { return target.link == link; });
+  return const_cast<LeaderSearch*>(this)->target_of(link) != nullptr;
 }
 
 void LeaderSearch::closed(LinkId link, Time now) {
   retry(link, now + redial_);
 }
 
-void LeaderSearch::heard(LinkId link, Time now) {
+void LeaderSearch::answered(LinkId link, Time now) {
   if (Target* target = target_of(link)) target->dialled = now;
 }
 
@@ -107,29 +106,29 @@ void LeaderSearch::retry_lasting(LinkId link, Time at) {
 
 // ---- hints ----
 
-void LeaderSearch::hint(const Address& address, bool looking, Time now) {
+void LeaderSearch::hint(const Address& address, bool searching, Time now) {
   if (address.port == 0 || address == self_) return;
   std::erase(hints_, address);
   hints_.push_back(address);
   if (hints_.size() > kSuccessors) hints_.pop_front();
-  if (!looking) return;
+  if (!searching) return;
   for (Target& target : targets_) {
     if (target.address == address) {
       if (target.link == 0) target.next_try = std::min(target.next_try, now);
       return;
     }
   }
-  if (targets_.size() >= kMostTargets) {
+  if (targets_.size() >= kMaxTargets) {
     std::erase_if(targets_, [](const Target& target) { return !target.lasting && target.link == 0; });
   }
-  if (targets_.size() < kMostTargets) targets_.push_back({.address = address, .lasting = false});
+  if (targets_.size() < kMaxTargets) targets_.push_back({.address = address, .lasting = false});
 }
 
-std::vector<Address> LeaderSearch::places(const std::vector<Successor>& known) const {
-  std::vector<Address> places = endpoints_;
-  for (const Successor& node : known) places.push_back(node.address);
-  places.insert(places.end(), hints_.begin(), hints_.end());
-  return places;
+std::vector<Address> LeaderSearch::addresses(const std::vector<Successor>& known) const {
+  std::vector<Address> addresses = endpoints_;
+  for (const Successor& node : known) addresses.push_back(node.address);
+  addresses.insert(addresses.end(), hints_.begin(), hints_.end());
+  return addresses;
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,10 +1,10 @@
-// Decides which addresses a node without a coordinator dials, and when. They are the coordinator and the successors in its
-// record, the job's addresses from the command line, and hints of other nodes. The member uses it during the search. Pure.
+// Decides which addresses a node without a coordinator dials, and when. It dials the coordinator and the successors in its
+// record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses this
+// class during its search. Pure.
 //
-// This class owns the addresses to try, the link to each, and the newest few hints.
+// This class owns the list of addresses, the link to each of them, and the newest kSuccessors hints.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <optional>
 #include <vector>
@@ -20,37 +20,39 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  // Starts the search. `known` includes the last coordinator: perhaps only the connection was lost, or the coordinator was
-  // restarted.
+  // Starts the search. `known` contains the nodes in the record, including the last coordinator. Perhaps only the connection
+  // was lost, or the coordinator was restarted.
   void begin(const std::vector<Successor>& known);
-  // Dials each address that is due. Closes links without any message for one lease, and returns them.
+  // Dials each address whose next attempt is due. Closes the links that were silent for one lease, and returns them.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Closes all other links. Returns the address of this link.
+  // Call it when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
+  // dialed address of `link`.
   Address settle(LinkId link, MemberActions& actions);
-  // Closes all links except `but`.
+  // Closes all links except `but`, if it is set.
   void end(std::optional<LinkId> but, MemberActions& actions);
 
-  // ---- of one link; nothing happens if it is none of these ----
+  // ---- events of one link; no effect if this class has not dialed the link ----
   bool dialled(LinkId link) const;
   void closed(LinkId link, Time now);
-  // The other side answers, and counts this node as an elector.
-  void heard(LinkId link, Time now);
-  // Closes the link. Its address is dialed again at `at`.
+  // Call it when a message has arrived over the link. The link then counts as silent only from `now` on.
+  void answered(LinkId link, Time now);
+  // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);
-  // Like retry(), but keeps the address permanently, since a coordinator was found there.
+  // Same as retry(). In addition the address stays in the list for the whole search, because a coordinator answered there.
   void retry_lasting(LinkId link, Time at);
 
   // ---- hints ----
-  // The node at that address may lead, or may know the leader. `looking`: dial it now.
-  void hint(const Address& address, bool looking, Time now);
-  // The addresses at which nodes may look for a coordinator.
-  std::vector<Address> places(const std::vector<Successor>& known) const;
+  // Adds the address of a node that may be the coordinator or may know the coordinator's address. If `searching` is true, the
+  // address is dialed in the current search.
+  void hint(const Address& address, bool searching, Time now);
+  // Returns the addresses at which other nodes of the job may search for a coordinator.
+  std::vector<Address> addresses(const std::vector<Successor>& known) const;
 
  private:
   struct Target {
     Address address{};
-    bool lasting = true;  // stays in the list; an address that is only a hint does not
+    bool lasting = true;  // false: the address is only a hint, and is dropped if the list is full
     LinkId link = 0;      // 0: no connection
     Time next_try{};
     Time dialled{};
@@ -62,7 +64,7 @@ class LeaderSearch {
   std::vector<Address> endpoints_;
   nanoseconds redial_;
   std::vector<Target> targets_;
-  std::deque<Address> hints_;  // the newest is last
+  std::deque<Address> hints_;  // the newest hint is last
   LinkId next_link_;
 };
 

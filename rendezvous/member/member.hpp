@@ -1,23 +1,31 @@
-// One node's part in the job, as a pure state machine. It looks for the coordinator, follows it, is released into rounds, and
-// votes for a successor when the coordinator is lost. Its requests to the agent are plain actions: start workers with these
-// ranks, stop them, the job is over. node.hpp holds one and carries its messages.
+// A member is the part of an agent that follows the coordinator (a follower in Raft), as a pure state machine. It searches for
+// the coordinator, runs workers in the rounds that the coordinator starts, and votes for a new coordinator if the
+// coordinator is lost. Its actions are requests to the agent: start workers with these ranks, stop the workers, exit. Node
+// (node.hpp) owns the member and carries its messages.
 //
-//     looking -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
-//        ^----------- link closed, or no answer: workers stop -----------'
+//     searching -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
+//         ^------------ link closed, or no answer: workers stop ------------'
 //
-// It owns the phase, the record, the leader with its last message, and the state of this node's workers. leader_search.hpp
-// decides whom to dial, voter.hpp when to vote, and grant.hpp until when workers may run.
+// The problem. A member that is cut off cannot distinguish a dead coordinator from a slow network. If its workers continued,
+// they could train at the same time as a round without them. So each answer of the coordinator contains a grant, the time for
+// which the workers may run from now on. The workers are stopped when the grant ends.
 //
-// How it is connected to the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell
-// passes on their actions and events.
-//     Member's StartWorkers            AgentState starts this round instead of counting rounds itself
-//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL) or holds them, and judges
-//     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
-//     AgentState's first failure       WorkersFailed immediately, so that all nodes stop within one message's time
-//     AgentState's RoundSwept          WorkersEnded, or WorkersDone if all ended well
-//     AgentState's SignalArrived       StopRequested; AgentState handles the second one itself: it kills
-//     Member's JobOver                 AgentState's Finish, with this exit code
-// decide_restart then runs at the coordinator (Coordinator's judge), once for the whole job.
+// The class owns the phase, the record, the link to the coordinator, and the state of this node's workers. leader_search.hpp
+// decides which addresses to dial, voter.hpp when to vote, and worker_lease.hpp until when workers may run.
+//
+// The launcher's AgentState manages the workers of one node. In a multi-node job the agent has a member and an AgentState. The
+// shell converts the actions of each of them into events of the other:
+//     from Member                      to AgentState
+//       StartWorkers                     starts the workers of this round
+//       StopWorkers                      stops the workers (`immediately`: by SIGKILL), or holds them
+//       StopAndSave, StopAt              the same path as a stop signal on one node
+//       Finish                           the end, with this exit code
+//     from AgentState                  to Member
+//       the first failure of a round     FailureReport, sent immediately so that all nodes stop soon
+//       RoundSwept                       WorkersEnded, or WorkersDone if all workers exited with code 0
+//       StopReady                        StopReady
+//       SignalArrived                    StopRequest; after a second signal AgentState kills the workers itself
+// The restart policy (decide_restart) runs on the coordinator only, once for the whole job: it is CoordinatorSettings::judge.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +38,11 @@
 
 #include "rendezvous/member/action.hpp"
 #include "rendezvous/member/clock_offset.hpp"
-#include "rendezvous/member/grant.hpp"
 #include "rendezvous/member/leader_search.hpp"
 #include "rendezvous/member/record.hpp"
 #include "rendezvous/member/settings.hpp"
 #include "rendezvous/member/voter.hpp"
+#include "rendezvous/member/worker_lease.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
 #include "rendezvous/protocol/quorum.hpp"
@@ -42,72 +50,44 @@
 namespace ddprun::rendezvous {
 
 namespace member_event {
-struct Opened {
-  LinkId link = 0;
-  std::string local_host{};  // the local address of the socket
-};
-struct Closed {  // or failed to open
-  LinkId link = 0;
-};
-struct Heard {
-  LinkId link = 0;
-  FromCoordinator message{};
-};
-struct Tick {};
-// Failures of this node's workers. The first failure is reported immediately, and a later one if it turns out to be the cause.
-// The agent itself stops the node's other workers.
-struct WorkersFailed {
-  FailureReport report{};  // the member fills in round, hostname and skew
-};
-// All workers of the round are gone, with all processes that they started. Or they are idle and wait for the next round.
+// All workers of the round, and all processes that they started, have exited. If `holds` is true, the workers keep their state
+// instead and wait for the next round.
 struct WorkersEnded {
-  bool saved = false;                // true after StopAndSave
-  std::uint16_t master_port = 0;     // reserved for the next round
-  std::optional<int> leaves_with{};  // set if the node leaves the job permanently: its exit code
-  bool holds = false;                // as in Stopped
+  bool saved = false;                // true if the workers saved because of StopAndSave
+  std::uint16_t master_port = 0;     // a free port, reserved for the process group of the next round
+  std::optional<int> leaves_with{};  // if set, this node must leave the job permanently, with this exit code
+  bool holds = false;                // true if the workers wait with their state instead of exiting
 };
-struct WorkersDone {  // instead of WorkersEnded, if all workers exited with code 0
+struct WorkersDone {  // replaces WorkersEnded if all workers exited with code 0
   std::uint16_t master_port = 0;
 };
-struct StopRequested {
-  int signal = 0;
-  bool saves = false;  // StopAsk::saves
-};
-// Answer to StopAndSave: the most steps that a worker of this node has started; -1: no worker will start another step.
-struct StepsStarted {
-  std::int64_t started = -1;
-};
-struct AskStore {
-  std::int32_t rank = 0;
-  channel::StoreRequest request{};
-};
-// A query about the whole job. Without a coordinator it is dropped. The answers arrive as HearAnswer.
-struct AskJob {
-  JobQuestion question{};
-};
-// The answer to BeAsked. Its text has at most NodeQuestion::most_bytes.
-struct AnswerQuestion {
-  NodeAnswer answer{};
-};
-// A record of this node is on disk. Only sent if messages wait for that (record_gate.hpp).
+// The newest record of this node is on disk. Sent only if messages were held back until then (record_gate.hpp).
 struct RecordWritten {};
 }  // namespace member_event
-using MemberEvent = std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
-                                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
-                                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore,
-                                 member_event::AskJob, member_event::AnswerQuestion, member_event::RecordWritten>;
+// Some events are messages that this node's agent sends to the coordinator. The member completes and forwards them:
+//     FailureReport    A worker has failed. The first failure is sent immediately, and a later one if it turns out to be the
+//                      cause. The agent itself stops the node's other workers. The member sets round, hostname and skew_ns.
+//     StopRequest      This process has received a stop signal.
+//     StopReady        The reply to StopAndSave. The member sets the round.
+//     StoreQuery       A worker's key-value store request. The member sets the round.
+//     ClusterQuery     A query about the whole job. Dropped if there is no coordinator. The answers arrive as JobAnswer.
+//     NodeAnswer       The answer to NodeQuery. Its text is at most NodeQuery::max_bytes long.
+using MemberEvent = std::variant<node_event::LinkOpened, node_event::LinkClosed, node_event::FromListener, node_event::Tick,
+                                 FailureReport, StopRequest, StopReady, StoreQuery, ClusterQuery, NodeAnswer,
+                                 member_event::WorkersEnded, member_event::WorkersDone, member_event::RecordWritten>;
 
 class Member {
  public:
-  // `record` was written by an earlier process with this identity.
+  // `record` was written by an earlier process with the same node id. nullopt if the node id is new.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
   std::vector<MemberAction> on(const MemberEvent& event, Now now);
   std::optional<Time> next_deadline() const;
 
-  // ---- for succession (node.cpp) ----
-  bool looking() const { return phase_ == Phase::kLooking; }
-  bool following() const { return phase_ == Phase::kFollowing; }
+  // ---- for the election of a coordinator (node.cpp) ----
+  bool searching() const { return phase_ == Phase::kSearching; }
+  // True if the member has a coordinator, or if it only waits until its workers have ended.
+  bool following() const { return phase_ == Phase::kFollowing || phase_ == Phase::kEnding; }
   bool over() const { return phase_ == Phase::kOver; }
   bool was_welcome() const { return was_welcome_; }
   bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
@@ -115,170 +95,183 @@ class Member {
   const PersistentState& state() const { return record_.state; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
-  LinkId leader_link() const { return leader_ ? leader_->link : 0; }
   nanoseconds lease() const { return lease_; }
-  // The listening address in the coordinator's own messages. The address at which this node found it may be closed by now, or
-  // may lead to another process.
+  // The coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in use, or
+  // may belong to another process.
   Address leader_listens() const;
-  // 0: the first candidate after a loss of the coordinator.
-  std::size_t place_in_line() const { return rendezvous::place_in_line(record_, settings_.id); }
+  // This node's position in the list of candidates for the next election; 0 is the first candidate.
+  std::size_t candidate_rank() const { return rendezvous::candidate_rank(record_, settings_.node); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // The time from which this node may be a candidate itself. It must wait while a candidate that got its vote may win.
-  Time may_stand_at() const { return voter_.may_stand_at(lease_); }
+  // The earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits until that
+  // candidate should have won.
+  Time may_campaign_at() const { return voter_.may_campaign_at(lease_); }
   const Roster& roster() const { return record_.roster; }
-  // Call it before the release is sent.
-  void keep_roster(Roster roster, std::vector<MemberAction>& actions);
-  // Another node knows a round of this job, and this node knows none.
-  void note_job_elsewhere(std::vector<MemberAction>& actions) {
-    if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
-    actions.emplace_back(member_action::Remember{record_, settings_.id});
-  }
-  // Sets MemberSettings::own_host.
-  void known_as(const std::string& own_host) { settings_.own_host = own_host; }
-  // The next Hello contains it.
-  void saw_run_directory(std::uint64_t holder) { settings_.run_directory = holder; }
-  // The coordinator is dead, so promises to it no longer bind this node.
-  void leader_is_dead(std::vector<MemberAction>& actions);
-  // The coordinator's last message before it left, if it names this node as its successor. nullptr again once a node leads.
-  const HandOver* handed_over() const { return handed_over_ ? &*handed_over_ : nullptr; }
-  // Closes the member's links, because another Member replaces it.
-  void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
-  // The node at that address may lead, or may know the leader.
-  void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
-  // The addresses at which nodes may look for a coordinator.
-  std::vector<Address> known_places() const { return search_.places(others_of(record_, settings_.id)); }
+  void set_own_host(const std::string& own_host) { settings_.own_host = own_host; }
+  // Sets the field `run_directory` of the next Hello (NodeDescription).
+  void set_lock_holder(std::uint64_t holder) { settings_.run_directory = holder; }
+  // The TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor. Otherwise
+  // nullptr. The message is dropped when this node follows another coordinator.
+  const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
+  // Adds the address of a node that may be the coordinator or may know the coordinator's address.
+  void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }
+  // Returns the addresses at which other nodes of the job may search for a coordinator.
+  std::vector<Address> known_addresses() const { return search_.addresses(others_of(record_, settings_.node)); }
   Hello hello(const std::string& local_host);
-  // Another node of the round, which also looks for a coordinator, has sent the job's end.
+  // Call it when another node of the round, which searches for a coordinator too, has reported that the job ends.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
-  // Records this node's vote for itself. Returns false if it has already promised that term.
-  bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
+
+  // ---- for the election of a coordinator, with actions: call take() afterwards ----
+  std::vector<MemberAction> take() { return std::exchange(actions_, {}); }
+  // Records this node's vote for itself in `term`. Returns false if this node has already promised that term or a later one.
+  bool promise(std::uint64_t term, Now now);
+  // Records the nodes of a round that this node, as the coordinator, is about to start. Call it before the release is sent.
+  void keep_roster(Roster roster);
+  // Call it when another node reports that it has taken part in a round of this job. A node that has not taken part in one then
+  // records that the job may be running elsewhere.
+  void note_job_elsewhere();
+  // Call it when the coordinator is certainly dead. The node promised not to vote for a while after each message of that
+  // coordinator. That promise ends now.
+  void leader_is_dead();
+  // Closes the member's links. Call it before this Member is replaced by another one.
+  void abandon() { search_.end(std::nullopt, actions_); }
 
  private:
-  enum class Phase { kLooking, kFollowing, kOver };
+  // kEnding: the node waits until its workers have ended, and then exits.
+  enum class Phase { kSearching, kFollowing, kEnding, kOver };
+  // Whether StopAndSave has requested a save. After the save, the job ends (kThenEnd), or it continues without some nodes
+  // (kThenContinue).
+  enum class Save { kNone, kThenEnd, kThenContinue };
   struct Leader {
     LinkId link = 0;
     std::uint64_t term = 0;
     Address address{};
   };
 
-  void handle(const member_event::Opened& event);
-  void handle(const member_event::Closed& event);
-  void handle(const member_event::Heard& event);
-  void handle(const member_event::Tick&) {}  // on() ticks after each event
-  void handle(const member_event::WorkersFailed& event);
+  void handle(const node_event::LinkOpened& event);
+  void handle(const node_event::LinkClosed& event);
+  void handle(const node_event::FromListener& event);
+  void handle(const node_event::Tick&) {}  // no action needed: on() calls tick() after each event
+  void handle(const FailureReport& event);
   void handle(const member_event::WorkersEnded& event);
   void handle(const member_event::WorkersDone& event);
-  void handle(const member_event::StopRequested& event);
-  void handle(const member_event::StepsStarted& event);
-  void handle(const member_event::AskStore& event);
-  void handle(const member_event::AskJob& event) { tell_leader(event.question); }
-  void handle(const member_event::AnswerQuestion& event) { tell_leader(event.answer); }
+  void handle(const StopRequest& event);
+  void handle(const StopReady& event);
+  void handle(const StoreQuery& event);
+  void handle(const ClusterQuery& event) { send_to_leader(event); }
+  void handle(const NodeAnswer& event) { send_to_leader(event); }
   void handle(const member_event::RecordWritten&);
 
-  void hear(LinkId link, const Welcome& message);
-  void hear(LinkId link, const Refused& message);
-  void hear(LinkId link, const Redirect& message);
-  void hear(LinkId link, const Release& message);
-  void hear(LinkId link, const RoundOver& message);
-  void hear(LinkId link, const rendezvous::StopAndSave& message);
-  void save_what_is_held(const RoundId& round);
-  void hear(LinkId link, const rendezvous::StopAt& message);
-  void hear(LinkId link, const rendezvous::JobOver& message);
-  void hear(LinkId link, const Conclude& message);
-  void hear(LinkId link, const HandOver& message);
-  void hear(LinkId link, const Waiting& message);
-  void hear(LinkId link, const MayLeave& message);
-  void hear(LinkId link, const Pong& message);
-  void hear(LinkId link, const VoteRequest& message);
-  void hear(LinkId link, const StoreAnswer& message);
-  void hear(LinkId link, const NodeQuestion& message) {
-    if (leads(link)) act(member_action::BeAsked{message});
+  void receive(LinkId link, const Welcome& message);
+  void receive(LinkId link, const Refused& message);
+  void receive(LinkId link, const Redirect& message);
+  void receive(LinkId link, const Release& message);
+  void receive(LinkId link, const RoundOver& message);
+  void receive(LinkId link, const StopAndSave& message);
+  void save_held_state(const StopAndSave& order);
+  void receive(LinkId link, const StopAt& message);
+  void receive(LinkId link, const JobOver& message);
+  void receive(LinkId link, const ProposeEnd& message);
+  void receive(LinkId link, const TransferLeadership& message);
+  void receive(LinkId link, const Waiting& message);
+  void receive(LinkId link, const MayLeave& message);
+  void receive(LinkId link, const Pong& message);
+  void receive(LinkId link, const VoteRequest& message);
+  void receive(LinkId link, const StoreAnswer& message);
+  void receive(LinkId link, const NodeQuery& message) {
+    if (leads(link)) act(message);
   }
-  void hear(LinkId link, const JobAnswer& message) {
-    if (leads(link)) act(member_action::HearAnswer{message});
+  void receive(LinkId link, const JobAnswer& message) {
+    if (leads(link)) act(message);
   }
-  void hear(LinkId, const Resumed&) {}  // both belong to the session (rendezvous/node)
-  void hear(LinkId, const Received&) {}
+  // Resumed and Received need no action here, since the session layer (rendezvous/node) handles them.
+  void receive(LinkId, const Resumed&) {}
+  void receive(LinkId, const Received&) {}
 
   // ---- the coordinator ----
-  void lose_leader(const std::string& why, bool at_once);
+  void enter(Phase phase) { phase_ = phase; }
+  void search(const std::string& why);
+  void lose_leader(const std::string& why, bool immediately);
   void ping();
   void vote(LinkId link, const VoteRequest& request);
   bool leads(LinkId link) const { return leader_ && leader_->link == link; }
   bool coordinates() const { return leads(kSelfLink); }
-  void tell_leader(FromMember message);
-  void remember() { act(member_action::Remember{record_, settings_.id}); }
+  void send_to_leader(FromMember message);
+  void remember() { act(member_action::Remember{record_, settings_.node}); }
 
   // ---- the workers ----
   void start_if_granted();
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(const member_event::WorkersEnded& event, bool done);
   bool may_leave() const;
-  // True if the node leaves after a signal. The coordinator decides that: until then, the state that the workers hold may still
-  // be saved.
-  bool leaves() const { return stop_signal_ != 0 && (!leader_ || let_go_); }
-  // True if this node has a rank in the current round, or in the last one while the next is prepared.
+  bool got_signal() const { return stop_.signal != 0; }
+  bool is_saving() const { return save_ != Save::kNone; }
+  // True if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save the
+  // workers' state first. Without a coordinator the node leaves immediately.
+  bool leaves() const { return got_signal() && (!leader_ || leave_allowed_); }
+  // True if this node has a rank in its newest round, and its workers have not finished that round. After the end of a round,
+  // it stays the newest round until the next one starts.
   bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
-  void say_ready(const RoundId& round);
+  void send_ready(const RoundId& round);
 
-  // True if the node knows the end of the job in its current round. The end of an older round does not count.
+  // True if the end of the job was proposed to this node for its current round. A proposal for an older round is void, since
+  // the job has started another round after it.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {
     if (!was_welcome_) return settings_.join_timeout;
     return is_other_of_two(record_) ? settings_.rejoin_for / 2 : settings_.rejoin_for;
   }
-  using End = member_action::JobOver::End;
-  void after_saving(End end);
-  void finish(int exit_code, const std::string& why, End end);
+  using End = node_action::Finish::End;
+  using StopReason = member_action::StopWorkers::Reason;
+  void leave(const std::string& why, node_action::Finish end);
+  node_action::Finish end_after_saving(End end) const;
+  node_action::Finish end_of_search() const;
+  void finish(node_action::Finish end);
   template <class Action>
   void act(Action action) {
     actions_.emplace_back(std::move(action));
   }
-  void say(NodeNotice::Kind kind, std::string text) {
-    act(member_action::Say{NodeNotice{.kind = kind, .text = std::move(text)}});
-  }
+  void notify(NodeNotice::Kind kind, std::string text) { act(NodeNotice{.kind = kind, .text = std::move(text)}); }
 
   MemberSettings settings_;
   Now now_;
   std::vector<MemberAction> actions_;
-  Phase phase_ = Phase::kLooking;
+  Phase phase_ = Phase::kSearching;
   Record record_;
 
   // ---- parts ----
   LeaderSearch search_;
   Voter voter_;
-  Grant grant_;
+  WorkerLease worker_lease_;
   ClockOffset clock_;
 
-  // ---- the coordinator that it looks for or follows ----
-  Time began_;
-  Time looking_since_{};
-  bool was_welcome_ = false;  // a coordinator has accepted this process
+  // ---- the coordinator that this member searches for or follows ----
+  Time started_at_;
+  Time searching_since_{};
+  bool was_welcome_ = false;  // true if a coordinator has sent a Welcome to this process
   bool was_refused_ = false;
   std::uint64_t hellos_ = 0;
   std::optional<Leader> leader_;
   nanoseconds lease_;
   std::int64_t leader_stamp_ = 0;
-  std::optional<HandOver> handed_over_;
+  std::optional<TransferLeadership> leadership_transfer_;
   Time next_ping_{};
 
   // ---- the workers ----
   Workers workers_ = Workers::kNone;
   RoundId workers_round_{};
-  std::optional<FailureReport> failure_;  // failure of this node's workers, until the next round; kept for the next coordinator
-  std::optional<Release> pending_start_;  // a release that waits for a grant
+  // the failure of this node's workers in the current round; sent again to each new coordinator
+  std::optional<FailureReport> failure_;
+  std::optional<Release> pending_start_;  // a release whose workers start when the coordinator grants enough time for them
   std::uint16_t master_port_ = 0;
-  bool saving_ = false;
-  bool goes_on_ = false;  // the job continues after saving
+  Save save_ = Save::kNone;
   bool saved_ = false;
-  int stop_signal_ = 0;
-  bool stop_saves_ = false;
-  bool let_go_ = false;
-  Ending ending_;                               // known before the job ends
-  std::optional<member_action::JobOver> over_;  // carried out after the workers are gone
+  StopRequest stop_;            // this node's stop request; its signal is 0 if there is none
+  bool leave_allowed_ = false;  // true if the coordinator has answered `stop_` with MayLeave
+  Ending ending_;               // the end of the job, if a coordinator has proposed it to this node
+  node_action::Finish finish_;  // used in phase kEnding: the action to carry out when the workers have ended
 };
 
 }  // namespace ddprun::rendezvous

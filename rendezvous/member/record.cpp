@@ -1,4 +1,3 @@
-// Implementation of record.hpp.
 #include "rendezvous/member/record.hpp"
 
 namespace ddprun::rendezvous {
@@ -25,7 +24,7 @@ bool is_other_of_two(const Record& record) {
   return round.nodes == 2 && (round.rank == 1 || round.has_arbiter());
 }
 
-std::size_t place_in_line(const Record& record, const NodeId& self) {
+std::size_t candidate_rank(const Record& record, const NodeId& self) {
   if (record.coordinator.node == self) return 0;
   for (std::size_t i = 0; i < record.successors.size(); ++i) {
     if (record.successors[i].node == self) return i + 1;

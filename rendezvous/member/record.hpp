@@ -1,5 +1,5 @@
-// A node's persistent state of its job (as in Raft): its term, vote and rounds, and the next candidates if the coordinator is
-// lost. The member updates it; the shell's record file writes it to disk.
+// The state that a node must keep on disk (as in Raft): its term, vote and rounds, and the candidates for the next election.
+// The member updates the record; the shell's record file writes it to disk.
 #pragma once
 
 #include <cstddef>
@@ -10,35 +10,35 @@
 
 namespace ddprun::rendezvous {
 
-// It must survive a restart of the agent under the same identity while the machine is up. Without it the node must take a new
-// identity. It is small and rarely changes: once per round and once per vote. It must be written before the messages that
-// depend on it are sent.
+// The record must survive a restart of the agent under the same node id. If it is lost, the node must take a new id, because it
+// could contradict its earlier votes. The record changes about once per round and once per vote. Each message that depends on a
+// change may be sent only after the change is on disk (record_gate.hpp).
 struct Record {
   PersistentState state{};
   Successor coordinator{};
   std::vector<Successor> successors{};
-  Roster roster{};  // nodes of the newest round that this node released
-  // A job of this name may run elsewhere, and this node knows no round of it. Either the node followed its coordinator, or has
-  // left the job, or has lost its record.
+  Roster roster{};  // the nodes of the newest round that this node released when it was the coordinator
+  // True if a job of this name might still be running elsewhere, and this node has recorded no round of it. There are three
+  // cases. The node followed that job's coordinator before the first round, it has left that job, or its record was lost.
   bool job_elsewhere = false;
-  // This node started here for the first time, where earlier starts could not have kept a record. It has not yet found a node
-  // that knows whether there is a job.
+  // True if the record file was created in a new place, for example in a new container. An earlier start on this machine may
+  // then have lost its record. So an empty record does not prove that no job is running. False after the first release.
   bool place_is_new = false;
   bool knows_round() const { return state.current.exists() || !roster.nodes.empty(); }
 };
 
-// The coordinator and its successors without `self`. Needed since other nodes may see this node under an address that it does
-// not know as its own.
+// Returns the coordinator and the successors in the record, except the node `self`. It compares node ids, since the record may
+// contain an address of this node that the node itself does not know.
 std::vector<Successor> others_of(const Record& record, const NodeId& self);
 
-// The round of this release, as its receiver records it.
+// Converts a release into the round that its receiver records.
 Config config_of(const Release& release);
 
-// True in a round of two for the node without group rank 0: it cannot continue alone. If an arbiter decides, it is true for
-// both nodes.
+// True if this node is in a two-node round and is not a majority alone: it has group rank 1, or the round has an arbiter.
 bool is_other_of_two(const Record& record);
 
-// 0: the first candidate after a loss of the coordinator; kSuccessors + 1: not a candidate.
-std::size_t place_in_line(const Record& record, const NodeId& self);
+// Returns the node's position among the candidates if the coordinator is lost. 0 is the last coordinator, 1 the first
+// successor. kSuccessors + 1 means that the node is not a candidate.
+std::size_t candidate_rank(const Record& record, const NodeId& self);
 
 }  // namespace ddprun::rendezvous

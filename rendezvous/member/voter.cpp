@@ -1,11 +1,10 @@
-// Implementation of voter.hpp.
 #include "rendezvous/member/voter.hpp"
 
 #include <algorithm>
 
 namespace ddprun::rendezvous {
 
-void Voter::heard_leader(Time now) {
+void Voter::leader_contact(Time now) {
   last_contact_ = now;
   promised_ = true;
 }
@@ -14,24 +13,25 @@ Time Voter::may_vote_at(nanoseconds lease) const {
   return promised_ ? last_contact_ + part_of(lease, rules_.vote_after) : Time{};
 }
 
-Time Voter::may_stand_at(nanoseconds lease) const {
+Time Voter::may_campaign_at(nanoseconds lease) const {
   if (!voted_at_) return may_vote_at(lease);
-  return std::max(may_vote_at(lease), *voted_at_ + part_of(lease, rules_.voter_stands_back));
+  return std::max(may_vote_at(lease), *voted_at_ + part_of(lease, rules_.voter_backoff));
 }
 
 bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
-  return term > promised_term || (term == promised_term && !rules_.one_vote_a_term);
+  return term > promised_term || (term == promised_term && !rules_.one_vote_per_term);
 }
 
-// Only the term matters here. The candidate knows from this node's Hello which rounds it has, and counts its vote accordingly
-// (succession.cpp). A vote is no promise to wait; only a member that answers its coordinator's messages promises that. So after
-// a split vote, the candidates can just try again.
+// Only the term decides whether the vote is granted. The candidate has this node's rounds from its Hello, and counts the vote
+// accordingly (leader_election.cpp). A vote does not extend the 1.25 leases without votes; only a message of the coordinator
+// does. So after a split vote, the candidates can try again soon.
 Vote Voter::answer(const VoteRequest& request, std::uint64_t promised_term, Time now) {
   Vote vote{.term = request.term, .promised_term = request.term, .echo = request.stamp};
   if (may_promise(request.term, promised_term)) {
     voted_at_ = now;
   } else {
-    // This term was promised before, perhaps to another candidate. So the answer must not count as a vote for this candidate.
+    // This node has already promised the requested term or a later one. The two terms in the answer must differ, so that it
+    // does not count as a granted vote.
     vote.promised_term = promised_term == request.term ? request.term + 1 : promised_term;
   }
   return vote;

@@ -1,8 +1,10 @@
-// Decides when a node may vote for a successor of its coordinator or be a candidate itself, and for which candidate it may
-// vote. The member reports each message of its coordinator: a node that answers a coordinator promises not to vote for a while.
+// Decides when a node may vote for a successor of its coordinator or be a candidate itself, and for which term it may vote. A
+// node that has received a message of its coordinator promises not to vote until 1.25 leases have passed (Rules::vote_after).
+// The coordinator's own lease depends on that promise. So the member calls this class for each message of its coordinator.
 // Pure.
 //
-// This class owns that promise, and the vote requests that wait for its end. The promised term is in the record.
+// This class owns the start time of that promise, and the vote requests that wait until the promise ends. The promised term is
+// in the record.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +20,35 @@ namespace ddprun::rendezvous {
 
 class Voter {
  public:
-  // `promised`: an earlier process may have answered a coordinator just before, and so have made this promise.
+  // `promised` is true if an earlier process of this node may have promised, just before `now`, not to vote for a while.
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
-  void heard_leader(Time now);
-  void release() { promised_ = false; }  // its coordinator gives no more grants
+  void leader_contact(Time now);
+  void release() { promised_ = false; }  // ends the promise not to vote, since the coordinator gives no more grants
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
-  // The time from which this node may be a candidate. It must wait while a candidate that got its vote may win.
-  Time may_stand_at(nanoseconds lease) const;
+  // The earliest time at which this node may become a candidate. After a vote for another candidate, this node waits for
+  // Rules::voter_backoff.
+  Time may_campaign_at(nanoseconds lease) const;
 
-  // True if a node that has promised `promised_term` may still promise `term`.
+  // True if a node whose latest promised term is `promised_term` may vote in `term`.
   bool may_promise(std::uint64_t term, std::uint64_t promised_term) const;
-  // Answers a vote request. If the vote is given(), the caller must record the request's term before it sends the answer.
+  // Returns the answer to a vote request. If the answer is granted(), the caller must record the term of the request before it
+  // sends the answer.
   Vote answer(const VoteRequest& request, std::uint64_t promised_term, Time now);
 
-  // ---- requests that came too early ----
+  // ---- vote requests that arrived before this node may vote ----
   void keep(LinkId link, const VoteRequest& request) { waiting_.insert_or_assign(link, request); }
   void forget(LinkId link) { waiting_.erase(link); }
   void forget_all() { waiting_.clear(); }
-  bool keeps_some() const { return !waiting_.empty(); }
+  bool has_waiting() const { return !waiting_.empty(); }
   std::map<LinkId, VoteRequest> take() { return std::exchange(waiting_, {}); }
 
  private:
   Rules rules_;
-  Time last_contact_;             // with any coordinator
-  bool promised_;                 // true if that contact keeps it from voting
-  std::optional<Time> voted_at_;  // for another candidate
+  Time last_contact_;             // when the last message of any coordinator arrived
+  bool promised_;                 // true while the promise not to vote, made at last_contact_, is valid
+  std::optional<Time> voted_at_;  // when this node last voted for another candidate
   std::map<LinkId, VoteRequest> waiting_;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of arbitration.hpp.
 #include "rendezvous/node/arbitration.hpp"
 
 #include <algorithm>
@@ -6,7 +5,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The pause before an arbiter without an answer is asked again, as a fraction of the lease.
+// The pause before a query without an answer is repeated, as a fraction of the lease.
 constexpr double kPause = 0.1;
 
 bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {
@@ -15,26 +14,26 @@ bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {
 
 }  // namespace
 
-std::optional<Ballot> Arbitration::ask(const std::vector<Config>& alone_in, nanoseconds lease, Time now) {
-  const bool pauses = again_at_ && *again_at_ > now;
-  if (asked_ || pauses) return std::nullopt;
-  again_at_.reset();
+std::optional<Ballot> Arbitration::query(const std::vector<Config>& alone_in, nanoseconds lease, Time now) {
+  const bool pauses = retry_at_ && *retry_at_ > now;
+  if (pending_ || pauses) return std::nullopt;
+  retry_at_.reset();
   pause_ = part_of(lease, kPause);
   for (const Config& round : alone_in) {
     if (contains(won_, round.origin()) || contains(lost_, round.origin())) continue;
     if (round.arbiter == Arbiter::kRunDirectory && round.origin() == remembered_) {
-      no_answer_ = "this agent was started anew, and knows no more which run directory both nodes shared";
+      no_answer_ = "this agent was restarted and does not know the run directory that both nodes share";
       continue;
     }
-    asked_ = Ballot{round.arbiter, round.founder, round.origin()};
-    return asked_;
+    pending_ = Ballot{round.arbiter, round.founder, round.origin()};
+    return pending_;
   }
   return std::nullopt;
 }
 
-void Arbitration::hear(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now) {
-  if (asked_ == ballot) asked_.reset();
-  if (answer == BallotAnswer::kOthers && !rules_.arbiters_word_is_one) answer = BallotAnswer::kMine;
+void Arbitration::receive(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now) {
+  if (pending_ == ballot) pending_.reset();
+  if (answer == BallotAnswer::kOthers && !rules_.arbiter_vote_is_exclusive) answer = BallotAnswer::kMine;
   switch (answer) {
     case BallotAnswer::kMine:
       if (!contains(won_, ballot.origin)) won_.push_back(ballot.origin);
@@ -44,12 +43,12 @@ void Arbitration::hear(const Ballot& ballot, BallotAnswer answer, const std::str
       return;
     case BallotAnswer::kNone:
       no_answer_ = why;
-      again_at_ = now + pause_;
+      retry_at_ = now + pause_;
       return;
   }
 }
 
-std::optional<Hello> Arbitration::elector(const Record& record) const {
+std::optional<Hello> Arbitration::voter(const Record& record) const {
   const auto as_arbiter = [&](Config round) {
     round.rank = round.has_arbiter() && contains(won_, round.origin()) ? round.nodes : -1;
     return round;
@@ -65,7 +64,7 @@ std::optional<Hello> Arbitration::elector(const Record& record) const {
 }
 
 std::string Arbitration::why_not() const {
-  if (!lost_.empty()) return ": the arbiter chose the other node, which goes on";
+  if (!lost_.empty()) return ": the arbiter chose the other node, which continues";
   return no_answer_.empty() ? "" : ": " + no_answer_;
 }
 

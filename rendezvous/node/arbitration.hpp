@@ -1,13 +1,14 @@
-// If the two nodes of a round lose contact, the arbiter decides which of them may lead. This class queries the arbiter, stores
-// the answers, and counts the arbiter's vote like that of an elector. node.hpp owns one, and reports in which rounds this node
-// is alone. Pure.
+// If the two nodes of a round lose contact, an arbiter (an etcd server or a shared run directory) decides which of them
+// continues. This class decides when to query the arbiter, stores the arbiter's answers, and provides its vote for elections.
+// Pure; Node (node.hpp) uses this class, and passes in the rounds in which this node is alone.
 //
-// The arbiter gives its vote in a round to the first node that asks, permanently. It repeats that answer to every later query,
-// so a lost answer costs only one more query. A coordinator asks well before its lease ends, and its workers continue. A member
-// asks only when no coordinator can still lead it, so that a healthy coordinator is first. The vote does not prove that the
-// other node is dead. So the node that gets it waits for the other's leases, as in any election.
+// In each round an arbiter votes permanently for the first node that queries it, and returns the same answer to every later
+// query. So a lost answer costs only one more query. A coordinator queries well before its lease ends, so its workers can
+// continue. A member queries only after its coordinator's lease has certainly ended, so a healthy coordinator always queries
+// first. The vote does not prove that the other node is dead. So the winner waits for the end of the other node's leases, as in
+// any election.
 //
-// This class owns the rounds that this node has won or lost, and the pending query.
+// This class owns the rounds in which this node has won or lost the vote, and the pending query.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,8 @@
 
 namespace ddprun::rendezvous {
 
-// A query: the vote of that arbiter in that round.
+// Identifies one vote of an arbiter: the arbiter, the round's founder (the coordinator that started it), and origin() of the
+// round.
 struct Ballot {
   Arbiter arbiter = Arbiter::kNone;
   NodeId founder{};
@@ -32,21 +34,23 @@ enum class BallotAnswer { kMine, kOthers, kNone };
 
 class Arbitration {
  public:
-  // `remembered` is the round of an earlier process of this node. This process does not know that round's run directory, since
-  // its path may lead to another directory by now.
+  // `remembered` is the round of an earlier process of this node. For that round, the run directory must not be used as the
+  // arbiter. Its path may refer to another directory by now.
   Arbitration(const Rules& rules, const Config& remembered) : rules_(rules), remembered_(remembered.origin()) {}
 
-  // Call it after each change of the rounds in which this node is alone. Returns the query to send now, if any.
-  std::optional<Ballot> ask(const std::vector<Config>& alone_in, nanoseconds lease, Time now);
-  std::optional<Time> next_deadline() const { return again_at_; }
-  // `why` is the reason for a missing answer.
-  void hear(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now);
+  // Returns the query to send now; nullopt if no query is needed. `alone_in` contains the rounds in which the other node does
+  // not answer. Call it after each event.
+  std::optional<Ballot> query(const std::vector<Config>& alone_in, nanoseconds lease, Time now);
+  std::optional<Time> next_deadline() const { return retry_at_; }
+  // Handles the arbiter's reply. If `answer` is kNone, `why` contains the reason why the arbiter did not answer.
+  void receive(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now);
 
-  // The origins of the rounds that this node has won.
+  // The rounds in which the arbiter has voted for this node, identified by Config::origin().
   const std::vector<RoundId>& won() const { return won_; }
-  // The arbiter as an elector of this node, whose record is passed in; nullopt if it has not voted for this node.
-  std::optional<Hello> elector(const Record& record) const;
-  // The reason why this node did not continue, to be appended to a message. Empty if no arbiter was involved.
+  // Returns the Hello of an artificial node that represents the arbiter, so that an election counts its vote like any other
+  // vote. `record` is this node's record. nullopt if the arbiter has not voted for this node in a round of that record.
+  std::optional<Hello> voter(const Record& record) const;
+  // Describes why this node did not get the vote, as a suffix for a message; "" if no arbiter was queried.
   std::string why_not() const;
 
  private:
@@ -54,8 +58,8 @@ class Arbitration {
   RoundId remembered_;
   std::vector<RoundId> won_;
   std::vector<RoundId> lost_;
-  std::optional<Ballot> asked_;  // the query without an answer yet
-  std::optional<Time> again_at_;
+  std::optional<Ballot> pending_;  // the query that was sent and is not answered yet
+  std::optional<Time> retry_at_;
   nanoseconds pause_{};
   std::string no_answer_;
 };

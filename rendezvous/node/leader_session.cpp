@@ -1,4 +1,3 @@
-// Implementation of leader_session.hpp.
 #include "rendezvous/node/leader_session.hpp"
 
 #include <algorithm>
@@ -6,7 +5,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr milliseconds kRedial{100};  // long enough for a cable that was unplugged for a moment
+// The pause between two attempts to resume a session. A connection may fail for a moment, for example when a cable is
+// unplugged.
+constexpr milliseconds kRedial{100};
 
 }  // namespace
 
@@ -20,7 +21,7 @@ void LeaderSession::begin(LinkId link) {
   const std::uint64_t attempt = hello->second;
   end();
   link_ = carrier_ = link;
-  attempt_ = attempt;
+  id_.attempt = attempt;
 }
 
 void LeaderSession::end() {
@@ -31,8 +32,8 @@ void LeaderSession::end() {
   end_ = {};
 }
 
-bool LeaderSession::say(FromMember& message) {
-  end_.say(message);
+bool LeaderSession::send(FromMember& message) {
+  end_.send(message);
   return !is_away();
 }
 
@@ -63,14 +64,14 @@ std::optional<Time> LeaderSession::next_deadline() const {
 }
 
 Resume LeaderSession::resume() const {
-  return {.node = self_, .incarnation = incarnation_, .attempt = attempt_, .received = end_.received()};
+  return {.session = id_, .received = end_.received()};
 }
 
 std::optional<std::vector<FromMember>> LeaderSession::resumed(const Resumed& answer) {
   if (!is_away() || !end_.resume(answer.received)) return std::nullopt;
   away_until_.reset();
   dial_again_.reset();
-  return rules_.missing_is_resent ? end_.missing() : std::vector<FromMember>();
+  return rules_.missed_messages_are_resent ? end_.missing() : std::vector<FromMember>();
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,7 +1,8 @@
-// A member's end of its session (session.hpp) with the coordinator. Node passes messages through it in both directions, and
-// reports connections that open or close. It dials again after a reset. Pure.
+// A member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection. Node passes
+// the messages of both directions through this class, and reports when a connection is lost or restored. After a reset the
+// class returns the link to dial. Pure.
 //
-// This class owns which connection carries the session now, and until when another one may replace it.
+// This class stores which connection carries the session, and until when a new connection may replace a lost one.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +19,15 @@ namespace ddprun::rendezvous {
 
 class LeaderSession {
  public:
-  LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation)
-      : rules_(rules), self_(self), incarnation_(incarnation) {}
+  LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation) : rules_(rules), id_{self, incarnation} {}
 
-  // The node continues under another identity, with new sessions.
+  // Call it when the node takes another node id. Ends the session.
   void become(const NodeId& self) {
     end();
-    self_ = self;
+    id_.node = self;
   }
-  // Remembers a Hello on that link. begin() opens the session when the Welcome arrives on the same link.
-  void said_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
+  // Call it when a Hello was sent over the link. When the Welcome arrives over the same link, begin() opens the session.
+  void sent_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);
   void forget(LinkId link) { hellos_.erase(link); }
   void end();
@@ -35,48 +35,48 @@ class LeaderSession {
   // ---- which connection ----
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
-  // The connection that carries the session. link() is the number that the member uses for it.
+  // carrier() is the connection that carries the session now. link() is the number that the member uses for the session, and
+  // does not change after a reset.
   LinkId carrier() const { return carrier_; }
   LinkId link() const { return link_; }
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
   bool is_away() const { return away_until_.has_value(); }
 
-  // ---- what is said and heard ----
-  // Returns true if the message can be sent now.
-  bool say(FromMember& message);
-  // Returns false if the message is not for the member.
-  bool hear(const FromCoordinator& message) { return end_.hear(message); }
+  // ---- messages ----
+  // Counts the message and keeps a copy. Returns true if the caller must send the message now, over carrier().
+  bool send(FromMember& message);
+  // Counts an incoming message. Returns false if only the session uses this message, so that the member must not get it.
+  bool receive(const FromCoordinator& message) { return end_.receive(message); }
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
   // ---- a reset ----
-  // The session's connection was lost. Returns the link to dial now, if the session may be resumed.
+  // Call it when the session's connection was lost. Returns the link to dial now; nullopt if the session cannot be resumed.
   std::optional<LinkId> lost(nanoseconds lease, Time now);
-  // An attempt to resume failed; it will be repeated after a pause. Returns false if there is no time left for that.
+  // Call it when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no time
+  // is left for another attempt.
   bool failed(Time now);
-  // The link to dial, if a dial is due.
+  // Returns the link to dial now, if the time for the next attempt has come. Otherwise nullopt.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;
   Resume resume() const;
-  // The coordinator's answer contains the number of messages that it has received. Returns the messages that it lacks; nullopt
-  // if the session can't be resumed.
+  // Handles the coordinator's reply to Resume. Returns the messages that must be sent again; nullopt if the session can't be
+  // resumed.
   std::optional<std::vector<FromMember>> resumed(const Resumed& answer);
 
  private:
   Rules rules_;
-  NodeId self_;
-  std::uint64_t incarnation_;
+  SessionId id_;
   std::map<LinkId, std::uint64_t> hellos_;
   LinkId link_ = 0;
   LinkId carrier_ = 0;
-  std::uint64_t attempt_ = 0;
   std::uint64_t next_carrier_ = 1;
   std::optional<Time> away_until_;
   std::optional<Time> dial_again_;
   SessionEnd<FromMember, FromCoordinator> end_;
 };
 
-// How long a session waits for a new connection.
+// Returns how long a session waits for a new connection after a reset.
 nanoseconds resume_time(const Rules& rules, nanoseconds lease);
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,3 @@
-// Implementation of member_sessions.hpp.
 #include "rendezvous/node/member_sessions.hpp"
 
 #include <algorithm>
@@ -9,7 +8,7 @@ namespace ddprun::rendezvous {
 
 MemberSessions::Session* MemberSessions::find(LinkId link) {
   const auto found = sessions_.find(link);
-  return found == sessions_.end() || !found->second.begun ? nullptr : &found->second;
+  return found == sessions_.end() || !found->second.is_open ? nullptr : &found->second;
 }
 
 void MemberSessions::accept(LinkId link) {
@@ -18,8 +17,8 @@ void MemberSessions::accept(LinkId link) {
 
 void MemberSessions::begin(LinkId link) {
   const auto found = sessions_.find(link);
-  if (found == sessions_.end() || found->second.begun) return;
-  found->second.begun = true;
+  if (found == sessions_.end() || found->second.is_open) return;
+  found->second.is_open = true;
   by_id_.insert_or_assign(found->second.id, link);
 }
 
@@ -27,7 +26,7 @@ void MemberSessions::end(LinkId link) {
   const auto found = sessions_.find(link);
   if (found == sessions_.end()) return;
   Session& session = found->second;
-  back(session);
+  mark_connected(session);
   by_connection_.erase(session.carrier);
   if (const auto known = by_id_.find(session.id); known != by_id_.end() && known->second == link) by_id_.erase(known);
   sessions_.erase(found);
@@ -41,7 +40,7 @@ std::vector<LinkId> MemberSessions::links() const {
   return links;
 }
 
-LinkId MemberSessions::link_behind(LinkId connection) const {
+LinkId MemberSessions::session_link(LinkId connection) const {
   const auto found = by_connection_.find(connection);
   return found == by_connection_.end() ? connection : found->second;
 }
@@ -51,25 +50,23 @@ LinkId MemberSessions::carrier_of(LinkId link) const {
   return found == sessions_.end() ? link : found->second.carrier;
 }
 
-std::optional<LinkId> MemberSessions::say(LinkId link, FromCoordinator& message) {
+std::optional<LinkId> MemberSessions::send(LinkId link, FromCoordinator& message) {
   const auto found = sessions_.find(link);
   if (found == sessions_.end()) return link;
   Session& session = found->second;
-  if (session.begun) session.end.say(message);
+  if (session.is_open) session.end.send(message);
   return session.away_until ? std::nullopt : std::optional(session.carrier);
 }
 
-MemberSessions::Heard MemberSessions::hear(LinkId link, const FromMember& message) {
+MemberSessions::Incoming MemberSessions::receive(LinkId link, const FromMember& message) {
   const auto found = sessions_.find(link);
   if (found == sessions_.end()) return {};
   Session& session = found->second;
-  if (!session.begun) {
-    if (const auto* hello = std::get_if<Hello>(&message)) {
-      session.id = {.node = hello->node, .incarnation = hello->incarnation, .attempt = hello->attempt};
-    }
+  if (!session.is_open) {
+    if (const auto* hello = std::get_if<Hello>(&message)) session.id = hello->session();
     return {.is_for_coordinator = true};
   }
-  if (!session.end.hear(message)) return {};
+  if (!session.end.receive(message)) return {};
   return {.is_for_coordinator = true, .confirmation = session.away_until ? std::nullopt : session.end.confirmation()};
 }
 
@@ -87,22 +84,22 @@ bool MemberSessions::lost(LinkId link, Time now) {
   return true;
 }
 
-void MemberSessions::back(Session& session) {
+void MemberSessions::mark_connected(Session& session) {
   if (!session.away_until) return;
   session.away_until.reset();
   --away_count_;
 }
 
 std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, const Resume& message) {
-  if (find(connection) != nullptr) return std::nullopt;  // the connection already carries a session
-  const auto known = by_id_.find({.node = message.node, .incarnation = message.incarnation, .attempt = message.attempt});
+  if (find(connection) != nullptr) return std::nullopt;  // The connection already carries another session.
+  const auto known = by_id_.find(message.session);
   if (known == by_id_.end()) return std::nullopt;
   const LinkId link = known->second;
   Session& session = sessions_.at(link);
   if (!session.end.resume(message.received)) return std::nullopt;
   Return result{.link = link, .replaced = session.carrier, .answer = {session.end.received()}, .missing = {}};
-  if (rules_.missing_is_resent) result.missing = session.end.missing();
-  back(session);
+  if (rules_.missed_messages_are_resent) result.missing = session.end.missing();
+  mark_connected(session);
   by_connection_.erase(session.carrier);
   sessions_.erase(connection);
   session.carrier = connection;
@@ -110,7 +107,7 @@ std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, 
   return result;
 }
 
-std::optional<LinkId> MemberSessions::take_over(Time now) {
+std::optional<LinkId> MemberSessions::take_expired(Time now) {
   while (!due_.empty() && due_.front().first <= now) {
     const auto [time, link] = due_.front();
     due_.pop_front();

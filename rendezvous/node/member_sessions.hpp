@@ -1,26 +1,29 @@
-// A coordinator's ends of the sessions (session.hpp) with its members. Pure.
+// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection.
+// Pure.
 //
-// The problem. The coordinator knows each member by the link that its Hello came over. After a reset the member is back over
-// another connection, with another number. The coordinator would take that for a loss and a new node, and end the round.
+// The problem. The coordinator identifies each member by the link over which its Hello arrived. After a reset, the member
+// returns over another connection with a different number. Without this class, the coordinator would detect a lost node and a
+// new node, and would end the round.
 //
-// The idea. We separate two meanings of a LinkId. A link names the session for the coordinator and never changes. A connection
-// carries it and may be replaced. At first both have the same number. Node translates: messages from a connection go to the
-// link behind it (link_behind), messages for a link go over its carrier (carrier_of).
+// The idea. We separate two meanings of a LinkId. A link is the coordinator's number for a session and never changes. A
+// connection carries the messages of a link and may be replaced. At first a link and its connection have the same number. Node
+// translates in both directions: session_link() maps the connection of an incoming message to its link, and carrier_of() maps
+// the link of an outgoing message to its connection.
 //
 // Example: a member joins over link 5. Connection 5 is reset. The member dials again, and its connection is accepted as 6. It
-// sends Resume with the id of its session. From now on 6 carries link 5, and link 6 does not exist any more. The coordinator
-// continues to send to link 5.
+// sends Resume with the id of its session. From now on connection 6 carries link 5, and link 6 no longer exists. The
+// coordinator continues to send to link 5.
 //
 // The two sides may notice a reset at different times. If only the member has noticed it, its Resume arrives while connection 5
-// still looks open. Then connection 5 is closed and replaced. Its loss must not be reported after that, since 5 still names the
-// session. While a session has no connection, its messages are kept and not sent. A connection that carries a session cannot
-// take over another one: only a broken or hostile member tries that.
+// is still open here. Then connection 5 is closed and replaced. Its later loss must not be reported to the coordinator, since 5
+// is still the number of the session. While a session has no connection, its messages are kept and not sent. A connection that
+// already carries a session cannot resume another session. Only a broken or hostile member tries to do so.
 //
-// The cost. Each message looks up its session. by_connection_ contains only links that have moved. All sessions wait equally
-// long, so due_ is in the order of time without a heap. Entries of resumed sessions stay in it until they are due, and are
-// skipped.
+// The cost. Each message needs a lookup of its session. by_connection_ contains only links that have moved to another
+// connection. All sessions wait equally long for a new connection, so the queue due_ is always sorted by time. The entry of a
+// resumed session stays in due_ until its time has come, and is then skipped.
 //
-// This class owns which connection carries each session now, and until when another one may replace it.
+// This class stores which connection carries each session, and until when a new connection may replace a lost one.
 #pragma once
 
 #include <deque>
@@ -40,65 +43,68 @@ class MemberSessions {
  public:
   MemberSessions(const Rules& rules, nanoseconds lease) : rules_(rules), lease_(lease) {}
 
-  // A connection was accepted: it is a link of its own until it resumes a session. A Hello names its session, and begin() with
-  // the Welcome opens it.
+  // Call it when a connection was accepted. The connection becomes a new link, unless it resumes an existing session. After a
+  // Hello, begin() opens the session when the Welcome is sent.
   void accept(LinkId link);
   void begin(LinkId link);
   void end(LinkId link);
   bool knows(LinkId link) const { return sessions_.contains(link); }
-  // All links, in the order in which they were accepted.
+  // Returns all links, in the order in which they were accepted.
   std::vector<LinkId> links() const;
 
   // ---- which connection ----
-  // The link that the coordinator knows for a connection, and the connection that carries a link. Both have the same number
-  // until the link moves.
-  LinkId link_behind(LinkId connection) const;
+  // session_link() returns the link that a connection carries. carrier_of() returns the connection that carries a link. The two
+  // numbers are equal until the link moves to another connection.
+  LinkId session_link(LinkId connection) const;
   LinkId carrier_of(LinkId link) const;
-  std::int64_t away() const { return away_count_; }  // sessions that have no connection now
+  std::int64_t away() const { return away_count_; }  // number of sessions without a connection
 
   // ---- messages ----
-  // Counts and keeps the message. Returns the connection to send it over; nullopt: the session has none now.
-  std::optional<LinkId> say(LinkId link, FromCoordinator& message);
-  struct Heard {
+  // Counts the message and keeps a copy. Returns the connection over which the caller must send the message; nullopt if the
+  // session has no connection now.
+  std::optional<LinkId> send(LinkId link, FromCoordinator& message);
+  struct Incoming {
     bool is_for_coordinator = false;
-    std::optional<Received> confirmation{};  // to send now
+    std::optional<Received> confirmation{};  // if set, the caller must send this confirmation now
   };
-  Heard hear(LinkId link, const FromMember& message);
+  Incoming receive(LinkId link, const FromMember& message);
 
   // ---- a reset ----
-  // The link's connection was reset. False: it has no session that could be resumed.
+  // Call it when the connection of the link was reset. Returns false if the link has no session that could be resumed.
   bool lost(LinkId link, Time now);
   struct Return {
     LinkId link = 0;
-    LinkId replaced = 0;  // the old connection, to close now, if its loss was not noticed yet; 0: none
+    LinkId replaced = 0;  // the old connection, which the caller must close; 0 if it is already closed
     Resumed answer{};
     std::vector<FromCoordinator> missing{};
   };
-  // Makes an accepted connection the carrier of the session that the message names. Its own link ceases to exist. nullopt: no
-  // such session can be resumed, or the connection carries a session already.
+  // Resumes the session that the message names over the new `connection`, which loses its own link number. nullopt if that
+  // session cannot be resumed, or if the connection already carries a session.
   std::optional<Return> resume(LinkId connection, const Resume& message);
-  // A link whose session was not resumed in time: the member is lost. Returns each link once.
-  std::optional<LinkId> take_over(Time now);
+  // Returns a link whose session was not resumed in time; nullopt if there is none. The member of that link counts as lost.
+  // Each link is returned once.
+  std::optional<LinkId> take_expired(Time now);
   std::optional<Time> next_deadline() const;
 
  private:
   struct Session {
     SessionId id{};
-    bool begun = false;
+    bool is_open = false;
     LinkId carrier = 0;
     std::optional<Time> away_until{};
     SessionEnd<FromCoordinator, FromMember> end{};
   };
 
   Session* find(LinkId link);
-  void back(Session& session);
+  void mark_connected(Session& session);
 
   Rules rules_;
   nanoseconds lease_;
   std::unordered_map<LinkId, Session> sessions_;
-  std::unordered_map<SessionId, LinkId, HashSessionId> by_id_;  // begun sessions only
-  std::unordered_map<LinkId, LinkId> by_connection_;            // connection to link, for links that have moved
-  std::deque<std::pair<Time, LinkId>> due_;                     // in the order of time; resumed sessions are skipped
+  std::unordered_map<SessionId, LinkId, HashSessionId> by_id_;  // open sessions only
+  // from connection to link; contains only links that have moved to another connection
+  std::unordered_map<LinkId, LinkId> by_connection_;
+  std::deque<std::pair<Time, LinkId>> due_;  // Sorted by time. Entries of resumed sessions are skipped.
   std::int64_t away_count_ = 0;
 };
 

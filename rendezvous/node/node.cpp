@@ -1,25 +1,28 @@
-// Implementation of node.hpp. The first half passes events and messages between the state machines of one node and its links,
-// over sessions that survive a reset of their connection. The second half is about leading. A node without a coordinator
-// collects electors and becomes a candidate. A leading node announces itself to nodes that may not know it, and steps down.
+// Implementation of node.hpp. The first half forwards events and messages between the links and the state machines of the node.
+// The second half decides whether this node leads. If there is no coordinator, the node collects voters and becomes a
+// candidate, or gives up the job of an earlier process.
 //
 // Note [Why this file is long]
-// It is one state machine: any event may change who leads, and the routes of all messages depend on that. Parts with a separate
-// state have separate files: the past, the support in an election, and the sessions of both sides.
+// The node is one state machine and cannot be split. Any event may change which node leads, and the routes of all messages
+// depend on the leader. Parts that have their own state are in separate files: the previous job, the election, the voters
+// without a connection, the announcements, and the sessions of members and coordinators.
 #include "rendezvous/node/node.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/base/exit_code.hpp"
+#include "common/base/overloaded.hpp"
 #include "rendezvous/coordinator/entry.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// Takes over the identity of the process that this one continues.
-NodeSettings complete(NodeSettings settings, const Past& past) {
-  if (past.self()) settings.member.id = past.self()->id;
-  settings.coordinator.self = settings.member.id;
+// Completes the settings. If this process continues an earlier one, its node id replaces the new one.
+NodeSettings complete(NodeSettings settings, const PreviousJob& previous_job) {
+  if (previous_job.self()) settings.member.node = previous_job.self()->id;
+  settings.coordinator.self = settings.member.node;
   settings.coordinator.run = settings.member.run;
   settings.coordinator.arbiter = settings.member.arbiter;
   settings.coordinator.command = settings.member.command;
@@ -28,15 +31,15 @@ NodeSettings complete(NodeSettings settings, const Past& past) {
 
 }  // namespace
 
-Node::Node(NodeSettings settings, Memory memory, Now now)
-    : unknown_id_(settings.member.id),
-      past_(std::move(memory), settings.alone, settings.member.rules),
-      settings_(complete(std::move(settings), past_)),
+Node::Node(NodeSettings settings, RestoredState restored, Now now)
+    : unknown_id_(settings.member.node),
+      previous_job_(std::move(restored), settings.alone, settings.member.rules),
+      settings_(complete(std::move(settings), previous_job_)),
       now_(now),
-      member_(settings_.member, past_.record(), now),
-      succession_(settings_.member.rules),
+      member_(settings_.member, previous_job_.record(), now),
+      leader_election_(settings_.member.rules),
       arbitration_(settings_.member.rules, member_.state().current),
-      leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
+      leader_session_(settings_.member.rules, settings_.member.node, settings_.member.incarnation),
       sessions_(settings_.member.rules, settings_.coordinator.lease),
       promised_(member_.state().promised_term) {}
 
@@ -44,16 +47,16 @@ std::vector<NodeAction> Node::on(NodeEvent event, Now now) {
   now_ = now;
   if (finished_) return {};
   std::visit([this](auto& concrete) { handle(std::move(concrete)); }, event);
-  run_inside();
-  consider_candidacy();
-  run_inside();
-  consider_giving_up();
-  run_inside();
-  consult_arbiter();
-  announce();
+  run_internal();
+  campaign_if_due();
+  run_internal();
+  give_up_if_due();
+  run_internal();
+  query_arbiter_if_alone();
+  if (coordinator_) announcements_.dial_due(*coordinator_, now_.steady, actions_);
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
-    if (past_.forgets()) act(node_action::Forget{});
+    if (previous_job_.forgets()) act(node_action::Forget{});
     act(*finish_);
   }
   return std::exchange(actions_, {});
@@ -62,39 +65,36 @@ std::vector<NodeAction> Node::on(NodeEvent event, Now now) {
 std::optional<Time> Node::next_deadline() const {
   if (finished_) return std::nullopt;
   std::optional<Time> next = member_.next_deadline();
-  const auto consider = [&](const std::optional<Time>& time) {
-    if (time && (!next || *time < *next)) next = time;
-  };
-  consider(leader_session_.next_deadline());
-  consider(sessions_.next_deadline());
+  keep_earlier(next, leader_session_.next_deadline());
+  keep_earlier(next, sessions_.next_deadline());
   if (coordinator_) {
-    consider(coordinator_->next_deadline());
-    if (!places_.empty()) consider(next_announcement_);
-  } else if (may_stand()) {
-    consider(succession_.next_attempt(candidate()));
-    if (member_.state().current.has_arbiter() && member_.may_stand_at() > now_.steady) consider(member_.may_stand_at());
+    keep_earlier(next, coordinator_->next_deadline());
+    keep_earlier(next, announcements_.next_deadline());
+  } else if (may_campaign()) {
+    keep_earlier(next, leader_election_.next_attempt(candidate()));
+    if (member_.state().current.has_arbiter()) keep_earlier(next, if_after(member_.may_campaign_at(), now_.steady));
   }
-  if (const auto again = arbitration_.next_deadline(); again && *again > now_.steady) consider(again);
-  if (const auto time = may_give_up_at(); time && *time > now_.steady) consider(time);
+  keep_earlier(next, if_after(arbitration_.next_deadline(), now_.steady));
+  keep_earlier(next, if_after(may_give_up_at(), now_.steady));
   return next;
 }
 
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
-  if (past_.remembers_round()) {
-    act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
-                                      .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+  if (previous_job_.remembers_round()) {
+    notify(NodeNotice::Kind::kSearching,
+           "an earlier start of this job on this node was interrupted; looking for its other nodes");
   }
-  if (settings_.leads_first) past_.met_somebody(now_.steady);
+  if (settings_.leads_first) previous_job_.met_node(now_.steady);
   if (settings_.leads_first && knows_no_round()) lead_unelected();
-  inside_.emplace_back(ToMember{member_event::Tick{}});
+  for_member(node_event::Tick{});
 }
 
 void Node::handle(const node_event::LinkOpened& event) {
   if (!event.own_host.empty()) {
     settings_.member.own_host = event.own_host;
-    member_.known_as(event.own_host);
+    member_.set_own_host(event.own_host);
   }
   if ((event.link & kAnnounce) != 0) {
     if (!announcements_.contains(event.link)) return;
@@ -105,53 +105,53 @@ void Node::handle(const node_event::LinkOpened& event) {
   }
   if (leader_session_.carried_by(event.link)) return act(node_action::ToListener{event.link, leader_session_.resume()});
   if ((event.link & kDialled) != 0) {
-    past_.met_somebody(now_.steady);
-    inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
+    previous_job_.met_node(now_.steady);
+    for_member(event);
     return;
   }
   sessions_.accept(event.link);
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{event.link}});
+  for_coordinator(node_event::LinkOpened{event.link});
 }
 
 void Node::handle(const node_event::LinkClosed& event) {
-  if (announcements_.erase(event.link) > 0) return;
+  if (announcements_.remove(event.link)) return;
   if (leader_session_.carried_by(event.link)) return leader_connection_lost(event);
   if ((event.link & kDialled) != 0) {
     leader_session_.forget(event.link);
-    inside_.emplace_back(ToMember{member_event::Closed{event.link}});
+    for_member(event);
     return;
   }
-  const LinkId link = sessions_.link_behind(event.link);
+  const LinkId link = sessions_.session_link(event.link);
   if (!event.may_return || !sessions_.lost(link, now_.steady)) lose(link);
 }
 
 void Node::handle(node_event::FromDialler&& event) {
   if (const auto* back = std::get_if<Resume>(&event.message)) return resume(event.link, *back);
-  const LinkId link = sessions_.link_behind(event.link);
-  const MemberSessions::Heard heard = sessions_.hear(link, event.message);
-  if (!heard.is_for_coordinator) return;
-  if (heard.confirmation) act(node_action::ToDialler{event.link, *heard.confirmation});
+  const LinkId link = sessions_.session_link(event.link);
+  const MemberSessions::Incoming incoming = sessions_.receive(link, event.message);
+  if (!incoming.is_for_coordinator) return;
+  if (incoming.confirmation) act(node_action::ToDialler{event.link, *incoming.confirmation});
   if (coordinator_) {
-    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, std::move(event.message)}});
+    for_coordinator(node_event::FromDialler{link, std::move(event.message)});
   } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
-    greet(link, *hello);
+    answer_hello(link, *hello);
   } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
-    succession_.hear(link, *vote);
+    leader_election_.receive(link, *vote);
   }
 }
 
 void Node::handle(node_event::FromListener&& event) {
-  if ((event.link & kAnnounce) != 0) return hear_announced(event.link, event.message);
+  if ((event.link & kAnnounce) != 0) return handle_announce_reply(event.link, event.message);
   LinkId link = event.link;
   if (leader_session_.carried_by(link)) {
     if (const auto* answer = std::get_if<Resumed>(&event.message)) return leader_connection_back(*answer);
     link = leader_session_.link();
-    if (!leader_session_.hear(event.message)) return;
+    if (!leader_session_.receive(event.message)) return;
     if (const auto received = leader_session_.confirmation()) act(node_action::ToListener{event.link, *received});
-  } else if (member_.looking() && std::holds_alternative<Welcome>(event.message)) {
+  } else if (member_.searching() && std::holds_alternative<Welcome>(event.message)) {
     leader_session_.begin(link);
   }
-  inside_.emplace_back(ToMember{member_event::Heard{link, std::move(event.message)}});
+  for_member(node_event::FromListener{link, std::move(event.message)});
 }
 
 void Node::handle(const node_event::StoreAnswered& event) {
@@ -160,59 +160,48 @@ void Node::handle(const node_event::StoreAnswered& event) {
 
 void Node::handle(const node_event::Tick&) {
   check_sessions();
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Tick{}});
-  inside_.emplace_back(ToMember{member_event::Tick{}});
+  for_coordinator(node_event::Tick{});
+  for_member(node_event::Tick{});
 }
 
-void Node::handle(const node_event::Farewell& event) {
+void Node::handle(const node_event::DeathNoticeReceived& event) {
   const Config& round = member_.state().current;
   if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
-  if (dead_ && dead_->origin == round.origin()) return;
-  dead_ = DeadCoordinator{member_.record().coordinator.node, round.origin()};
-  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
-                                    .text = "the other node's guardian says that the agent there is dead, and its workers are "
-                                            "gone: this one may go on without"}});
-  std::vector<MemberAction> actions;
-  member_.leader_is_dead(actions);
-  carry_out(std::move(actions));
+  if (!departed_voters_.note_dead({member_.record().coordinator.node, round.origin()})) return;
+  notify(NodeNotice::Kind::kSearching,
+         "the other node reports that its agent has died and its workers have ended: this node may continue alone");
+  leader_is_dead();
 }
 
 void Node::handle(const node_event::ArbiterAnswered& event) {
-  arbitration_.hear(event.ballot, event.answer, event.why, now_.steady);
+  arbitration_.receive(event.ballot, event.answer, event.why, now_.steady);
   if (event.answer == BallotAnswer::kNone) return;
   const bool is_ours =
       std::find(arbitration_.won().begin(), arbitration_.won().end(), event.ballot.origin) != arbitration_.won().end();
-  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kDecided,
-                                    .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
-                                                    : "the arbiter chose the other node, which goes on"}});
+  notify(NodeNotice::Kind::kDecided, is_ours ? "the arbiter chose this node: it continues, even without the other node"
+                                             : "the arbiter chose the other node, which continues");
   if (!is_ours) return;
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{event.ballot.origin}});
-  if (settings_.member.rules.arbiters_word_waits || coordinator_) return;
-  std::vector<MemberAction> actions;
-  member_.leader_is_dead(actions);
-  carry_out(std::move(actions));
+  for_coordinator(coordinator_event::ArbiterVotes{event.ballot.origin});
+  if (settings_.member.rules.arbiter_winner_waits || coordinator_) return;
+  leader_is_dead();
 }
 
-void Node::handle(const node_event::Local& event) {
-  inside_.emplace_back(ToMember{event.event});
-}
-
-// ---- connections that come back: with the coordinator of this node's member ----
+// ---- as a member: this node's session with its coordinator ----
 
 void Node::to_leader(LinkId link, FromMember message) {
-  if (const auto* hello = std::get_if<Hello>(&message)) leader_session_.said_hello(link, hello->attempt);
+  if (const auto* hello = std::get_if<Hello>(&message)) leader_session_.sent_hello(link, hello->attempt);
   if (!leader_session_.is(link)) return act(node_action::ToListener{link, std::move(message)});
-  if (leader_session_.say(message)) act(node_action::ToListener{leader_session_.carrier(), std::move(message)});
+  if (leader_session_.send(message)) act(node_action::ToListener{leader_session_.carrier(), std::move(message)});
 }
 
 void Node::leader_connection_lost(const node_event::LinkClosed& event) {
-  if (leader_session_.is_away()) {  // an attempt to resume the session failed
+  if (leader_session_.is_away()) {  // The lost connection was only an attempt to resume the session.
     if (!event.may_return || !leader_session_.failed(now_.steady)) lose_leader_session();
     return;
   }
   const auto dial = event.may_return ? leader_session_.lost(member_.lease(), now_.steady) : std::nullopt;
   if (!dial) return lose_leader_session();
-  act(member_action::Dial{*dial, member_.leader_listens()});
+  act(node_action::Dial{*dial, member_.leader_listens()});
 }
 
 void Node::leader_connection_back(const Resumed& answer) {
@@ -227,19 +216,19 @@ void Node::leader_connection_back(const Resumed& answer) {
 void Node::lose_leader_session() {
   const LinkId link = leader_session_.link();
   leader_session_.end();
-  inside_.emplace_back(ToMember{member_event::Closed{link}});
+  for_member(node_event::LinkClosed{link});
 }
 
-// ---- members whose connections come back: their sessions outlive the connection that they dialled ----
+// ---- as a coordinator: the sessions with its members ----
 
 void Node::to_member(LinkId link, FromCoordinator message) {
   if (std::holds_alternative<Welcome>(message)) sessions_.begin(link);
-  if (const auto carrier = sessions_.say(link, message)) act(node_action::ToDialler{*carrier, std::move(message)});
+  if (const auto carrier = sessions_.send(link, message)) act(node_action::ToDialler{*carrier, std::move(message)});
 }
 
 void Node::resume(LinkId connection, const Resume& message) {
   if (!sessions_.knows(connection)) return;
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // no longer a stranger
+  for_coordinator(node_event::LinkClosed{connection});  // The coordinator must no longer wait for a Hello over this connection.
   auto back = coordinator_ ? sessions_.resume(connection, message) : std::nullopt;
   if (!back) return drop(connection);
   if (back->replaced != 0) act(node_action::CloseLink{back->replaced});
@@ -248,153 +237,131 @@ void Node::resume(LinkId connection, const Resume& message) {
 }
 
 void Node::lose(LinkId link) {
-  succession_.remove(link);
+  leader_election_.remove(link);
   sessions_.end(link);
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{link}});
+  for_coordinator(node_event::LinkClosed{link});
 }
 
 void Node::check_sessions() {
-  while (const auto link = sessions_.take_over(now_.steady)) lose(*link);
+  while (const auto link = sessions_.take_expired(now_.steady)) lose(*link);
   if (leader_session_.is_over(now_.steady)) {
     if (leader_session_.carrier() != 0) act(node_action::CloseLink{leader_session_.carrier()});
     lose_leader_session();
   } else if (const auto dial = leader_session_.due(now_.steady)) {
-    act(member_action::Dial{*dial, member_.leader_listens()});
+    act(node_action::Dial{*dial, member_.leader_listens()});
   }
 }
 
-// ---- the machines inside ----
+// ---- the state machines inside this node ----
 
-void Node::run_inside() {
-  while (!inside_.empty()) {
-    Inside next = std::move(inside_.front());
-    inside_.pop_front();
-    if (auto* to_member = std::get_if<ToMember>(&next)) {
-      const bool looked = member_.looking();
-      carry_out(member_.on(to_member->event, now_));
-      if (looked && member_.following() && !coordinator_) redirect_electors();
+void Node::run_internal() {
+  while (!internal_.empty()) {
+    const auto next = std::move(internal_.front());
+    internal_.pop_front();
+    if (const auto* event = std::get_if<MemberEvent>(&next)) {
+      const bool was_searching = member_.searching();
+      carry_out(member_.on(*event, now_));
+      if (was_searching && member_.following() && !coordinator_) redirect_voters();
     } else if (coordinator_) {
-      carry_out(coordinator_->on(std::get<ToCoordinator>(next).event, now_));
+      carry_out(coordinator_->on(std::get<CoordinatorEvent>(next), now_));
     }
   }
 }
 
 void Node::carry_out(std::vector<MemberAction> actions) {
-  for (MemberAction& action : actions) {
-    std::visit(
-        [this](auto& concrete) {
-          using Action = std::decay_t<decltype(concrete)>;
-          if constexpr (std::is_same_v<Action, member_action::Send>) {
-            if (concrete.link == kSelfLink) {
-              inside_.emplace_back(ToCoordinator{coordinator_event::Heard{kSelfLink, std::move(concrete.message)}});
-            } else {
-              to_leader(concrete.link, std::move(concrete.message));
-            }
-          } else if constexpr (std::is_same_v<Action, member_action::Close>) {
-            if (concrete.link == kSelfLink) {
-              inside_.emplace_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
-              if (coordinator_ && member_.looking()) {  // without a grant for a while, it sends Hello again as other nodes do
-                inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
-                inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
-              }
-            } else if (leader_session_.is(concrete.link)) {
-              act(node_action::CloseLink{leader_session_.carrier()});
-              leader_session_.end();
-            } else {
-              act(node_action::CloseLink{concrete.link});
-            }
-          } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
-            if (auto left = past_.end(concrete, member_.record(), coordinator_.has_value())) {
-              act(member_action::Remember{*std::move(left), settings_.member.id});
-            }
-            if (concrete.exit_code == static_cast<int>(ExitCode::kMinority)) concrete.why += arbitration_.why_not();
-            finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
-          } else {
-            act(std::move(concrete));
-          }
-        },
-        action);
-  }
+  const Overloaded carry_out_one{[this](node_action::ToListener& send) {
+                                   if (send.link == kSelfLink)
+                                     return for_coordinator(node_event::FromDialler{kSelfLink, std::move(send.message)});
+                                   to_leader(send.link, std::move(send.message));
+                                 },
+                                 [this](node_action::CloseLink& close) {
+                                   if (close.link == kSelfLink) {
+                                     for_coordinator(node_event::LinkClosed{kSelfLink});
+                                     if (!coordinator_ || !member_.searching()) return;
+                                     // The member on the coordinator's own node got no grant in time and has closed its link.
+                                     // It sends Hello again, as any other node does.
+                                     for_coordinator(node_event::LinkOpened{kSelfLink});
+                                     for_member(node_event::LinkOpened{kSelfLink});
+                                   } else if (leader_session_.is(close.link)) {
+                                     act(node_action::CloseLink{leader_session_.carrier()});
+                                     leader_session_.end();
+                                   } else {
+                                     act(close);
+                                   }
+                                 },
+                                 [this](node_action::Finish& end) {
+                                   if (auto left = previous_job_.end(end, member_.record(), coordinator_.has_value())) {
+                                     act(member_action::Remember{*std::move(left), settings_.member.node});
+                                   }
+                                   if (end.exit_code == static_cast<int>(ExitCode::kMinority))
+                                     end.why += arbitration_.why_not();
+                                   finish_ = std::move(end);
+                                 },
+                                 [this](auto& other) { act(std::move(other)); }};
+  for (MemberAction& action : actions) std::visit(carry_out_one, action);
 }
 
 void Node::carry_out(std::vector<CoordinatorAction> actions) {
   actions_.reserve(actions_.size() + actions.size());
-  for (CoordinatorAction& action : actions) {
-    std::visit(
-        [this](auto& concrete) {
-          using Action = std::decay_t<decltype(concrete)>;
-          if constexpr (std::is_same_v<Action, coordinator_action::Send>) {
-            if (concrete.link == kSelfLink) {
-              inside_.emplace_back(ToMember{member_event::Heard{kSelfLink, std::move(concrete.message)}});
-            } else {
-              to_member(concrete.link, std::move(concrete.message));
-            }
-          } else if constexpr (std::is_same_v<Action, coordinator_action::Close>) {
-            if (concrete.link == kSelfLink) {
-              inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
-            } else {
-              drop(concrete.link);
-            }
-          } else if constexpr (std::is_same_v<Action, coordinator_action::ServeStore>) {
-            act(node_action::ServeStore{concrete.link, std::move(concrete.ask)});
-          } else if constexpr (std::is_same_v<Action, coordinator_action::Say>) {
-            act(member_action::Say{std::move(concrete.notice)});
-          } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
-            if (concrete.term > 0 || concrete.leader.port != 0) note_job_elsewhere();
-            step_down(concrete.why);
-            unfit_ = concrete.unfit;
-            succession_.note_term(concrete.term);
-            member_.also_try(concrete.leader);
-          } else if constexpr (std::is_same_v<Action, coordinator_action::KeepRoster>) {
-            std::vector<MemberAction> kept;
-            member_.keep_roster(std::move(concrete.roster), kept);
-            carry_out(std::move(kept));
-          } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
-            act(std::move(concrete));
-          } else {
-            static_assert(std::is_same_v<Action, coordinator_action::Finished>);
-            step_down("the job is over");
-          }
-        },
-        action);
-  }
+  const Overloaded carry_out_one{[this](node_action::ToDialler& send) {
+                                   if (send.link == kSelfLink)
+                                     return for_member(node_event::FromListener{kSelfLink, std::move(send.message)});
+                                   to_member(send.link, std::move(send.message));
+                                 },
+                                 [this](node_action::CloseLink& close) {
+                                   if (close.link == kSelfLink) return for_member(node_event::LinkClosed{kSelfLink});
+                                   drop(close.link);
+                                 },
+                                 [this](coordinator_action::StepDown& down) {
+                                   if (down.term > 0 || down.leader.port != 0) note_job_elsewhere();
+                                   step_down(down.why);
+                                   unfit_ = down.unfit;
+                                   leader_election_.note_term(down.term);
+                                   member_.add_hint(down.leader);
+                                 },
+                                 [this](coordinator_action::KeepRoster& keep) {
+                                   member_.keep_roster(std::move(keep.roster));
+                                   carry_out(member_.take());
+                                 },
+                                 [this](auto& other) { act(std::move(other)); }};
+  for (CoordinatorAction& action : actions) std::visit(carry_out_one, action);
 }
 
-// ---- without a coordinator here ----
+// ---- while this node does not lead ----
 
-void Node::greet(LinkId link, const Hello& hello) {
-  const auto refuse = [&](Refusal reason, const std::string& text) {
-    act(node_action::ToDialler{link, Refused{.reason = reason, .text = text}});
-    drop(link);
-  };
-  if (hello.protocol != kProtocolVersion) {
-    return refuse(Refusal::kVersion, "this agent speaks version " + std::to_string(hello.protocol) +
-                                         " of the rendezvous, the other one version " + std::to_string(kProtocolVersion));
+void Node::answer_hello(LinkId link, const Hello& hello) {
+  std::optional<Refused> refused = refusal_of_foreign(hello, settings_.member.run);
+  if (!refused && !is_plausible(hello.state))
+    refused = Refused{.reason = Refusal::kBadHello, .text = "its state of the last round is invalid"};
+  if (refused) {
+    act(node_action::ToDialler{link, *std::move(refused)});
+    return drop(link);
   }
-  if (hello.run != settings_.member.run) return refuse(Refusal::kRun, "the job at this address has another run id");
-  if (!makes_sense(hello.state)) return refuse(Refusal::kBadHello, "what it says of its last round makes no sense");
-  if (hello.node == settings_.member.id) return drop(link);  // this node's own address under another name
+  // This node has dialed itself, at an address that it did not recognize as its own.
+  if (hello.node == settings_.member.node) return drop(link);
   if (member_.over()) {
     drop(link);
   } else if (member_.following()) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    if (hello.state.promised_term < promised) {  // it can only follow this node after another election, with a later term
+    // This node has promised a later term than that coordinator has. It can follow that coordinator only after another
+    // election.
+    if (hello.state.promised_term < promised) {
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
-      member_.also_try(hello.listens);
-      inside_.emplace_back(ToMember{member_event::Tick{}});
-      for (const auto& [other, elector] : succession_.electors()) {
+      member_.add_hint(hello.listens);
+      for_member(node_event::Tick{});
+      for (const auto& [other, voter] : leader_election_.known_voters()) {
         act(node_action::ToDialler{other, Redirect{.term = hello.state.promised_term, .coordinator = hello.listens}});
       }
     }
     drop(link);
   } else {
     member_.learn_end(hello.ending);
-    succession_.add(link, hello);
+    leader_election_.add(link, hello);
     if (may_lead_again()) return lead_unelected();
-    if (succession_.election()) act(node_action::ToDialler{link, succession_.request_for(candidate())});
+    if (leader_election_.election()) act(node_action::ToDialler{link, leader_election_.request_for(candidate())});
   }
 }
 
@@ -403,81 +370,45 @@ void Node::redirect(LinkId link) {
   drop(link);
 }
 
-void Node::redirect_electors() {
-  while (!succession_.electors().empty()) redirect(succession_.electors().begin()->first);
-  succession_.clear();
+void Node::redirect_voters() {
+  while (!leader_election_.known_voters().empty()) redirect(leader_election_.known_voters().begin()->first);
+  leader_election_.clear();
 }
 
-Succession::Candidate Node::candidate() const {
-  return {.id = settings_.member.id,
+LeaderElection::Candidate Node::candidate() const {
+  return {.id = settings_.member.node,
           .state = member_.state(),
-          .place_in_line = member_.place_in_line(),
-          .may_stand_at = member_.may_stand_at(),
+          .candidate_rank = member_.candidate_rank(),
+          .may_campaign_at = member_.may_campaign_at(),
           .lease = settings_.coordinator.lease,
           .roster = &member_.roster()};
 }
 
-void Node::consider_candidacy() {
-  if (!may_stand()) return;
+void Node::campaign_if_due() {
+  if (!may_campaign()) return;
   unfit_ = false;
-  count_the_dead();
-  count_the_arbiter();
-  if (succession_.attempt(candidate(), now_)) {
-    std::vector<MemberAction> actions;
-    if (!member_.promise(succession_.election()->term, now_, actions)) return;
-    carry_out(std::move(actions));
-    const std::uint64_t term = succession_.election()->term;
-    for (const auto& [link, elector] : succession_.electors()) {
-      if (is_connection(link)) act(node_action::ToDialler{link, succession_.request_for(candidate())});
+  departed_voters_.update(leader_election_, member_, arbitration_);
+  if (leader_election_.attempt(candidate(), now_)) {
+    if (!member_.promise(leader_election_.election()->term, now_)) return;
+    carry_out(member_.take());
+    for (const auto& [link, voter] : leader_election_.known_voters()) {
+      if (is_connection(link)) act(node_action::ToDialler{link, leader_election_.request_for(candidate())});
     }
-    for (const LinkId link : {kOfTheDead, kOfTheArbiter}) succession_.hear(link, Vote{.term = term, .promised_term = term});
+    DepartedVoters::vote(leader_election_);
   }
-  if (const auto won = succession_.won(candidate())) {
+  if (const auto won = leader_election_.won(candidate())) {
     Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
-    authority.judged = succession_.has_judged(candidate(), *won);
-    if (const auto dead = succession_.electors().find(kOfTheDead); dead != succession_.electors().end()) {
-      const PersistentState& state = dead->second.hello.state;
-      authority.departed = {dead->second.hello.node, state.current.rank, state.previous.rank};
-    }
+    authority.judged = leader_election_.has_judged(candidate(), *won);
+    authority.departed = DepartedVoters::departed(leader_election_);
     lead(authority);
   }
 }
 
-// Of two nodes, the one without group rank 0 is no majority alone. If the other node is dead permanently, its vote passes to
-// this node. The same holds for a coordinator that has left and handed over to this node.
-void Node::count_the_dead() {
-  const HandOver* const left = member_.handed_over();
-  std::optional<Hello> dead;
-  if (left != nullptr && makes_sense(left->state)) {
-    dead = hello_of_who_left(*left, member_.record());
-  } else if (dead_) {
-    dead = hello_of_the_dead(*dead_, member_.record());
-  }
-  const auto counted = succession_.electors().find(kOfTheDead);
-  const bool is_counted = counted != succession_.electors().end();
-  const auto same_rounds = [](const PersistentState& a, const PersistentState& b) {
-    return a.current == b.current && a.previous == b.previous;
-  };
-  if (is_counted && dead && same_rounds(counted->second.hello.state, dead->state)) return;  // its vote is already counted
-  if (is_counted) succession_.remove(kOfTheDead);
-  if (dead) succession_.add(kOfTheDead, *dead);
-}
-
-// In the rounds that this node has won, it has the arbiter's vote.
-void Node::count_the_arbiter() {
-  const auto arbiter = arbitration_.elector(member_.record());
-  const auto counted = succession_.electors().find(kOfTheArbiter);
-  const bool is_counted = counted != succession_.electors().end();
-  if (is_counted && arbiter && counted->second.hello.state == arbiter->state) return;
-  if (is_counted) succession_.remove(kOfTheArbiter);
-  if (arbiter) succession_.add(kOfTheArbiter, *arbiter);
-}
-
-// Rounds in which this node has no majority alone, while no other node of the round is connected.
+// Returns the two-node rounds in which the other node does not answer and this node needs the arbiter's vote.
 std::vector<Config> Node::alone_in() const {
   if (coordinator_) return coordinator_->alone_in();
-  const bool waits = settings_.member.rules.arbiters_word_waits && member_.may_stand_at() > now_.steady;
-  if (!may_stand() || waits || succession_.next_attempt(candidate())) return {};
+  const bool waits = settings_.member.rules.arbiter_winner_waits && member_.may_campaign_at() > now_.steady;
+  if (!may_campaign() || waits || leader_election_.next_attempt(candidate())) return {};
   std::vector<Config> rounds;
   for (const Config& round : {member_.state().current, member_.state().previous}) {
     if (round.has_arbiter() && round.rank >= 0) rounds.push_back(round);
@@ -485,136 +416,118 @@ std::vector<Config> Node::alone_in() const {
   return rounds;
 }
 
-void Node::consult_arbiter() {
+void Node::query_arbiter_if_alone() {
   if (finish_) return;
-  const auto ballot = arbitration_.ask(alone_in(), settings_.coordinator.lease, now_.steady);
-  if (ballot) act(node_action::AskArbiter{*ballot, settings_.member.id});
+  const auto ballot = arbitration_.query(alone_in(), settings_.coordinator.lease, now_.steady);
+  if (ballot) act(node_action::QueryArbiter{*ballot, settings_.member.node});
 }
 
-// ---- what it remembers ----
+// ---- the search for the job of an earlier process on this node, and its end ----
 
 std::optional<Time> Node::may_give_up_at() const {
-  if (!looks_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
-  return past_.may_give_up_at(now_.steady, settings_.coordinator.lease);
+  if (!searches_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
+  return previous_job_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-// Under a new identity, nodes that remember the old identity could not elect this one. So a node that should lead waits until
-// enough nodes are connected that remember no round.
-bool Node::enough_know_nothing() {
-  std::set<NodeId> here{settings_.member.id};
-  for (const auto& [link, elector] : succession_.electors()) {
-    if (!elector.hello.state.current.exists()) here.insert(elector.hello.node);
+// True if this node may start a new job under a new node id. The nodes of the old job cannot elect this node then. So enough
+// nodes must be connected that have never recorded a round.
+bool Node::enough_fresh_nodes() {
+  std::set<NodeId> connected{settings_.member.node};
+  for (const auto& [link, voter] : leader_election_.known_voters()) {
+    if (!voter.hello.state.current.exists()) connected.insert(voter.hello.node);
   }
-  const std::int32_t needed =
-      std::max(settings_.coordinator.min_nodes, past_.first_round(member_.record(), settings_.coordinator, now_.steady).nodes);
-  if (std::ssize(here) >= needed || settings_.alone) return true;
-  if (!std::exchange(said_stuck_, true)) {
-    act(member_action::Say{past_.waits_for(member_.record(), std::ssize(here), needed)});
+  const std::int32_t needed = std::max(settings_.coordinator.min_nodes,
+                                       previous_job_.first_round(member_.record(), settings_.coordinator, now_.steady).nodes);
+  if (std::ssize(connected) >= needed || settings_.alone) return true;
+  if (!std::exchange(stuck_reported_, true)) {
+    act(previous_job_.waits_for(member_.record(), std::ssize(connected), needed));
   }
   return false;
 }
 
-void Node::consider_giving_up() {
+void Node::give_up_if_due() {
   const std::uint64_t promised = member_.state().promised_term;
-  if (std::exchange(promised_, promised) < promised) past_.voted(now_.steady);
+  if (std::exchange(promised_, promised) < promised) previous_job_.voted(now_.steady);
   const auto due = may_give_up_at();
   if (!due || *due > now_.steady) return;
-  if (settings_.leads_first && !enough_know_nothing()) return;
-  std::vector<MemberAction> closed;
-  member_.abandon(closed);
-  carry_out(std::move(closed));
-  settings_.member.id = settings_.coordinator.self = unknown_id_;
+  if (settings_.leads_first && !enough_fresh_nodes()) return;
+  member_.abandon();
+  carry_out(member_.take());
+  settings_.member.node = settings_.coordinator.self = unknown_id_;
   leader_session_.become(unknown_id_);
   settings_.member.first_link = LinkId{1} << 32;
-  member_ = Member(settings_.member, past_.give_up(member_.record()), now_);
+  member_ = Member(settings_.member, previous_job_.give_up(member_.record()), now_);
   arbitration_ = Arbitration(settings_.member.rules, Config{});
-  act(member_action::Remember{member_.record(), settings_.member.id});
+  act(member_action::Remember{member_.record(), settings_.member.node});
   if (settings_.leads_first) return lead_unelected();
-  inside_.emplace_back(ToMember{member_event::Tick{}});
+  for_member(node_event::Tick{});
 }
 
 // ---- leading ----
 
-// Nodes that were away during the election don't know this node's address. They look at the addresses where nodes met before.
-// So the coordinator dials those addresses.
-void Node::announce() {
-  if (!coordinator_ || places_.empty() || next_announcement_ > now_.steady) return;
-  next_announcement_ = now_.steady + settings_.coordinator.lease;
-  for (const LinkId link : std::exchange(announcements_, {})) act(node_action::CloseLink{link});
-  for (const Address& place : places_) {
-    if (coordinator_->knows(place)) continue;
-    const LinkId link = kDialled | kAnnounce | next_announcement_link_++;
-    announcements_.insert(link);
-    act(member_action::Dial{link, place});
-  }
-}
-
-void Node::hear_announced(LinkId link, const FromCoordinator& message) {
-  if (announcements_.erase(link) == 0) return;
+void Node::handle_announce_reply(LinkId link, const FromCoordinator& message) {
+  if (!announcements_.remove(link)) return;
   act(node_action::CloseLink{link});
   const auto* redirect = std::get_if<Redirect>(&message);
   if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
-  if (coordinator_->is_stopping()) return;  // it is too late to gain nodes for the job with a later term
-  step_down("a later term is known elsewhere");
-  succession_.note_term(redirect->term);
-  member_.also_try(redirect->coordinator);
+  if (coordinator_->is_stopping()) return;  // The job is stopping. A change of the coordinator would not help it any more.
+  step_down("another node reports a later term");
+  leader_election_.note_term(redirect->term);
+  member_.add_hint(redirect->coordinator);
 }
 
-// A job's first coordinator needs no votes: it steps down for any node that knows a round.
+// Makes this node the first coordinator of a job, without votes. It steps down if another node turns out to have a round of
+// this job.
 void Node::lead_unelected() {
-  const FirstRound first = past_.first_round(member_.record(), settings_.coordinator, now_.steady);
-  const std::uint64_t term = past_.first_term(member_.record(), settings_.member.incarnation);
-  std::vector<MemberAction> actions;
-  if (!member_.promise(term, now_, actions)) return;
-  carry_out(std::move(actions));
+  const FirstRound first = previous_job_.first_round(member_.record(), settings_.coordinator, now_.steady);
+  const std::uint64_t term = previous_job_.first_term(member_.record(), settings_.member.incarnation);
+  if (!member_.promise(term, now_)) return;
+  carry_out(member_.take());
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
-// This node stepped down for a node that remembered an earlier job. If enough nodes of that job were running, one of them would
-// lead by now. And the connected nodes have given the old job up.
+// True if this node may lead again after it stepped down for a node of an earlier job. By now, a majority of the old job would
+// have elected a coordinator. Also no connected node may have a recorded round.
 bool Node::may_lead_again() const {
-  if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kLookForOldJob || !knows_no_round())
+  if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kOldJobSearch || !knows_no_round())
     return false;
-  return !succession_.somebody_knows_a_round();
+  return !leader_election_.any_knows_round();
 }
 
 void Node::lead(const Authority& authority) {
-  places_.clear();
-  auto places = settings_.member.rules.coordinators_announce ? member_.known_places() : std::vector<Address>();
-  if (settings_.member.rules.coordinators_announce) places.insert(places.end(), past_.places().begin(), past_.places().end());
-  for (const Address& place : places) {
-    const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
-    if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);
+  std::vector<Address> addresses;
+  if (settings_.member.rules.coordinators_announce) {
+    addresses = member_.known_addresses();
+    addresses.insert(addresses.end(), previous_job_.addresses().begin(), previous_job_.addresses().end());
   }
-  next_announcement_ = now_.steady + settings_.coordinator.lease / 5;
+  announcements_.begin(addresses, settings_.member.listens, settings_.coordinator.lease, now_.steady);
   coordinator_.emplace(settings_.coordinator, authority, now_);
-  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
-  const auto electors = succession_.electors();
-  succession_.clear();
-  inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
-  for (const RoundId& origin : arbitration_.won()) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{origin}});
-  for (const LinkId link : sessions_.links()) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{link}});
-  inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
-  run_inside();
-  for (const auto& [link, elector] : electors) {
-    if (!is_connection(link)) continue;
-    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
+  notify(NodeNotice::Kind::kLeading, "term " + std::to_string(authority.term));
+  const auto known_voters = leader_election_.known_voters();
+  leader_election_.clear();
+  for_coordinator(node_event::LinkOpened{kSelfLink});
+  for (const RoundId& origin : arbitration_.won()) for_coordinator(coordinator_event::ArbiterVotes{origin});
+  for (const LinkId link : sessions_.links()) for_coordinator(node_event::LinkOpened{link});
+  for_member(node_event::LinkOpened{kSelfLink});
+  run_internal();
+  for (const auto& [link, voter] : known_voters) {
+    if (is_connection(link)) for_coordinator(node_event::FromDialler{link, voter.hello});
   }
 }
 
 void Node::step_down(const std::string& why) {
   coordinator_.reset();
-  if (settings_.member.rules.who_steps_down_revokes) act(coordinator_action::Entrust{});
+  if (settings_.member.rules.step_down_revokes_notice) act(coordinator_action::SetDeathNotice{});
   stepped_down_ = now_.steady;
-  for (const LinkId link : std::exchange(announcements_, {})) act(node_action::CloseLink{link});
-  std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
-  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking, .text = why}});
+  announcements_.end(actions_);
+  std::erase_if(internal_, [](const auto& event) { return std::holds_alternative<CoordinatorEvent>(event); });
+  notify(NodeNotice::Kind::kSearching, why);
   for (const LinkId link : sessions_.links()) drop(link);
-  inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
+  for_member(node_event::LinkClosed{kSelfLink});
 }
 
 void Node::drop(LinkId link) {
-  succession_.remove(link);
+  leader_election_.remove(link);
   act(node_action::CloseLink{sessions_.carrier_of(link)});
   sessions_.end(link);
 }

@@ -1,4 +1,3 @@
-// Implementation of record_gate.hpp.
 #include "rendezvous/node/record_gate.hpp"
 
 #include <algorithm>
@@ -15,15 +14,15 @@ LinkId link_of(const NodeAction& action) {
 }
 
 bool is_vote(const NodeAction& action) {
-  const auto* said = std::get_if<node_action::ToListener>(&action);
-  const auto* vote = said == nullptr ? nullptr : std::get_if<Vote>(&said->message);
-  return vote != nullptr && vote->given();
+  const auto* sent = std::get_if<node_action::ToListener>(&action);
+  const auto* vote = sent == nullptr ? nullptr : std::get_if<Vote>(&sent->message);
+  return vote != nullptr && vote->granted();
 }
 
-// True for a message that is only sent to get an answer.
+// True for a message that only serves to get a reply. It is useless after its link has been closed.
 bool is_greeting(const NodeAction& action) {
-  const auto* said = std::get_if<node_action::ToListener>(&action);
-  return said != nullptr && (std::holds_alternative<Hello>(said->message) || std::holds_alternative<Vote>(said->message));
+  const auto* sent = std::get_if<node_action::ToListener>(&action);
+  return sent != nullptr && (std::holds_alternative<Hello>(sent->message) || std::holds_alternative<Vote>(sent->message));
 }
 
 }  // namespace
@@ -32,14 +31,14 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   std::vector<NodeAction> now;
   const auto is_record = [](const NodeAction& action) { return std::holds_alternative<member_action::Remember>(action); };
   if (const auto last = std::find_if(actions.rbegin(), actions.rend(), is_record); last != actions.rend()) {
-    on_the_way_.push_back(std::get<member_action::Remember>(*last).record);
+    in_flight_.push_back(std::get<member_action::Remember>(*last).record);
     ++newest_;
     now.push_back(std::move(*last));
   }
   for (NodeAction& action : actions) {
-    if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
-      // This process ends, so messages that wait for a record are sent immediately. A vote is dropped: it must not count
-      // without a record.
+    if (std::holds_alternative<node_action::Finish>(action) && !has_held_transfer()) {
+      // This process ends, so messages that wait for a record are sent now. A vote is dropped instead, since it must not count
+      // unless it is recorded.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }
@@ -57,10 +56,10 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
 
 std::vector<NodeAction> RecordGate::written(bool ok) {
   std::vector<NodeAction> now;
-  if (on_the_way_.empty()) return now;
-  const std::uint64_t number = newest_ - on_the_way_.size() + 1;
-  written_ = std::move(on_the_way_.front());
-  on_the_way_.pop_front();
+  if (in_flight_.empty()) return now;
+  const std::uint64_t number = newest_ - in_flight_.size() + 1;
+  written_ = std::move(in_flight_.front());
+  in_flight_.pop_front();
   std::vector<Held> held;
   for (Held& one : held_) {
     if (one.record > number) {
@@ -73,18 +72,17 @@ std::vector<NodeAction> RecordGate::written(bool ok) {
   return now;
 }
 
-// Handles an action for workers whose start is still held. A grant for them is absorbed here, and so is an order to stop them:
-// workers that were never started need nothing more.
+// Handles an action for workers whose StartWorkers action is still held back; returns true if it did. A grant updates the held
+// StartWorkers. A save is queued behind it. A stop removes it, since the workers were never started.
 bool RecordGate::concerns_held_start(NodeAction& action) {
   const auto is_start = [](const Held& one) { return std::holds_alternative<member_action::StartWorkers>(one.action); };
-  const auto is_word_of_start = [&](const Held& one) {
-    return is_start(one) || std::holds_alternative<member_action::StopAndSave>(one.action) ||
-           std::holds_alternative<member_action::StopAt>(one.action);
+  const auto belongs_to_start = [&](const Held& one) {
+    return is_start(one) || std::holds_alternative<StopAndSave>(one.action) || std::holds_alternative<StopAt>(one.action);
   };
   const bool stop = std::holds_alternative<member_action::StopWorkers>(action);
-  const auto* order = std::get_if<member_action::StopAndSave>(&action);
-  const bool save = (order != nullptr && !order->held) || std::holds_alternative<member_action::StopAt>(action);
-  const auto* grant = std::get_if<member_action::ExtendGrant>(&action);
+  const auto* order = std::get_if<StopAndSave>(&action);
+  const bool save = (order != nullptr && !order->held) || std::holds_alternative<StopAt>(action);
+  const auto* grant = std::get_if<member_action::ExtendWorkerLease>(&action);
   if (std::holds_alternative<member_action::StartWorkers>(action)) never_started_ = false;
   if (!stop && !save && grant == nullptr) return false;
   const auto held = std::find_if(held_.begin(), held_.end(), is_start);
@@ -94,22 +92,22 @@ bool RecordGate::concerns_held_start(NodeAction& action) {
   } else if (save) {
     held_.push_back({std::move(action), 0, held->record});
   } else {
-    std::erase_if(held_, is_word_of_start);
+    std::erase_if(held_, belongs_to_start);
     never_started_ = unstarted_ = true;
   }
   return true;
 }
 
 bool RecordGate::passes(NodeAction& action) {
-  if (on_the_way_.empty()) return true;
+  if (in_flight_.empty()) return true;
   if (std::holds_alternative<member_action::StartWorkers>(action)) return false;
-  if (std::holds_alternative<node_action::Finish>(action)) return !hands_over();
+  if (std::holds_alternative<node_action::Finish>(action)) return !has_held_transfer();
   if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
   if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
   if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
-    // A greeting sent late, over a closed link, could be taken for a new one. So it is dropped.
+    // Drops a Hello or Vote that waits for the closed link. If it were sent later, the receiver could mistake it for a new one.
     std::erase_if(held_, [&](const Held& one) { return one.link == close->link && is_greeting(one.action); });
-    return !somebody_waits_on(close->link);
+    return !has_held_on(close->link);
   }
   return true;
 }
@@ -123,7 +121,7 @@ bool RecordGate::must_wait(node_action::ToListener& action) const {
   if (auto* ready = std::get_if<Ready>(&action.message)) ready->installed = written_.state.current.id;
   if (std::holds_alternative<Resume>(action.message) || std::holds_alternative<Received>(action.message)) return false;
   if (std::holds_alternative<Hello>(action.message) || std::holds_alternative<Vote>(action.message)) return true;
-  return somebody_waits_on(action.link);
+  return has_held_on(action.link);
 }
 
 bool RecordGate::must_wait(node_action::ToDialler& action) const {
@@ -133,24 +131,24 @@ bool RecordGate::must_wait(node_action::ToDialler& action) const {
     if (written_.state.current.id < pong->committed) pong->committed = RoundId{};
     return false;
   }
-  const bool rests_on_record =
-      std::holds_alternative<Release>(action.message) || std::holds_alternative<HandOver>(action.message);
-  return rests_on_record || somebody_waits_on(action.link);
+  const bool depends_on_record =
+      std::holds_alternative<Release>(action.message) || std::holds_alternative<TransferLeadership>(action.message);
+  return depends_on_record || has_held_on(action.link);
 }
 
-bool RecordGate::hands_over() const {
+bool RecordGate::has_held_transfer() const {
   return std::any_of(held_.begin(), held_.end(), [](const Held& held) {
-    const auto* said = std::get_if<node_action::ToDialler>(&held.action);
-    return said != nullptr && std::holds_alternative<HandOver>(said->message);
+    const auto* sent = std::get_if<node_action::ToDialler>(&held.action);
+    return sent != nullptr && std::holds_alternative<TransferLeadership>(sent->message);
   });
 }
 
-bool RecordGate::somebody_waits_on(LinkId link) const {
+bool RecordGate::has_held_on(LinkId link) const {
   return std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.link == link; });
 }
 
 bool RecordGate::promise_is_written() const {
-  return !waits_ || on_the_way_.empty() || on_the_way_.back().state.promised_term == written_.state.promised_term;
+  return !waits_ || in_flight_.empty() || in_flight_.back().state.promised_term == written_.state.promised_term;
 }
 
 }  // namespace ddprun::rendezvous

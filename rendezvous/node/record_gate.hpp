@@ -1,21 +1,26 @@
-// Decides which messages and orders of a node must wait until its record is on disk (in Raft: persist before you respond). A
-// write takes as long as the disk takes. Meanwhile leases are kept and workers are served. But the node sends nothing that a
-// restarted process could contradict because it does not remember it: no vote, promise, knowledge of a round, or release. The
-// shell (or the simulator) passes all actions of node.hpp through this class, and reports each written record. Pure.
+// Decides which messages and other actions of a node must wait until its record is on disk (in Raft: persist before you
+// respond). Pure.
 //
-//     Vote, Hello                  wait for all records before them
-//     Ping                         is sent immediately, with the round and the promise of the written record
-//     a coordinator's messages     wait until the promise of its own term is written; Release also waits for its roster
-//     Pong                         otherwise sent immediately; it reports no round as committed whose record is not written yet
-//     HandOver                     waits for all records before it, and Finish for it: after a later start, this node does not
-//                                  have the vote that it gives away
-//     StartWorkers                 waits for all records before it: the restarts that a round has cost must not be forgotten
-//     other orders to the workers  are passed on immediately; a stop order removes a start that still waits
-//     Resume, Resumed, Received    are sent immediately: their counts are not in the record
-//     Entrust                      is passed on immediately: a dead node does not vote, whatever its record says
-//     Forget                       comes at the end, behind all records: the writer keeps their order
-//     everything else              stays behind the messages that wait on the same link, since a session counts them
-//                                  (session.hpp); closing a link drops a greeting that waits on it
+// The problem. Suppose a node votes, and its agent is restarted before the vote is on disk. The new process could vote for
+// another candidate in the same term, and two coordinators could win. But a write may take seconds on a slow disk, and
+// meanwhile the node must keep its lease and serve its workers. So a message waits only if it depends on an unwritten record: a
+// vote, a promise, a report of a recorded round, or a release. The shell (or the simulator) passes all actions of a node
+// through this class, and reports each written record. The rules for each action:
+//
+//     Vote, Hello                  Waits for all earlier records.
+//     Ping                         Sent immediately. It reports the round and the promise of the newest written record.
+//     a coordinator's messages     Wait until this node's promise of the coordinator's term is written.
+//       Release                      Also waits for the record with the roster.
+//       Pong                         Then sent immediately. It reports a round as committed only if the round is recorded here.
+//       TransferLeadership           Also waits for all earlier records, and a Finish waits for it. So a later process of this
+//                                    node does not use the vote that the message gives away.
+//     StartWorkers                 Waits for all earlier records, so that a restart never forgets a counted restart of the job.
+//     other worker actions         Carried out immediately. A stop removes a StartWorkers that is still waiting.
+//     Resume, Resumed, Received    Sent immediately, since the counts of sessions are not in the record.
+//     SetDeathNotice               Carried out immediately, since a dead node does not vote, whatever its record contains.
+//     Forget                       Carried out immediately. It is executed after all earlier writes of records.
+//     other messages               Stay behind the waiting messages of the same link, because a session needs their order
+//                                  (session.hpp). Closing a link drops a Hello or Vote that waits for that link.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +34,21 @@ namespace ddprun::rendezvous {
 
 class RecordGate {
  public:
-  // `written` is the record of an earlier start.
+  // `written` is the record that is on disk at the start.
   explicit RecordGate(const Rules& rules = {}, Record written = {})
-      : waits_(rules.words_wait_for_records), written_(std::move(written)) {}
+      : waits_(rules.messages_wait_for_records), written_(std::move(written)) {}
 
-  // Takes all actions of one event. Returns those that may be carried out now, in order. If they include a Remember (at most
-  // one, as the first), write that record after the earlier ones, and then call written(). So the changes of one event are
-  // recorded together or not at all.
+  // Takes all actions of one event, and returns the actions to carry out now, in order. If the first one is Remember, the
+  // caller must write that record after all earlier ones, and then call written(). There is at most one Remember for each
+  // event, so the changes of one event are recorded together or not at all.
   std::vector<NodeAction> pass(std::vector<NodeAction> actions);
 
-  // The oldest unwritten record has been written. If `ok` is false, it cannot be written, and nothing is recorded: a vote that
-  // waited for it is dropped. Returns the actions that may be carried out now.
+  // Call it when the oldest unwritten record is on disk. If `ok` is false, the write has failed, and a vote that waited for
+  // this record is dropped. Returns the actions to carry out now.
   std::vector<NodeAction> written(bool ok);
 
-  // True if workers had to be stopped before they were started: the caller then reports to the node that they have ended.
-  // Returns true once.
+  // True if a stop has removed a StartWorkers action that was held back. The workers were never started, so the caller must
+  // report to the node that they have ended. Returns true only once.
   bool take_unstarted() { return std::exchange(unstarted_, false); }
   bool promise_is_written() const;
 
@@ -51,21 +56,21 @@ class RecordGate {
   struct Held {
     NodeAction action;
     LinkId link = 0;
-    std::uint64_t record = 0;  // the number of the record
+    std::uint64_t record = 0;  // number of the record that must be written before the action is carried out
   };
   bool passes(NodeAction& action);
   bool concerns_held_start(NodeAction& action);
   bool must_wait(node_action::ToListener& action) const;
   bool must_wait(node_action::ToDialler& action) const;
-  bool somebody_waits_on(LinkId link) const;
-  bool hands_over() const;
+  bool has_held_on(LinkId link) const;
+  bool has_held_transfer() const;
 
   bool waits_;
-  bool unstarted_ = false;      // not yet reported to the node
-  bool never_started_ = false;  // the workers that were stopped last
+  bool unstarted_ = false;      // true until take_unstarted() is called for a removed StartWorkers
+  bool never_started_ = false;  // true if the workers of the last stop were never started
   Record written_;
-  std::deque<Record> on_the_way_;
-  std::uint64_t newest_ = 0;  // the number of the newest record
+  std::deque<Record> in_flight_;
+  std::uint64_t newest_ = 0;  // number of the newest record; records are numbered from 1
   std::vector<Held> held_;
 };
 

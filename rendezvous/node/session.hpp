@@ -1,45 +1,46 @@
-// A session between a member and its coordinator. It outlives the connection that carries it.
+// A session between a member and its coordinator, which survives a reset of its connection.
 //
-// The problem. Networks reset connections that neither side wants to close: a NAT or firewall forgets them, a route moves. Once
-// every reset ended the round for all nodes, and four within a minute set the node aside. TCP does not help: a sender whose
-// connection is reset cannot know which of its last messages arrived. If it sends them again, an `add` to the workers' store
-// may count twice. If it does not, a lost Ready makes all nodes wait.
+// The problem. Networks reset connections that neither side has closed: a NAT or firewall drops its entry, or a route changes.
+// Without sessions, each reset ended the round for all nodes, and after four resets within a minute the node was locked out.
+// TCP does not solve this: after a reset, the sender cannot determine which of its last messages arrived. If it sends them
+// again, an `add` to the workers' key-value store may be executed twice. If it does not, a Ready message may be lost, and all
+// nodes wait.
 //
-// The idea. Each end counts the messages that it sends and receives. It keeps those that the other end has not confirmed. After
-// a reset the side that dialled dials again at once and names the session by its Hello. Both ends exchange their counts of
-// received messages and send the missing ones again. So each message arrives once and in order.
+// The idea. Each end counts the messages that it sends and receives, and keeps copies of the sent messages that the other end
+// has not confirmed. After a reset, the member dials again immediately, and names the session by the Hello that opened it. Both
+// ends exchange their counts of received messages, and send the missing messages again. So each message arrives once and in
+// order.
 //
 // Example: the coordinator sends messages 1 to 9, and the connection is reset when the member has received 7. The member dials
 // again and sends Resume{received = 7}. The coordinator drops messages up to 7, answers Resumed with its own count, and sends 8
-// and 9. The state machines of both nodes learn nothing of this.
+// and 9. The reset is invisible to the state machines of both nodes.
 //
-// Messages carry no numbers: a connection keeps their order, so the count is the number. Hence nothing may overtake a message
-// of the session, not even in the queue that waits for the disk (record_gate.hpp). A ping and its answer are not counted. They
-// are worthless later, are repeated anyway, and carry the confirmations. Greetings and elections come before a session or run
-// outside of it.
+// Messages carry no sequence numbers. A connection preserves the order of messages, so each end numbers them by counting. Hence
+// the messages of a session must not be reordered, not even in the queue that waits for the disk (record_gate.hpp). Ping and
+// Pong are not counted: they are sent again periodically, a late copy is worthless, and they carry the confirmations. Hello,
+// Welcome and votes are not counted, because no session is open when they are sent.
 //
-// A session waits for a new connection for a fifth of the lease, at most one second (Rules::resume). Then the link is closed,
-// and the node is lost. That time is shorter than the silence that a lease tolerates, so no lease depends on it. A process that
-// ends closes its connection without a reset. No process is left that could accept a new one. So the loss of a process is
-// noticed at once, as without sessions.
+// After a reset, a session waits for a new connection for a fifth of the lease, and at most one second (Rules::resume). Then
+// the link is closed, and the node is lost. This wait is shorter than the silence that a lease tolerates, so no lease ends
+// because of it. If a process ends, its kernel closes the connection without a reset, and no new connection is possible. So the
+// loss of a process is detected immediately, as without sessions.
 //
-// The cost. The coordinator keeps about 1 KB for each node and round, until the next ping confirms it. Large store values are
-// confirmed sooner. An end that has to keep more than 128 MiB breaks the session.
+// The cost. For each node, the coordinator keeps about 1 KB of messages per round, until the next ping confirms them. Large
+// store values are confirmed sooner. If the unconfirmed messages of an end exceed 128 MiB, the session can no longer be
+// resumed.
 //
-// What was tried. A member could repeat its state in a new Hello, without counts. Then each message would need a rule of its
-// own, and the store's `add` would need numbers anyway.
+// Alternative considered: a member repeats its state in a new Hello, without counts. Then each type of message would need a
+// separate rule for its loss, and the store's `add` would need sequence numbers anyway.
 //
-// This file is one end of one session; leader_session.hpp is a member's end, member_sessions.hpp a coordinator's ends. Pure.
-// The class owns the messages that may not have arrived, and the number of those that have.
+// This file implements one end of one session. leader_session.hpp uses it for a member's end, and member_sessions.hpp uses it
+// for all ends of a coordinator. Pure. The class owns the unconfirmed messages and both counts.
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -47,15 +48,7 @@
 
 namespace ddprun::rendezvous {
 
-// The Hello that opened the session: a node sends each Hello once.
-struct SessionId {
-  NodeId node{};
-  std::uint64_t incarnation = 0;
-  std::uint64_t attempt = 0;
-  auto operator<=>(const SessionId&) const = default;
-};
-
-// Hashing the node alone suffices: two Hellos of one node are rare.
+// Hashes only the node id. That is enough, since a node rarely has two sessions.
 struct HashSessionId {
   std::size_t operator()(const SessionId& id) const { return HashNodeId()(id.node); }
 };
@@ -65,29 +58,30 @@ bool belongs_to_session(const Variant& message) {
   return std::visit(
       [](const auto& concrete) {
         using M = std::decay_t<decltype(concrete)>;
-        constexpr bool kGreets = std::is_same_v<M, Hello> || std::is_same_v<M, Welcome> || std::is_same_v<M, Refused> ||
-                                 std::is_same_v<M, Redirect> || std::is_same_v<M, Vote> || std::is_same_v<M, VoteRequest>;
-        constexpr bool kOfItself = std::is_same_v<M, Resume> || std::is_same_v<M, Resumed> || std::is_same_v<M, Received>;
-        return !kGreets && !kOfItself && !std::is_same_v<M, Ping> && !std::is_same_v<M, Pong>;
+        constexpr bool kIsGreeting = std::is_same_v<M, Hello> || std::is_same_v<M, Welcome> || std::is_same_v<M, Refused> ||
+                                     std::is_same_v<M, Redirect> || std::is_same_v<M, Vote> || std::is_same_v<M, VoteRequest>;
+        constexpr bool kIsSessionControl =
+            std::is_same_v<M, Resume> || std::is_same_v<M, Resumed> || std::is_same_v<M, Received>;
+        return !kIsGreeting && !kIsSessionControl && !std::is_same_v<M, Ping> && !std::is_same_v<M, Pong>;
       },
       message);
 }
 
-// The approximate size of a message in bytes. Values of the workers' store and texts of questions may be large.
+// Returns the approximate size of a message in bytes. Only store values and the texts of queries can be large.
 template <class Variant>
-std::size_t weight_of(const Variant& message) {
-  static constexpr std::size_t kOfAny = 256;
+std::size_t approximate_size(const Variant& message) {
+  static constexpr std::size_t kBaseSize = 256;
   return std::visit(
       [](const auto& concrete) {
         using M = std::decay_t<decltype(concrete)>;
-        if constexpr (std::is_same_v<M, StoreAsk>) {
-          return kOfAny + concrete.request.value.size() + concrete.request.expected.size();
+        if constexpr (std::is_same_v<M, StoreQuery>) {
+          return kBaseSize + concrete.request.value.size() + concrete.request.expected.size();
         } else if constexpr (std::is_same_v<M, StoreAnswer>) {
-          return kOfAny + concrete.reply.value.size();
+          return kBaseSize + concrete.reply.value.size();
         } else if constexpr (requires { concrete.text.size(); }) {
-          return kOfAny + concrete.text.size();
+          return kBaseSize + concrete.text.size();
         } else {
-          return kOfAny;
+          return kBaseSize;
         }
       },
       message);
@@ -96,26 +90,27 @@ std::size_t weight_of(const Variant& message) {
 template <class Out, class In>
 class SessionEnd {
  public:
-  // Call it for each outgoing message, even if it cannot be sent now. Counts and stores the message; a Ping or Pong gets the
-  // count of received messages.
-  void say(Out& message) {
+  // Call it for each outgoing message, even if there is no connection now. Counts the message and keeps a copy until the other
+  // end confirms it. In a Ping or Pong, sets the count of received messages.
+  void send(Out& message) {
     if constexpr (std::is_same_v<Out, FromMember>) {
       if (auto* ping = std::get_if<Ping>(&message)) ping->received = received_;
     } else {
       if (auto* pong = std::get_if<Pong>(&message)) pong->received = received_;
     }
     if (!belongs_to_session(message)) return;
-    ++said_;
-    kept_weight_ += weight_of(message);
-    if (kept_.empty()) kept_.reserve(kOfARound);
+    ++sent_;
+    kept_bytes_ += approximate_size(message);
+    if (kept_.empty()) kept_.reserve(kUsualMessages);
     kept_.push_back(message);
-    if (kept_weight_ <= kMostKept) return;
-    kept_.clear();  // the session cannot be resumed any more; losing the node is better than storing more
-    kept_weight_ = 0;
+    if (kept_bytes_ <= kMaxKeptBytes) return;
+    kept_.clear();  // From now on the session cannot be resumed. The loss of one node is better than unlimited memory.
+    kept_bytes_ = 0;
     broken_ = true;
   }
-  // Call it for each incoming message. Returns false if the message is only for the session, not for the state machine.
-  bool hear(const In& message) {
+  // Call it for each incoming message. Returns false if only the session uses the message, so that the state machine must not
+  // get it.
+  bool receive(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
       if (const auto* ping = std::get_if<Ping>(&message)) forget(ping->received);
     } else {
@@ -127,11 +122,12 @@ class SessionEnd {
     }
     if (belongs_to_session(message)) {
       ++received_;
-      unconfirmed_ += weight_of(message);
+      unconfirmed_ += approximate_size(message);
     }
     return true;
   }
-  // A Received to send now, if more than kConfirmedAfter bytes are unconfirmed. The other end can then drop those messages.
+  // Returns the confirmation to send now, if at least kConfirmedAfter received bytes are unconfirmed. Otherwise nullopt. The
+  // other end can then drop its copies of these messages.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -139,33 +135,34 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // Call it with the other end's count of received messages. Returns false if the session cannot be resumed from there.
-  bool resume(std::uint64_t had) {
-    forget(had);
-    return !broken_ && had <= said_ && said_ - had == kept_.size();
+  // `acknowledged` is the other end's count of received messages. Returns false if the session cannot be resumed, since the
+  // copies of later messages are no longer kept.
+  bool resume(std::uint64_t acknowledged) {
+    forget(acknowledged);
+    return !broken_ && acknowledged <= sent_ && sent_ - acknowledged == kept_.size();
   }
-  // The messages to send again, in order.
+  // the sent messages that the other end has not received, in order
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  // Usual number of messages between two confirmations. With room for four, the memory of 100 confirmed sessions went back to
-  // the kernel, and the next failure began with 33 page faults.
-  static constexpr std::size_t kOfARound = 2;
-  static constexpr std::size_t kMostKept = 128u << 20;      // bytes
+  // The reserved capacity is the usual number of messages between two confirmations. With a capacity of four, freeing the
+  // messages of 100 sessions returned memory to the kernel. The handling of the next failure then started with 33 page faults.
+  static constexpr std::size_t kUsualMessages = 2;
+  static constexpr std::size_t kMaxKeptBytes = 128u << 20;  // bytes
   static constexpr std::size_t kConfirmedAfter = 1u << 20;  // bytes
 
-  void forget(std::uint64_t had) {
-    const std::uint64_t forgotten = said_ - kept_.size();
-    if (had <= forgotten) return;
-    const std::size_t count = std::min<std::size_t>(had - forgotten, kept_.size());
-    for (std::size_t i = 0; i < count; ++i) kept_weight_ -= weight_of(kept_[i]);
+  void forget(std::uint64_t acknowledged) {
+    const std::uint64_t forgotten = sent_ - kept_.size();
+    if (acknowledged <= forgotten) return;
+    const std::size_t count = std::min<std::size_t>(acknowledged - forgotten, kept_.size());
+    for (std::size_t i = 0; i < count; ++i) kept_bytes_ -= approximate_size(kept_[i]);
     kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count));
     if (kept_.empty()) std::vector<Out>().swap(kept_);
   }
 
   std::vector<Out> kept_;
-  std::size_t kept_weight_ = 0;
-  std::uint64_t said_ = 0;
+  std::size_t kept_bytes_ = 0;
+  std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
   std::size_t unconfirmed_ = 0;
   bool broken_ = false;

@@ -1,4 +1,3 @@
-// Implementation of passed_descriptor.hpp.
 #include "rendezvous/passing/passed_descriptor.hpp"
 
 #include <sys/socket.h>
@@ -10,7 +9,7 @@
 namespace ddprun {
 
 bool pass_descriptor(int to, int fd, std::string_view bytes) {
-  std::string text = "+" + std::string(bytes);  // never empty: the receiver would take an empty message for a closed socket
+  std::string text = "+" + std::string(bytes);  // not empty, since an empty message looks like a closed socket
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
@@ -27,7 +26,7 @@ bool pass_descriptor(int to, int fd, std::string_view bytes) {
 }
 
 std::optional<PassedDescriptor> receive_passed_descriptor(int from) {
-  std::string text(kMostPassedBytes + 1, '\0');
+  std::string text(kMaxPassedBytes + 1, '\0');
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};

@@ -1,5 +1,6 @@
-// Passes a descriptor and some bytes to another process of the machine, in one message: SCM_RIGHTS over a SOCK_SEQPACKET Unix
-// socket. Agents use it to pass connections and listening ports to each other, and clients to the scripts' store.
+// Passes a file descriptor and some bytes to another process on the same machine in one message (SCM_RIGHTS over a
+// SOCK_SEQPACKET Unix socket). Agents use it to pass connections and listening ports to each other. They also use it to pass
+// the connections of scripts to the store server.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +12,18 @@
 
 namespace ddprun {
 
-inline constexpr std::size_t kMostPassedBytes = 64 << 10;
+inline constexpr std::size_t kMaxPassedBytes = 64 << 10;
 
-// Does not block. Returns false with errno set; EAGAIN if the socket is full of messages that the receiver has not read.
+// Sends without blocking. Returns false and sets errno on failure. EAGAIN means that the socket buffer is full.
 bool pass_descriptor(int to, int fd, std::string_view bytes);
 
 struct PassedDescriptor {
-  Descriptor descriptor;  // -1 if the message had none, or if this process has no free descriptor
+  Descriptor descriptor;  // -1 if the message contained no descriptor, or if this process could not open another one
   std::string bytes;
 };
 
-// Does not block. Returns nullopt with errno set if there is no message; errno 0: the other end is closed.
+// Receives without blocking. Returns nullopt and sets errno if there is no message. errno is 0 if the other end has closed the
+// socket.
 std::optional<PassedDescriptor> receive_passed_descriptor(int from);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The constructor arguments of a coordinator: the job's settings, the judge of failures, and the result of its election.
-// node.hpp and the launcher fill them in. Values only.
+// The constructor arguments of a coordinator: the job's settings, the function that judges failures, and the result of the
+// election. The launcher sets the settings, and node.hpp sets the result of the election. Values only.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 
 namespace ddprun::rendezvous {
 
-// The consequence of a failed round for the job. The launcher's restart policy computes it. It must be a pure function, so that
-// a caller can query it without storing the new counts.
+// The decision about the job after a failed round (a round is one start of all workers). The launcher's restart policy computes
+// it (JudgeFailure). That function must be pure, since it is also called when no restart follows.
 struct Verdict {
   bool restart = false;
-  int exit_code = 1;         // the job's, if it is not restarted
-  bool others_save = false;  // it is not restarted, but the waiting workers hold a state that is worth saving
-  // The exit code after they have saved: 85 if true, or exit_code if the next start would fail in the same way.
+  int exit_code = 1;         // exit code of the job, if `restart` is false
+  bool others_save = false;  // if `restart` is false: the workers that wait for the next round should save their state
+  // true: after these workers have saved, the exit code is 85 (preempted). false: the exit code stays `exit_code`, since the
+  // next start would fail in the same way.
   bool preempted_once_saved = true;
-  std::string why{};      // "restart 1 of 3", "budget of 3 restarts spent"
-  std::string failure{};  // "worker 3 on b: exit code 7"
+  std::string why{};      // for messages: "restart 1 of 3", "budget of 3 restarts spent"
+  std::string failure{};  // for messages: "worker 3 on b: exit code 7"
   milliseconds delay{};
-  Budget after{};  // the budget used before, plus this restart
-  // The job's last message, if it is not restarted.
+  Budget after{};  // restart budget after this restart
+  // The job's final message, if `restart` is false.
   std::string end() const { return failure.empty() ? why : failure + "; " + why; }
 };
 using JudgeFailure = std::function<Verdict(const FailureReport& first, const Budget& before)>;
@@ -34,52 +35,57 @@ using JudgeFailure = std::function<Verdict(const FailureReport& first, const Bud
 struct CoordinatorSettings {
   NodeId self{};
   RunDigest run{};
-  std::uint64_t arbiter = 0;  // as in Hello::arbiter
-  std::uint64_t command = 0;  // as in Hello::command
+  std::uint64_t arbiter = 0;  // digest of --arbiter, which must be the same on all nodes
+  std::uint64_t command = 0;  // hash of the program and its arguments; a node with another hash is refused
   std::int32_t min_nodes = 1;
   std::int32_t max_nodes = 1;
   milliseconds last_call{2000};    // how long to wait for more nodes after min_nodes have joined
-  milliseconds regroup_call{300};  // how long an elected coordinator waits for the other nodes
-  milliseconds stop_call{250};     // wait for other nodes' stop signals after an optional node got one
+  milliseconds regroup_call{300};  // how long an elected coordinator waits for the other nodes of the previous round
+  milliseconds stop_call{250};     // after one node received a stop signal, how long to wait for signals to other nodes
   milliseconds join_timeout{600000};
-  // How long a node's workers may take to end before the other nodes continue without it: at least one lease. The launcher
-  // should set it to the shutdown timeout plus a margin: workers that exceed it are then stuck, not slow.
+  // How long a node's workers may take to end. After this time the other nodes continue without the node. It is at least one
+  // lease. The launcher should set it to the shutdown timeout plus a margin, so that slow workers do not exceed it.
   milliseconds ready_timeout{90000};
   milliseconds lease{5000};
-  std::int32_t max_restarts = 0;  // only passed on: `judge` decides
+  std::int32_t max_restarts = 0;  // sent to the nodes for their workers; `judge` applies the limit
   JudgeFailure judge{};
-  std::string master_addr{};      // as given by the user; empty: the address of the node with group rank 0
-  std::uint16_t master_port = 0;  // 0: the port that the node with group rank 0 offers
-  // A node that was lost `flaps` times within the window is set aside for the cool-down.
+  std::string master_addr{};      // the user's --master-addr; if empty, the address of the node with group rank 0
+  std::uint16_t master_port = 0;  // if 0: the port that the node with group rank 0 has reserved
+  // A node that was lost `flaps` times within flap_window may not rejoin for cool_down.
   int flaps = 4;
   milliseconds flap_window{60000};
   milliseconds cool_down{30000};
   Rules rules{};
 };
 
-// When an unelected coordinator may release its first round, while a job of the same name may already be running. It may when
-// so many nodes are connected that fewer than min_nodes can be elsewhere: those cannot form a round.
+// The condition for the first round of a coordinator that was not elected. It matters if a job of the same name may already be
+// running (coordinator/bootstrap.hpp). Enough nodes must be connected to leave that job fewer than min_nodes, so that it cannot
+// start a round.
 struct FirstRound {
-  std::int32_t nodes = 0;             // when this many nodes are connected
-  std::optional<Time> alone_after{};  // or after this time: a coordinator elsewhere would have dialed this node by then
+  std::int32_t nodes = 0;  // number of nodes that must be connected; 0: no condition
+  // At this time the round may start with fewer nodes: a coordinator that was already running would have connected to this
+  // node by then.
+  std::optional<Time> alone_after{};
 };
 
-// The initial authority of a coordinator: none, or the result of an election.
+// The reason why a coordinator may lead: it is the first one of a job, or it was elected.
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
-  FirstRound first{};  // not used after an election
-  // A node of the round that is dead according to its guardian, or that left and handed over. It does not vote again, and its
-  // workers are gone.
+  FirstRound first{};  // valid only if `elected` is false
+  // The previous coordinator, if its guardian has sent its death notice, or if it has left after a leadership transfer. It does
+  // not vote again, and its workers have ended.
   struct Departed {
     NodeId node{};
     std::int32_t rank = 0;
     std::int32_t previous_rank = -1;
   };
   std::optional<Departed> departed{};
-  PersistentState known{};  // the newest round that an elector knows
-  Roster roster{};          // set if this node released that round
-  bool judged = false;  // the budget includes a failure of that round: another round was released after it, and was abandoned
+  PersistentState known{};  // the newest round in the state of any voter, with the restart budget
+  Roster roster{};          // the nodes of the newest round that this node has started as coordinator
+  // True if the budget in `known` already counts the failure that ended the round `known.current`
+  // (LeaderElection::has_judged()).
+  bool judged = false;
 };
 
 }  // namespace ddprun::rendezvous

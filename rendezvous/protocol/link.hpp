@@ -1,10 +1,11 @@
-// The interface of the state machines to the outside: the time, and connections as opaque numbers. The shell (or the simulator)
-// owns the real ones.
+// The types for time and connections in the pure state machines. Times are passed in as values, and connections are numbers.
+// The shell (or the simulator) owns the real clock and the real connections.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ddprun::rendezvous {
@@ -12,8 +13,8 @@ namespace ddprun::rendezvous {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// CLOCK_BOOTTIME: time since the boot of the machine, including suspends, since leases also expire during a suspend. This clock
-// has no now(): the shell passes the time in (common/system/boot_time.hpp).
+// The clock of all leases: CLOCK_BOOTTIME, the time since the machine's boot. It includes suspends, because leases also expire
+// during a suspend. The class has no now(): the shell passes the time in (common/system/boot_time.hpp).
 struct LeaseClock {
   using rep = std::int64_t;
   using period = std::nano;
@@ -28,13 +29,16 @@ struct Now {
   std::int64_t realtime_ns = 0;
 };
 
-// A connection. If this node dials, its state machine chooses the number and sets kDialled. The shell numbers accepted
-// connections, without kDialled. kSelfLink connects this node's member to its own coordinator.
+// The number of a connection. If this node dials, its state machine chooses the number and sets the bit kDialled. The shell
+// chooses the numbers of accepted connections, without that bit. kSelfLink connects this node's member to the coordinator on
+// the same node.
 using LinkId = std::uint64_t;
 inline constexpr LinkId kSelfLink = 0;
 inline constexpr LinkId kDialled = LinkId{1} << 63;
-inline constexpr LinkId kResume = LinkId{1} << 61;    // dialed again, to resume a session whose connection was reset
-inline constexpr LinkId kAnnounce = LinkId{1} << 62;  // dialed by this node's coordinator, to announce its address
+// flag of a connection that this node dialed to resume a session after a reset
+inline constexpr LinkId kResume = LinkId{1} << 61;
+// flag of a connection that this node's coordinator dialed to announce its address
+inline constexpr LinkId kAnnounce = LinkId{1} << 62;
 
 inline constexpr nanoseconds part_of(nanoseconds lease, double part) {
   return nanoseconds(static_cast<std::int64_t>(static_cast<double>(lease.count()) * part));
@@ -46,24 +50,33 @@ inline Time time_of(std::int64_t stamp) {
   return Time(std::chrono::duration_cast<Time::duration>(nanoseconds(stamp)));
 }
 
-// A duration in milliseconds from another node, limited to a sane range: neither zero nor endless.
-inline milliseconds sensible(std::int64_t count) {
+// Sets `next` to `time` if `time` is set and earlier, or if `next` is not set.
+inline void keep_earlier(std::optional<Time>& next, const std::optional<Time>& time) {
+  if (time && (!next || *time < *next)) next = time;
+}
+
+inline std::optional<Time> if_after(const std::optional<Time>& time, Time now) {
+  return time && *time > now ? time : std::nullopt;
+}
+
+// A duration in milliseconds that another node has sent, clamped to the range from 1 ms to 1 hour.
+inline milliseconds clamped_milliseconds(std::int64_t count) {
   return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
 }
 
-// An event that is worth a line on the console or in the report.
+// An event that is shown on the console or in the report.
 struct NodeNotice {
   enum class Kind {
-    kWaiting,    // fewer nodes than needed, or the last call runs: `count` of `of` are connected
+    kWaiting,    // the job waits for nodes: `count` of `of` are connected
     kJoined,     // a node joined
     kLost,       // a node was lost
-    kSetAside,   // a node was lost too often
+    kSetAside,   // a node was lost too often and may not rejoin for some time
     kRefused,    // a node was refused
-    kReleased,   // a round of `count` nodes was released
-    kRoundOver,  // a round is over; `text` is the reason
+    kReleased,   // a round with `count` nodes was started
+    kRoundOver,  // a round has ended; `text` is the reason
     kLeading,    // this node became the coordinator
-    kLooking,    // this node has no coordinator and looks for one
-    kFollowing,  // this node has found one
+    kSearching,  // this node has no coordinator and searches for one
+    kFollowing,  // this node has found a coordinator
     kDecided,    // the arbiter has decided which of two nodes may lead
   };
   Kind kind{};

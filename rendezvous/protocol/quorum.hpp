@@ -1,20 +1,23 @@
-// Defines a majority of a round's nodes. Two majorities of one round always share a node. Terms, leases and elections rely on
-// that.
+// Defines a majority (quorum) of a round's nodes. Two majorities of one round always share a node. Terms, leases and elections
+// depend on that.
 //
-// Note: two rounds until committed. A release changes what a majority is, and the coordinator may die while only some nodes
-// have it. So a round counts as *committed* only when a majority of it and a majority of the previous round have installed it.
-// Until then, leading takes a majority of both. A candidate takes over the newest round that any of its voters knows. So a
-// coordinator elected with the vote of a node that installed the round cannot overlook it. (The idea is Raft's joint
-// consensus.)
+// Note: two rounds until committed. A new round may have different nodes, so a majority of it may share no node with a majority
+// of the previous round. Suppose the coordinator dies while only some nodes have received the Release, which starts the new
+// round. Then one part of the nodes could elect a coordinator by the old round, and another part by the new one. So a round is
+// *committed* only when a majority of it and a majority of the previous round have installed it. Until then, a coordinator
+// needs both majorities. An elected candidate continues with the newest round that any of its voters has installed. Every
+// majority contains a node that has installed the newest committed round, so no new coordinator can miss it. (The idea is
+// Raft's joint consensus.)
 //
-// Note: inherited rounds are released again. A successor may inherit an uncommitted round that another coordinator, with a term
-// in between, had abandoned. If it counted the nodes that installed the old release, it could commit a round that has been
-// replaced (figure 8 of the Raft paper). So the successor releases the round again under its own term, with the same nodes and
-// ranks, and counts the nodes that installed this release.
+// Note: inherited rounds are released again. Suppose a coordinator inherits an uncommitted round. Another coordinator with a
+// term in between may have replaced that round. If the new coordinator counted the nodes that installed the old release, it
+// could commit the replaced round (Raft paper, section 5.4.2). So it releases the round again under its own term, with the same
+// nodes and ranks, and counts only the nodes that installed the new release.
 //
-// Note: a member list at the coordinator. A release names few nodes, so a node that it never reached does not know that it is
-// part of the round. If the coordinator dies at that moment, too few nodes may know. So the coordinator records all of them
-// (Roster) before it sends the release. After its return it can count them.
+// Note: the coordinator records the roster. A release does not list the nodes of the round, so a node that did not receive it
+// lacks its rank. If the coordinator dies while it sends the release, the nodes that have their rank may be fewer than a
+// majority. So the coordinator records all nodes with their ranks (Roster) before it sends the release. When it is restarted,
+// it can count all of them in an election.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +28,19 @@
 
 namespace ddprun::rendezvous {
 
-// The nodes of a round by group rank, as recorded by its coordinator. If the release never reached a node, only the coordinator
-// knows that the node is part of the round. So after its return it can lead that round again, no matter which nodes the release
-// had reached.
+// The nodes of a round by group rank. The round's coordinator records this list before it starts the round.
 struct Roster {
-  RoundId origin{};  // Config::origin()
+  RoundId origin{};  // identifies the round: its Config::origin()
   std::vector<NodeId> nodes{};
   bool operator==(const Roster&) const = default;
 };
 
-// Note: an arbiter is a third voter. Without an arbiter, the node with group rank 0 is a majority of two by itself, and the
-// other node never is. An arbiter has the rank after theirs, and two of the three are a majority. It gives its vote to one node
-// permanently. So two majorities still share a node: either one of them contains both nodes, or both contain the node with the
-// arbiter's vote.
+// Note: an arbiter is a third voter in a round of two nodes. Without an arbiter, the node with group rank 0 alone is a
+// majority, and the other node alone is not. An arbiter has rank 2, and two of the three voters are a majority. The arbiter
+// gives its vote to one node permanently, so only that node can be a majority without the other. So two majorities still share
+// a node.
 
-// The arbiter's node id; no real node has it.
+// The node id of an arbiter. No real node has it.
 inline constexpr NodeId kArbiterId{0xff, 'a', 'r', 'b', 'i', 't', 'e', 'r', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 class Tally {
@@ -47,35 +48,34 @@ class Tally {
   explicit Tally(std::int32_t nodes = 0) : nodes_(nodes) {}
   explicit Tally(const Config& round) : nodes_(round.voters()), arbitrated_(round.has_arbiter()) {}
 
-  // Counts the node with that group rank, unless it is not part of the round (-1). The caller adds each node once.
-  void add(std::int32_t rank) {
-    if (rank < 0 || rank >= nodes_) return;
-    ++count_;
-    if (rank == 0) ++lowest_;
-  }
-  // Removes a rank that was added.
-  void remove(std::int32_t rank) {
-    if (rank < 0 || rank >= nodes_) return;
-    --count_;
-    if (rank == 0) --lowest_;
-  }
+  // Counts the vote of the node with group rank `rank`. A rank outside the round, such as -1, has no effect. The caller adds
+  // each node once.
+  void add(std::int32_t rank) { change(rank, 1); }
+  // Removes the vote of a rank that was added before.
+  void remove(std::int32_t rank) { change(rank, -1); }
   bool enough(const Rules& rules = {}) const {
-    if (nodes_ == 0) return true;  // without a round, no vote is needed
+    if (nodes_ == 0) return true;  // there is no round, so no vote is needed
     if (!rules.majority_needed) return count_ > 0;
-    if (arbitrated_ && !rules.rank_0_asks_the_arbiter && lowest_ > 0) return true;
+    if (arbitrated_ && !rules.rank_0_needs_arbiter && lowest_ > 0) return true;
     const std::int64_t twice = 2 * std::int64_t{count_};
     return twice > nodes_ || (twice == nodes_ && (lowest_ > 0 || !rules.half_needs_rank_0));
   }
   std::int32_t count() const { return count_; }
 
  private:
+  void change(std::int32_t rank, std::int32_t by) {
+    if (rank < 0 || rank >= nodes_) return;
+    count_ += by;
+    if (rank == 0) lowest_ += by;
+  }
+
   std::int32_t nodes_;
   bool arbitrated_ = false;
   std::int32_t count_ = 0;
   std::int32_t lowest_ = 0;
 };
 
-// True if the other nodes of the round are a majority without this node.
+// True if the other nodes of the round form a majority without this node.
 inline bool others_are_enough(const Config& round, const Rules& rules) {
   Tally others(round);
   for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);

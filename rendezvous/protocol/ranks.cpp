@@ -1,4 +1,4 @@
-// Implementation of ranks.hpp: one pass counts the roles, one assigns the numbers.
+// Implementation of ranks.hpp: the first pass counts the workers of each role, the second pass assigns the ranks.
 #include "rendezvous/protocol/ranks.hpp"
 
 #include <map>
@@ -11,7 +11,7 @@ std::vector<RankAssignment> assign_ranks(std::span<const NodeShare> nodes) {
   int world_size = 0;
   for (const NodeShare& node : nodes) {
     if (node.local_world_size < 1) {
-      throw std::invalid_argument("a node of role '" + node.role + "' brings " + std::to_string(node.local_world_size) +
+      throw std::invalid_argument("a node of role '" + node.role + "' has " + std::to_string(node.local_world_size) +
                                   " workers; expected at least 1");
     }
     role_sizes[node.role] += node.local_world_size;

@@ -1,5 +1,6 @@
-// The ranks of all workers of a round, from its nodes in group-rank order. Pure; the agent calls it for its own node. The order
-// is that of torchrun: global ranks are contiguous by group rank, and role ranks are counted within a role.
+// Computes the ranks of all workers of a round from the list of its nodes. The order is that of torchrun: global ranks are
+// contiguous by group rank, and role ranks are counted within a role. Example: if two nodes have two workers each, node 1 has
+// the global ranks 2 and 3. Pure; the agent calls it for its own node.
 #pragma once
 
 #include <span>
@@ -8,7 +9,7 @@
 
 namespace ddprun {
 
-// One node's share of the workers.
+// A node of the round: its role and its number of workers.
 struct NodeShare {
   std::string role = "default";
   int local_world_size = 1;
@@ -19,7 +20,7 @@ struct RankAssignment {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int group_rank = 0;  // the node's number in the round
+  int group_rank = 0;  // the rank of the node in the round
   int group_world_size = 1;
   int role_rank = 0;
   int role_world_size = 1;
@@ -28,7 +29,8 @@ struct RankAssignment {
   bool operator==(const RankAssignment&) const = default;
 };
 
-// All ranks of the round; the index is the global rank. Throws std::invalid_argument for a node without workers.
+// All workers of the round; the index is the global rank. `nodes` are in the order of their group ranks. Throws
+// std::invalid_argument for a node without workers.
 std::vector<RankAssignment> assign_ranks(std::span<const NodeShare> nodes);
 
 }  // namespace ddprun

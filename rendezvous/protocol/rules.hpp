@@ -1,9 +1,10 @@
-// The rules that prevent two rounds of one job at the same time, each as a named value. Only the simulator's tests change them:
-// they break one rule at a time and show that the simulator detects it. A rule whose absence is not detected does not belong
-// here.
+// The rules that prevent two rounds of one job at the same time, each as a named value. Programs always use the defaults. Tests
+// of the simulator break one rule at a time, and check that the simulator then finds a failure. A rule whose absence causes no
+// failure does not belong here.
 //
-// Times are fractions of the lease L (5 s). The clock rates of two nodes differ by at most 10 %. So what one node ends at L (at
-// most 1.111 L of true time) is over before another node begins at 1.25 L (at least 1.136 L).
+// Times are fractions of the lease L, which is 5 s by default. We assume that a node's clock rate is wrong by at most 10 %. If
+// one node stops an action after L on its clock, at most 1.111 L of true time have passed. If another node waits for 1.25 L on
+// its clock, at least 1.136 L have passed. So the first node always stops before the second one starts.
 #pragma once
 
 #include <cstddef>
@@ -13,56 +14,59 @@
 namespace ddprun::rendezvous {
 
 struct Rules {
-  // ---- time ----
+  // ---- times, in leases ----
   // Workers may run for this long after the newest ping that the coordinator answered. This is shorter than give_up by more
-  // than the clock drift, so the workers of a silent member are gone before the others continue without it.
+  // than the error of the clock rates. So the workers of a silent member have ended before the other nodes continue without it.
   double grant = 0.8;
-  double start_with = 0.3;  // workers start only if at least this much of the grant is left
-  double give_up = 1.0;     // a member that is silent for this long is lost
-  // The coordinator has authority for this long after it sent the newest stamp that a majority has sent back.
+  double min_grant_to_start = 0.3;  // workers start only if at least this much of the grant is left
+  double give_up = 1.0;             // a member that is silent for this long counts as lost
+  // The coordinator may lead for this long after it sent the newest stamp that a majority of nodes has returned
+  // (leader_lease.hpp).
   double authority = 1.0;
-  double vote_after = 1.25;  // election timeout: a node does not vote within this time after the last message of its
-                             // coordinator
-  // A node that voted for another candidate gives it two round trips to win before it becomes a candidate itself. Raft does the
-  // same: a server that grants its vote restarts its election timeout. Otherwise nodes with slow links would overtake each
-  // winner with a later term.
-  double voter_stands_back = 0.4;
-  // A session may be resumed for this long, and at most one second, after a reset of its connection. A closed connection only
-  // makes a loss visible sooner; this time is shorter than the silence that a member may keep.
+  // election timeout: a node does not vote until this much time has passed since its coordinator's last message
+  double vote_after = 1.25;
+  // A node that has voted for another candidate waits this long before it becomes a candidate itself. The time is enough for
+  // two round trips, in which the other candidate can win. Raft does the same: a server that grants its vote restarts its
+  // election timeout. Without the wait, nodes with slow links replaced each winner by a later term.
+  double voter_backoff = 0.4;
+  // A session may be resumed for this long after its connection was reset, but never for longer than one second. This is
+  // shorter than give_up, so no lease depends on it.
   double resume = 0.2;
   bool grant_ends_workers = true;
   bool grants_need_majority = true;
 
-  // ---- who may lead ----
+  // ---- which node may lead ----
   bool majority_needed = true;
-  bool half_needs_rank_0 = true;        // exactly half of the nodes is a majority only if it includes the lowest-ranked node
-  bool rank_0_asks_the_arbiter = true;  // with an arbiter, rank 0 alone is no majority either
-  bool arbiters_word_waits = true;   // the node with the arbiter's vote waits until the other node's grants and authority are
-                                     // over
-  bool arbiters_word_is_one = true;  // a round whose vote the arbiter gave to the other node is not this node's
-  bool one_vote_a_term = true;
+  bool half_needs_rank_0 = true;     // exactly half of the nodes is a majority only if it includes rank 0
+  bool rank_0_needs_arbiter = true;  // with an arbiter, rank 0 alone is not a majority
+  // the node with the arbiter's vote waits until the other node's grants and lease have expired
+  bool arbiter_winner_waits = true;
+  bool arbiter_vote_is_exclusive = true;  // a node that did not get the arbiter's vote does not count it
+  bool one_vote_per_term = true;
   bool both_rounds_until_committed = true;
-  bool commit_before_change = true;          // the next round waits until a majority has installed the current one
-  bool inherited_rounds_are_renewed = true;  // a successor releases an inherited round again
+  bool commit_before_change = true;          // the next round starts only after a majority has installed the current one
+  bool inherited_rounds_are_renewed = true;  // a new coordinator starts an inherited round again under its own term
   bool coordinator_remembers_members = true;
-  bool who_steps_down_revokes = true;  // a coordinator that steps down revokes its farewell at its guardian before it votes
-  bool handovers_wait = true;          // until nothing runs any more under grants of the leaving coordinator
-  bool coordinators_announce = true;   // a coordinator dials addresses where nodes may not know it
-  bool first_round_is_alone = true;    // if a job may be running, an unelected coordinator waits until no other round can run
-  bool gives_up = true;                // a node gives up its old identity if it does not find the job in its record
-  bool lost_job_is_remembered = true;  // after a restart, a node knows of the job that it was in or left
+  bool step_down_revokes_notice = true;    // a coordinator that steps down cancels its guardian's death notice before it votes
+  bool transfers_wait_for_workers = true;  // a leadership transfer waits until no worker runs under the old grants
+  bool coordinators_announce = true;       // a coordinator connects to the addresses at which nodes may search for it
+  // if a job might be running, an unelected coordinator starts no round until no other round can be running
+  bool first_round_is_exclusive = true;
+  bool abandons_old_identity = true;  // a node takes a new node id if it does not find the job of its record
+  // a restarted node assumes that its earlier job might still be running elsewhere
+  bool lost_job_is_remembered = true;
 
   // ---- rounds ----
-  bool wait_for_ready = true;    // the next round is not released before the workers of the last one are gone
-  bool holes_are_filled = true;  // group ranks are 0..n-1
+  bool wait_for_ready = true;    // the next round starts only after the workers of the previous one have ended
+  bool holes_are_filled = true;  // the group ranks of a round are 0..n-1
   bool budget_is_inherited = true;
-  bool later_process_replaces = true;  // of two processes with one identity, the later one counts
+  bool later_process_replaces = true;  // if two processes have the same node id, the later one is valid
   bool lost_members_end_round = true;
-  bool ends_are_known_first = true;   // before a node ends, the nodes that could elect another coordinator know the job's end
-  bool stop_requests_are_one = true;  // stop requests within a short time count as one: a scheduler signals all nodes of a job
-  bool failures_are_said_again = true;  // repeated to a coordinator that was elected after the failure
-  bool missing_is_resent = true;        // missed messages are sent again when a session is resumed
-  bool words_wait_for_records = true;   // a node sends nothing that depends on an unwritten record
+  bool end_is_committed_first = true;      // a majority has stored how the job ends before any node exits (end_commit.hpp)
+  bool stop_requests_are_merged = true;    // stop requests within a short time are handled together (drain.hpp)
+  bool failures_are_resent = true;         // a node sends its failure report again to the next coordinator
+  bool missed_messages_are_resent = true;  // after a reset, a session sends the missing messages again
+  bool messages_wait_for_records = true;   // a message that depends on a record is sent only after the record is on disk
   std::size_t successors_named = kSuccessors;
 };
 

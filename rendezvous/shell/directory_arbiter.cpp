@@ -1,4 +1,3 @@
-// Implementation of directory_arbiter.hpp.
 #include "rendezvous/shell/directory_arbiter.hpp"
 
 #include <fcntl.h>
@@ -17,69 +16,66 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr const char* kFolder = "arbiter";
 
-// The lock's holder according to its file; empty if the lock is free.
+// The first line of the lock file, which describes the process that holds the lock. Empty if the lock is free.
 std::string holder_of_lock(int directory) {
-  const int fd = ::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return "";
+  const Descriptor lock(::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (lock.get() < 0) return "";
   std::string text(1024, '\0');
-  const bool refused = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  const ssize_t size = refused ? ::pread(fd, text.data(), text.size(), 0) : 0;
-  ::close(fd);
+  const bool refused = ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const ssize_t size = refused ? ::pread(lock.get(), text.data(), text.size(), 0) : 0;
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   const std::size_t end = text.find('\n');
-  return end == std::string::npos ? "" : text.substr(0, end);  // no '\n': the lock is free, or the holder is still writing
+  return end == std::string::npos ? "" : text.substr(0, end);  // without '\n', the lock is free or its holder is still writing
 }
 
 }  // namespace
 
 struct DirectoryArbiter::State {
   explicit State(std::filesystem::path of) : path(std::move(of)) {}
-  ~State() {
-    if (directory >= 0) ::close(directory);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
 
   void probe();
-  ArbiterReply decide(const std::string& place, const std::string& self) const;
+  ArbiterReply decide(const std::string& key, const std::string& self) const;
 
   std::filesystem::path path;
-  int directory = -1;  // used on the queue's thread; set as soon as it is known to be shared
+  // the open run directory; none until a process holds its lock. Used only on the thread of the queue.
+  Descriptor directory;
   std::atomic<std::uint64_t> holder{0};
 };
 
 void DirectoryArbiter::State::probe() {
-  const int fd = directory >= 0 ? directory : ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  const std::string found = holder_of_lock(fd);
+  const bool known = directory.get() >= 0;
+  if (!known) directory = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return;
+  const std::string found = holder_of_lock(directory.get());
   if (!found.empty()) {
-    directory = fd;
     holder = mark_of(found);
-  } else if (fd != directory) {
-    ::close(fd);
+  } else if (!known) {
+    directory = Descriptor();
   }
 }
 
-// The symbolic link's target names the winner. A link is created atomically, and a node that asks again finds its own answer.
-ArbiterReply DirectoryArbiter::State::decide(const std::string& place, const std::string& self) const {
-  const std::string file =
-      std::string(kFolder) + "/" + place.substr(0, place.find('/')) + "-" + place.substr(place.find('/') + 1);
+// The arbiter's decision: the target of the symbolic link is the winner's node id. symlink(2) is atomic, so only one node can
+// create the link. A node that repeats its query finds the link with its own id.
+ArbiterReply DirectoryArbiter::State::decide(const std::string& key, const std::string& self) const {
+  const std::string file = std::string(kFolder) + "/" + key.substr(0, key.find('/')) + "-" + key.substr(key.find('/') + 1);
   const auto fails = [&] {
     return ArbiterReply{BallotAnswer::kNone, "the run directory " + path.string() +
-                                                 ", which both nodes share, could not be asked: " + std::strerror(errno)};
+                                                 ", which both nodes share, could not be accessed: " + std::strerror(errno)};
   };
-  if (::mkdirat(directory, kFolder, 0755) != 0 && errno != EEXIST) return fails();
-  if (::symlinkat(self.c_str(), directory, file.c_str()) == 0) return {BallotAnswer::kMine, ""};
+  if (::mkdirat(directory.get(), kFolder, 0755) != 0 && errno != EEXIST) return fails();
+  if (::symlinkat(self.c_str(), directory.get(), file.c_str()) == 0) return {BallotAnswer::kMine, ""};
   if (errno != EEXIST) return fails();
-  std::array<char, 256> there{};
-  const ssize_t size = ::readlinkat(directory, file.c_str(), there.data(), there.size());
+  std::array<char, 256> stored{};
+  const ssize_t size = ::readlinkat(directory.get(), file.c_str(), stored.data(), stored.size());
   if (size < 0) return fails();
-  const bool is_own = std::string_view(there.data(), static_cast<std::size_t>(size)) == self;
+  const bool is_own = std::string_view(stored.data(), static_cast<std::size_t>(size)) == self;
   return {is_own ? BallotAnswer::kMine : BallotAnswer::kOthers, ""};
 }
 
@@ -92,31 +88,31 @@ DirectoryArbiter::~DirectoryArbiter() = default;
 
 std::uint64_t DirectoryArbiter::probe(milliseconds patience) {
   queue_.add([state = state_] { state->probe(); });
-  queue_.is_done_within(patience);
+  queue_.wait_for(patience);
   return state_->holder;
 }
 
-void DirectoryArbiter::ask(const std::string& place, const std::string& self, milliseconds limit, Then then) {
-  struct Question {
-    Question(boost::asio::io_context& io, Then to) : timer(io), then(std::move(to)) {}
-    void answer(ArbiterReply said) {
+void DirectoryArbiter::query(const std::string& key, const std::string& self, milliseconds limit, Then then) {
+  struct Query {
+    Query(boost::asio::io_context& io, Then to) : timer(io), then(std::move(to)) {}
+    void answer(ArbiterReply result) {
       timer.cancel();
-      if (auto act = std::exchange(then, {})) act(std::move(said));
+      if (auto act = std::exchange(then, {})) act(std::move(result));
     }
     boost::asio::steady_timer timer;
     Then then;
     ArbiterReply reply{};
   };
-  const auto question = std::make_shared<Question>(io_, std::move(then));
-  question->timer.expires_after(limit);
-  question->timer.async_wait([question, path = state_->path, limit](const boost::system::error_code& error) {
+  const auto request = std::make_shared<Query>(io_, std::move(then));
+  request->timer.expires_after(limit);
+  request->timer.async_wait([request, path = state_->path, limit](const boost::system::error_code& error) {
     if (error) return;
-    question->answer({BallotAnswer::kNone, "the run directory " + path.string() +
-                                               ", which both nodes share, did not answer within " +
-                                               std::to_string(limit.count()) + " ms"});
+    request->answer({BallotAnswer::kNone, "the run directory " + path.string() +
+                                              ", which both nodes share, did not respond within " +
+                                              std::to_string(limit.count()) + " ms"});
   });
-  queue_.add([question, place, self, state = state_] { question->reply = state->decide(place, self); },
-             [question] { question->answer(question->reply); });
+  queue_.add([request, key, self, state = state_] { request->reply = state->decide(key, self); },
+             [request] { request->answer(request->reply); });
 }
 
 }  // namespace ddprun::rendezvous

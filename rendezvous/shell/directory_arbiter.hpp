@@ -1,10 +1,11 @@
-// A run directory that two nodes share, as their arbiter. A symbolic link in its folder `arbiter` names the node that may lead;
-// it is made once and never changed. symlink(2) fails if the link exists, also over NFS, and works on a full disk.
-// node_shell.hpp owns one.
+// A run directory that two nodes share is their arbiter: it decides which of them may lead. For each vote, a symbolic link in
+// its folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the link exists, also
+// over NFS. Creating a link also works on a full disk. NodeShell (node_shell.hpp) uses this class.
 //
-// The run's lock (common/run_directory/run_lock.hpp) shows whether both nodes share the directory. Each node tries to take the
-// lock, is refused, and reports the holder; even the holder is refused, by its own lock. From then on the folder stays open. So
-// a directory that is later renamed or mounted over it is not mistaken for it.
+// The lock of the run (common/run_directory/run_lock.hpp) shows whether two nodes share the directory. Each node tries to take
+// the lock, fails, and reports the holder. Even the holder itself fails, since flock(2) also refuses a second lock of one
+// process. Two nodes that report the same holder share the directory. The node keeps the directory open until it
+// ends. So a different directory that later gets the same path, by a rename or a mount, is not mistaken for it.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +24,17 @@ class DirectoryArbiter : public ArbiterPort {
   DirectoryArbiter(boost::asio::io_context& io, std::filesystem::path directory);
   ~DirectoryArbiter() override;
 
-  // Tries the lock on another thread, and waits at most `patience` for the answer. Returns the result so far, as in
-  // Hello::run_directory.
+  // Tries to take the lock on another thread, and waits at most `patience` for the result. Returns the newest known holder of
+  // the lock, as in NodeDescription::run_directory.
   std::uint64_t probe(milliseconds patience);
 
-  void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
+  void query(const std::string& key, const std::string& self, milliseconds limit, Then then) override;
 
  private:
   struct State;
 
   boost::asio::io_context& io_;
-  std::shared_ptr<State> state_;  // outlives this object while a file system does not respond
+  std::shared_ptr<State> state_;  // may outlive this object if the file system does not respond
   FileQueue queue_;
 };
 

@@ -1,12 +1,10 @@
-// Implementation of etcd_arbiter.hpp: one connection per query, since queries are rare.
+// Implementation of etcd_arbiter.hpp. Each query opens a new connection, since queries are rare.
 #include "rendezvous/shell/etcd_arbiter.hpp"
 
-#include <algorithm>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -15,7 +13,7 @@
 #include <boost/beast/http.hpp>
 
 #include "common/base/base64.hpp"
-#include "common/system/close_on_exec.hpp"
+#include "rendezvous/transport/close_on_exec.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -25,18 +23,18 @@ using boost::asio::ip::tcp;
 using Error = boost::system::error_code;
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMostOfBody = 64 << 10;
-constexpr std::size_t kMostOfReason = 200;
+constexpr std::uint64_t kMaxBodyBytes = 64 << 10;
+constexpr std::size_t kMaxReasonBytes = 200;
 
-std::string where(const std::string& host, std::uint16_t port) {
+std::string host_and_port(const std::string& host, std::uint16_t port) {
   const bool bare_ipv6 = host.find(':') != std::string::npos;
   return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-// A pending query. The object keeps itself alive until etcd has answered.
-class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
+// A pending query. The object owns itself until it has called `then`.
+class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
  public:
-  EtcdQuestion(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)
+  EtcdQuery(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)
       : socket_(io), timer_(io), name_(std::move(name)), self_(std::move(self)), then_(std::move(then)) {
     request_.method(http::verb::post);
     request_.target("/v3/kv/txn");
@@ -44,15 +42,15 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
     request_.set(http::field::host, name_);
     request_.set(http::field::content_type, "application/json");
     request_.set(http::field::connection, "close");
-    parser_.body_limit(kMostOfBody);
+    parser_.body_limit(kMaxBodyBytes);
   }
 
   void begin(const std::string& key, milliseconds limit) {
-    request_.body() = etcd_question(key, self_);
+    request_.body() = etcd_query(key, self_);
     request_.prepare_payload();
     timer_.expires_after(limit);
     timer_.async_wait([self = shared_from_this(), limit](const Error& error) {
-      if (!error) self->fail("nothing came within " + std::to_string(limit.count()) + " ms");
+      if (!error) self->fail("no response within " + std::to_string(limit.count()) + " ms");
     });
   }
 
@@ -68,7 +66,7 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
   }
 
  private:
-  // asio::async_connect() would open sockets that child processes inherit.
+  // Does not use asio::async_connect(): its sockets lack close-on-exec, so child processes would inherit them.
   void connect_to_next() {
     const tcp::endpoint endpoint = endpoints_.front();
     endpoints_.pop_front();
@@ -96,18 +94,18 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
       if (error) return self->fail(error.message());
       const auto& response = self->parser_.get();
       if (response.result() != http::status::ok) {
-        return self->fail("it answered " + std::to_string(response.result_int()) + ", " +
-                          response.body().substr(0, kMostOfReason));
+        return self->fail("it returned HTTP status " + std::to_string(response.result_int()) + ": " +
+                          response.body().substr(0, kMaxReasonBytes));
       }
       try {
         self->answer({etcd_answer(response.body(), self->self_), ""});
       } catch (const std::exception&) {
-        self->fail("what answers there is no etcd of version 3.4 or later: " + response.body().substr(0, kMostOfReason));
+        self->fail("the server is not etcd 3.4 or later: " + response.body().substr(0, kMaxReasonBytes));
       }
     });
   }
 
-  void fail(const std::string& why) { answer({BallotAnswer::kNone, "the arbiter at " + name_ + " did not answer: " + why}); }
+  void fail(const std::string& why) { answer({BallotAnswer::kNone, "the arbiter at " + name_ + " made no decision: " + why}); }
 
   void answer(ArbiterReply reply) {
     timer_.cancel();
@@ -117,7 +115,7 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
   }
 
   tcp::socket socket_;
-  std::deque<tcp::endpoint> endpoints_;  // not tried yet
+  std::deque<tcp::endpoint> endpoints_;  // addresses that have not been tried yet
   boost::asio::steady_timer timer_;
   std::string name_;
   std::string self_;
@@ -129,8 +127,8 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
 
 }  // namespace
 
-std::string etcd_question(const std::string& key, const std::string& self) {
-  const std::string name = to_base64(key);  // protobuf's JSON form encodes bytes in base64
+std::string etcd_query(const std::string& key, const std::string& self) {
+  const std::string name = to_base64(key);  // the JSON form of protobuf encodes bytes as Base64
   return Json{{"compare", {{{"key", name}, {"target", "CREATE"}, {"result", "EQUAL"}, {"create_revision", "0"}}}},
               {"success", {{{"request_put", {{"key", name}, {"value", to_base64(self)}}}}}},
               {"failure", {{{"request_range", {{"key", name}}}}}}}
@@ -139,10 +137,10 @@ std::string etcd_question(const std::string& key, const std::string& self) {
 
 BallotAnswer etcd_answer(const std::string& body, const std::string& self) {
   const Json json = Json::parse(body);
-  if (!json.contains("header")) throw std::runtime_error("no answer of etcd");
+  if (!json.contains("header")) throw std::runtime_error("not a response of etcd");
   if (json.value("succeeded", false)) return BallotAnswer::kMine;
-  const Json& there = json.at("responses").at(0).at("response_range").at("kvs").at(0).at("value");
-  return there.get<std::string>() == to_base64(self) ? BallotAnswer::kMine : BallotAnswer::kOthers;
+  const Json& stored = json.at("responses").at(0).at("response_range").at("kvs").at(0).at("value");
+  return stored.get<std::string>() == to_base64(self) ? BallotAnswer::kMine : BallotAnswer::kOthers;
 }
 
 EtcdArbiter::EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix)
@@ -150,13 +148,13 @@ EtcdArbiter::EtcdArbiter(boost::asio::io_context& io, std::string host, std::uin
         boost::asio::post(io, std::move(act));
       }) {}
 
-void EtcdArbiter::ask(const std::string& place, const std::string& self, milliseconds limit, Then then) {
-  const auto question = std::make_shared<EtcdQuestion>(io_, where(host_, port_), self, std::move(then));
-  question->begin(prefix_ + place, limit);
+void EtcdArbiter::query(const std::string& key, const std::string& self, milliseconds limit, Then then) {
+  const auto request = std::make_shared<EtcdQuery>(io_, host_and_port(host_, port_), self, std::move(then));
+  request->begin(prefix_ + key, limit);
   Error error;
   const auto address = boost::asio::ip::make_address(host_, error);
-  if (!error) return question->connect({.addresses = {address.to_string()}, .error = {}}, port_);
-  names_.ask(host_, [question, port = port_](const NameAnswer& name) { question->connect(name, port); });
+  if (!error) return request->connect({.addresses = {address.to_string()}, .error = {}}, port_);
+  names_.query(host_, [request, port = port_](const NameAnswer& name) { request->connect(name, port); });
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,10 +1,9 @@
-// An etcd server as arbiter. A key names the node that may lead; it is made once and never changed. One transaction of etcd's
-// JSON gateway (POST /v3/kv/txn) puts the key if it does not exist, and reads it otherwise. It is plain HTTP, without TLS or
-// user. node_shell.hpp owns one.
+// An etcd server as arbiter. For each vote, a key in etcd has the winner as its value. The key is created once and never
+// changed: one transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and otherwise reads
+// it. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
@@ -16,10 +15,10 @@ namespace ddprun::rendezvous {
 
 class EtcdArbiter : public ArbiterPort {
  public:
-  // `prefix` is the start of each key's name.
+  // `prefix`: prepended to each key.
   EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
 
-  void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
+  void query(const std::string& key, const std::string& self, milliseconds limit, Then then) override;
 
  private:
   boost::asio::io_context& io_;
@@ -29,8 +28,9 @@ class EtcdArbiter : public ArbiterPort {
   NameLookup names_;
 };
 
-// The text of the transaction, and the meaning of etcd's answer. Throws std::runtime_error for any other text.
-std::string etcd_question(const std::string& key, const std::string& self);
+// The JSON text of the transaction.
+std::string etcd_query(const std::string& key, const std::string& self);
+// The arbiter's answer in etcd's response `body`. Throws an exception if `body` is not a response to this transaction.
 BallotAnswer etcd_answer(const std::string& body, const std::string& self);
 
 }  // namespace ddprun::rendezvous

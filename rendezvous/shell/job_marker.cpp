@@ -1,10 +1,9 @@
-// Implementation of job_marker.hpp: {"job": "running"} or {"job": "over"}.
+// Implementation of job_marker.hpp. The file contains {"job": "running"} or {"job": "over"}.
 #include "rendezvous/shell/job_marker.hpp"
 
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "common/base/error.hpp"
 #include "common/bounded/bounded_file.hpp"
@@ -14,21 +13,21 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kMostOfMarker = 4096;  // bytes; a marker has about 20
+constexpr std::size_t kMaxMarkerBytes = 4096;  // a marker is about 20 bytes long
 
 }  // namespace
 
-void JobMarker::add_to(Memory& memory) const {
+void JobMarker::add_to(RestoredState& restored) const {
   if (file_.empty() || ::access(file_.c_str(), R_OK) != 0) return;
-  memory.kept = true;
+  restored.had_storage = true;
   bool is_over = false;
   try {
-    const nlohmann::json json = parse_json_within(read_bounded(file_, kMostOfMarker, "the marker of a job"), {.depth = 2});
+    const nlohmann::json json = parse_json_within(read_bounded(file_, kMaxMarkerBytes, "the marker of a job"), {.depth = 2});
     is_over = json.is_object() && json.contains("job") && json["job"] == "over";
   } catch (const UsageError&) {
     // A damaged file counts as "running".
   }
-  memory.job_elsewhere = memory.job_elsewhere || !is_over;
+  restored.job_elsewhere = restored.job_elsewhere || !is_over;
 }
 
 void JobMarker::note_over() {

@@ -1,26 +1,26 @@
-// A file in the run directory that records whether a multi-node job runs on that directory. It outlives machines and containers
-// if the directory does. A node that finds it and has no other memory knows that the job may be running elsewhere.
-// node_shell.hpp writes it on each node, in the run directory of that node.
+// The job marker: a file in the run directory that records whether a multi-node job is running in that directory. On a shared
+// file system, the marker survives the loss of a machine or container. If a node finds the marker but has no record, the job
+// might still be running elsewhere. node_shell.hpp writes the marker on each node, in the run directory of that node.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 
-#include "rendezvous/node/memory.hpp"
+#include "rendezvous/node/restored_state.hpp"
 
 namespace ddprun::rendezvous {
 
 class JobMarker {
  public:
-  JobMarker() = default;  // without a run directory, writes nothing
+  JobMarker() = default;  // for a node without a run directory: the functions write nothing
   explicit JobMarker(std::filesystem::path file) : file_(std::move(file)) {}
 
   const std::filesystem::path& path() const { return file_; }
-  // Merges the file's content into the node's own memory. A damaged file counts as "running".
-  void add_to(Memory& memory) const;
-  // Writes the file once. A failure is not reported, since the node's own record has priority.
+  // Adds the content of the file to the state that this node has restored. A damaged file counts as "running".
+  void add_to(RestoredState& restored) const;
+  // Writes "running" at the first call. A failure is not reported: the marker is only needed if the node's record is lost.
   void note_running() { note(true); }
-  // Writes only over an existing file.
+  // Writes "over", if the file exists.
   void note_over();
 
  private:

@@ -1,4 +1,3 @@
-// Implementation of links.hpp.
 #include "rendezvous/shell/links.hpp"
 
 #include <utility>
@@ -9,24 +8,24 @@
 namespace ddprun::rendezvous {
 
 void Links::dial(LinkId link, Transport& transport, ConnectOptions options) {
-  const auto dialling = std::make_shared<Dialling>();
+  const auto dialling = std::make_shared<boost::asio::cancellation_signal>();
   dialling_[link] = dialling;
-  boost::asio::co_spawn(io_, transport.connect(std::move(options)),
-                        boost::asio::bind_cancellation_slot(dialling->cancel.slot(),
-                                                            [this, link, dialling, alive = std::weak_ptr<int>(alive_)](
+  boost::asio::co_spawn(
+      io_, transport.connect(std::move(options)),
+      boost::asio::bind_cancellation_slot(dialling->slot(), [this, link, dialling, alive = std::weak_ptr<int>(alive_)](
                                                                 const std::exception_ptr& error, const ConnectResult& result) {
-                                                              if (alive.expired()) return;
-                                                              if (error) std::rethrow_exception(error);
-                                                              dialled(link, result);
-                                                            }));
+        if (alive.expired()) return;
+        if (error) std::rethrow_exception(error);
+        dialled(link, result);
+      }));
 }
 
 void Links::dialled(LinkId link, const ConnectResult& result) {
-  if (dialling_.erase(link) == 0) {  // the dial was canceled meanwhile
+  if (dialling_.erase(link) == 0) {  // close() has canceled this dial in the meantime
     if (result.connection) result.connection->close();
     return;
   }
-  if (!result.connection) return handlers_.not_opened(link, result.failure);
+  if (!result.connection) return events_.not_opened(link, result.failure);
   use(link, result.connection);
 }
 
@@ -38,25 +37,25 @@ void Links::accept(const std::shared_ptr<Connection>& connection, std::size_t fi
 
 void Links::use(LinkId link, const std::shared_ptr<Connection>& connection) {
   open_[link] = connection;
-  handlers_.opened(link, *connection);
-  if (!open_.contains(link)) return;  // the handler has closed it
-  connection->start({[this, link](std::string_view frame) { heard(link, frame); },
+  events_.opened(link, *connection);
+  if (!open_.contains(link)) return;  // the handler of opened() has closed this link
+  connection->start({[this, link](std::string_view frame) { received(link, frame); },
                      [this, link, connection](const Closed& closed) {
-                       leaving_.erase(connection);
+                       closing_.erase(connection);
                        lose(link, closed.reset);
-                       handlers_.ended();
+                       events_.all_sent();
                      }});
 }
 
-void Links::heard(LinkId link, std::string_view frame) {
+void Links::received(LinkId link, std::string_view frame) {
   if (!open_.contains(link)) return;
-  if ((link & kDialled) != 0) heard_.insert(link);
-  handlers_.heard(link, frame);
+  if ((link & kDialled) != 0) received_from_.insert(link);
+  events_.received(link, frame);
 }
 
 void Links::lose(LinkId link, bool reset) {
-  heard_.erase(link);
-  if (open_.erase(link) > 0) handlers_.lost(link, reset);
+  received_from_.erase(link);
+  if (open_.erase(link) > 0) events_.lost(link, reset);
 }
 
 void Links::cut(LinkId link) {
@@ -68,16 +67,16 @@ void Links::close(LinkId link) {
   if (const auto dialling = dialling_.find(link); dialling != dialling_.end()) {
     const auto one = dialling->second;
     dialling_.erase(dialling);
-    one->cancel.emit(boost::asio::cancellation_type::terminal);
+    one->emit(boost::asio::cancellation_type::terminal);
     return;
   }
   const auto found = open_.find(link);
   if (found == open_.end()) return;
   const auto connection = found->second;
   open_.erase(found);
-  if ((link & kDialled) != 0 && !heard_.contains(link)) handlers_.no_word(*connection);
-  heard_.erase(link);
-  if (connection->is_open()) leaving_.insert(connection);
+  if ((link & kDialled) != 0 && !received_from_.contains(link)) events_.nothing_received(*connection);
+  received_from_.erase(link);
+  if (connection->is_open()) closing_.insert(connection);
   connection->finish();
 }
 
@@ -87,9 +86,9 @@ void Links::close_all() {
 }
 
 void Links::abandon() {
-  for (const auto& [link, one] : dialling_) one->cancel.emit(boost::asio::cancellation_type::terminal);
+  for (const auto& [link, one] : dialling_) one->emit(boost::asio::cancellation_type::terminal);
   for (const auto& [link, connection] : open_) connection->close();
-  for (const auto& connection : leaving_) connection->close();
+  for (const auto& connection : closing_) connection->close();
 }
 
 void Links::set_frame_limit(LinkId link, std::size_t bytes) {

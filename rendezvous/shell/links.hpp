@@ -1,13 +1,12 @@
-// The connections of one node, by the numbers (LinkId) that its state machine uses: pending dials, open connections, and
-// closing ones that still send queued data. NodeShell (node_shell.hpp) has one and turns frames into messages. One thread;
-// handlers may call back into it.
+// The connections of one node, by the LinkId that its state machine uses: pending dials, open connections, and closing
+// connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames. All calls
+// are on one thread; handlers of events may call this class.
 //
-// This class owns these three tables, and records which dialed links have received anything. A link that this side has closed
-// calls no handler any more.
+// This class owns the tables of these three kinds, and the set of dialed links that have received a frame. After this node has
+// closed a link, its only further event is nothing_received().
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,54 +22,57 @@ namespace ddprun::rendezvous {
 
 class Links {
  public:
-  struct Handlers {
-    std::function<void(LinkId, const Connection&)> opened;  // dialed or accepted; always before `heard`
-    std::function<void(LinkId, const ConnectFailure&)> not_opened;
-    std::function<void(LinkId, std::string_view frame)> heard;
-    std::function<void(LinkId, bool reset)> lost;    // closed by the other side or the network; `reset`: by the network
-    std::function<void(const Connection&)> no_word;  // this side has closed a dialed connection that never received anything
-    std::function<void()> ended;                     // a closing connection has sent all queued data
+  class Events {
+   public:
+    // a connection that this node dialed or accepted is open; called before its first frame is received
+    virtual void opened(LinkId link, const Connection& connection) = 0;
+    virtual void not_opened(LinkId link, const ConnectFailure& failure) = 0;
+    virtual void received(LinkId link, std::string_view frame) = 0;
+    // `reset`: true if the network reset the connection, false if the other node closed it
+    virtual void lost(LinkId link, bool reset) = 0;
+    // this node has closed a dialed link that never received a frame
+    virtual void nothing_received(const Connection& connection) = 0;
+    virtual void all_sent() = 0;  // a closing connection has sent all queued data
+
+   protected:
+    ~Events() = default;
   };
 
-  Links(boost::asio::io_context& io, Handlers handlers) : io_(io), handlers_(std::move(handlers)) {}
+  Links(boost::asio::io_context& io, Events& events) : io_(io), events_(events) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
   void dial(LinkId link, Transport& transport, ConnectOptions options);
-  // Gives an accepted connection a new number. Its first frames may have at most `first_frame_bytes`.
+  // Gives an accepted connection a LinkId. Until set_frame_limit(), its frames may be at most `first_frame_bytes` long.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
-  // Sets how long the peer may leave data unacknowledged.
+  // From now on, the connection counts as lost if the other node does not acknowledge data for this long.
   void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
   // Closes the link after all queued data has been sent.
   void close(LinkId link);
   void close_all();
-  // Closes the link immediately, and calls `lost` as if the other side had closed it.
+  // Closes the link immediately, and calls `lost` as if the other node had closed it.
   void cut(LinkId link);
 
-  // True if a closing connection still sends.
-  bool are_leaving() const { return !leaving_.empty(); }
-  void forget_leaving() { leaving_.clear(); }
-  // Closes everything immediately, for the end of the process.
+  // True if a closing connection is still sending queued data.
+  bool are_closing() const { return !closing_.empty(); }
+  void forget_closing() { closing_.clear(); }
+  // Closes all connections immediately, for the end of the process.
   void abandon();
 
  private:
-  struct Dialling {
-    boost::asio::cancellation_signal cancel;
-  };
-
   void dialled(LinkId link, const ConnectResult& result);
   void use(LinkId link, const std::shared_ptr<Connection>& connection);
-  void heard(LinkId link, std::string_view frame);
+  void received(LinkId link, std::string_view frame);
   void lose(LinkId link, bool reset);
 
   boost::asio::io_context& io_;
-  Handlers handlers_;
-  std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
+  Events& events_;
+  std::map<LinkId, std::shared_ptr<boost::asio::cancellation_signal>> dialling_;
   std::map<LinkId, std::shared_ptr<Connection>> open_;
-  std::set<LinkId> heard_;  // dialed links that have received anything
-  std::set<std::shared_ptr<Connection>> leaving_;
+  std::set<LinkId> received_from_;  // dialed links that have received a frame
+  std::set<std::shared_ptr<Connection>> closing_;
   LinkId next_accepted_ = 1;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object
 };

@@ -1,10 +1,9 @@
-// Implementation of record_file.hpp: JSON that is replaced by rename(2). The lock has a separate file, since a rename would
-// lose it.
+// Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). The lock needs a
+// separate file, since a lock on a replaced file would be lost.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,12 +28,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kMostAgents = 64;  // on one host, in one job
+constexpr int kMaxAgents = 64;  // maximum number of agents of one job on one host
 constexpr int kFormat = 5;
-constexpr std::size_t kMostOfRecord = 8 << 20;  // bytes: a record with the names of 100,000 nodes
-// For the same record. Its deepest part is the name of a node in the roster's list.
-constexpr JsonLimits kLimitsOfRecord{.depth = 8, .values = 2 << 20};
-static_assert(kCauses == 19, "a record counts by cause, so a new cause needs a new kFormat");
+constexpr std::size_t kMaxRecordBytes = 8 << 20;  // enough for a record with the ids of 100,000 nodes
+// Limits for a record of kMaxRecordBytes. Its deepest part is a node id in the list of the round's nodes.
+constexpr JsonLimits kRecordLimits{.depth = 8, .values = 2 << 20};
+static_assert(kCauses == 19,
+              "expected 19 values of Cause, since a record has a counter for each: after a change, increase kFormat");
 
 std::string boot_id() {
   std::string id;
@@ -42,12 +42,11 @@ std::string boot_id() {
   return id;
 }
 
-// Throws std::out_of_range for a value outside the enum, which means a damaged record.
+// Throws std::out_of_range for a value outside the enum, since the record is then damaged.
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
   const auto number = json.get<std::int64_t>();
-  if (number < 0 || number > static_cast<std::int64_t>(last))
-    throw std::out_of_range("a number is not one of the known values");
+  if (number < 0 || number > static_cast<std::int64_t>(last)) throw std::out_of_range("a number is not a known value");
   return static_cast<Enum>(number);
 }
 
@@ -74,7 +73,7 @@ Successor successor_of(const Json& json) {
 
 Json to_json(const FailedRound& round) {
   return Json{round.cause, round.rank,         round.status.code,       round.status.signal,  round.status.core_dumped,
-              round.step,  round.resumed_from, round.newest_checkpoint, round.lasted.count(), round.memory_asked,
+              round.step,  round.resumed_from, round.newest_checkpoint, round.lasted.count(), round.memory_requested,
               round.shrink};
 }
 FailedRound failed_round_of(const Json& json) {
@@ -85,7 +84,7 @@ FailedRound failed_round_of(const Json& json) {
           .resumed_from = json.at(6).get<std::int64_t>(),
           .newest_checkpoint = json.at(7).get<std::int64_t>(),
           .lasted = std::chrono::nanoseconds(json.at(8).get<std::int64_t>()),
-          .memory_asked = json.at(9).get<std::uint16_t>(),
+          .memory_requested = json.at(9).get<std::uint16_t>(),
           .shrink = enum_of(json.at(10), channel::Shrink::kNothingLeft)};
 }
 
@@ -102,7 +101,7 @@ RestartHistory history_of(const Json& json) {
   return history;
 }
 
-Json to_json(const Memory::Self& node) {
+Json to_json(const RestoredState::Identity& node) {
   const PersistentState& state = node.record.state;
   Json successors = Json::array();
   for (const Successor& one : node.record.successors) successors.push_back(to_json(one));
@@ -125,8 +124,8 @@ Json to_json(const Memory::Self& node) {
                               {"nodes", node.record.roster.nodes}}}};
 }
 
-Memory::Self node_of(const Json& json) {
-  Memory::Self node;
+RestoredState::Identity node_of(const Json& json) {
+  RestoredState::Identity node;
   node.id = json.at("node").get<NodeId>();
   node.incarnation = json.at("incarnation").get<std::uint64_t>();
   PersistentState& state = node.record.state;
@@ -150,17 +149,9 @@ fs::path lock_of(const fs::path& file) {
   return file.string() + ".lock";
 }
 
-// The previous holder of the lock may have removed the file between our open() and our flock().
-bool is_still_at(int opened, const fs::path& path) {
-  struct stat ours {
-  }, there{};
-  return ::fstat(opened, &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
-         ours.st_dev == there.st_dev;
-}
-
 }  // namespace
 
-std::uint64_t next_incarnation(const Memory& before, std::int64_t realtime_ns) {
+std::uint64_t next_incarnation(const RestoredState& before, std::int64_t realtime_ns) {
   const auto now = static_cast<std::uint64_t>(realtime_ns);
   return before.self ? std::max(now, before.self->incarnation + 1) : now;
 }
@@ -175,91 +166,77 @@ std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::s
   const bool is_new = fs::create_directories(folder, error);
   if (error) return fail(error.message());
   fs::permissions(folder, fs::perms::owner_all, error);
-  for (int number = 0; number < kMostAgents;) {
+  for (int number = 0; number < kMaxAgents;) {
     fs::path file = folder / (number == 0 ? name : name + "-" + std::to_string(number));
-    int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    const Before before = lock < 0 ? Before::kAnAgent : is_new ? Before::kNewFolder : Before::kNothing;
-    if (lock < 0) lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock < 0) return fail(std::generic_category().message(errno));
-    const int refused = ::flock(lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-    if (refused == 0 && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock, before);
-    ::close(lock);
-    if (refused != 0 && refused != EWOULDBLOCK && refused != EINTR) {  // a file system without locks
-      if (before != Before::kAnAgent) fs::remove(lock_of(file), error);
+    Descriptor lock(::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const Previous before = lock.get() < 0 ? Previous::kAgent : is_new ? Previous::kNewFolder : Previous::kNothing;
+    if (lock.get() < 0) lock = Descriptor(::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock.get() < 0) return fail(std::generic_category().message(errno));
+    const int refused = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    // The previous holder of the lock may have removed the file between our open() and our flock(). Then our lock is on a
+    // deleted file and protects nothing.
+    if (refused == 0 && is_same_file(lock.get(), lock_of(file))) {
+      return RecordFile(std::move(file), std::move(lock), before);
+    }
+    if (refused != 0 && refused != EWOULDBLOCK && refused != EINTR) {  // the file system does not support locks
+      if (before != Previous::kAgent) fs::remove(lock_of(file), error);
       return fail("its files cannot be locked: " + std::generic_category().message(refused));
     }
     if (refused == EWOULDBLOCK) ++number;
   }
-  return fail(std::to_string(kMostAgents) + " agents of this job use it already");
-}
-
-RecordFile::RecordFile(RecordFile&& other) noexcept
-    : file_(std::move(other.file_)),
-      lock_file_(std::move(other.lock_file_)),
-      complaint_(std::move(other.complaint_)),
-      error_(other.error_),
-      lock_(std::exchange(other.lock_, -1)),
-      before_(other.before_),
-      lost_(other.lost_) {}
-
-RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(lock_file_, other.lock_file_);
-  std::swap(complaint_, other.complaint_);
-  std::swap(error_, other.error_);
-  std::swap(lock_, other.lock_);
-  std::swap(before_, other.before_);
-  std::swap(lost_, other.lost_);
-  return *this;
+  return fail(std::to_string(kMaxAgents) + " agents of this job already use it");
 }
 
 RecordFile::~RecordFile() {
-  if (lock_ < 0) return;
   std::error_code ignored;
-  if (!lost_ && !fs::exists(file_, ignored))
-    fs::remove(lock_file_, ignored);  // there is nothing to remember, so the lock file is removed too
-  ::close(lock_);
+  const bool has_nothing_to_remember = lock_.get() >= 0 && !lost_ && !fs::exists(file_, ignored);
+  if (has_nothing_to_remember) fs::remove(lock_file_, ignored);
 }
 
-// The damaged file is kept as evidence. An older file of that name is replaced.
+// Renames the damaged file, so that users can examine it. An older damaged file is replaced.
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;
-  constexpr std::size_t kMostOfReason = 100;  // the reason may quote the file
-  complaint_ = "the record of this node in " + file_.string() + " is damaged (" + printable(reason.substr(0, kMostOfReason)) +
-               "): this node starts without it, as if it were lost" + (moved ? "; it is kept as " + aside : "");
+  constexpr std::size_t kMaxReasonBytes = 100;  // limit for the reason in the message, since it may contain a part of the file
+  complaint_ = "the rendezvous record of this node in " + file_.string() + " is damaged (" +
+               printable(reason.substr(0, kMaxReasonBytes)) + "): this node starts without its record" +
+               (moved ? "; it is kept as " + aside : "");
 }
 
-void RecordFile::leave_to_newer_build(int format) {
-  complaint_ = "the record of this node in " + file_.string() + " was written by a newer ddprun (format " +
-               std::to_string(format) + ", this one knows " + std::to_string(kFormat) +
-               "): it stays, and this node starts without it. Install the same ddprun on every node";
+void RecordFile::keep_for_newer_build(int format) {
+  complaint_ = "the rendezvous record of this node in " + file_.string() + " was written by a newer ddprun (format " +
+               std::to_string(format) + ", this one supports " + std::to_string(kFormat) +
+               "): the file is kept, and this node starts without its record. Install the same ddprun on every node";
   file_ += ".format-" + std::to_string(kFormat);
 }
 
-Memory RecordFile::read() {
-  Memory memory{.self = {}, .job_elsewhere = before_ == Before::kAnAgent, .places = {}, .kept = before_ != Before::kNewFolder};
-  if (::access(file_.c_str(), R_OK) != 0) return memory;
-  memory.job_elsewhere = true;
-  // If the folder is not writable, the file may be older than this node's newest promises.
-  if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
+RestoredState RecordFile::read() {
+  RestoredState restored{.self = {},
+                         .job_elsewhere = previous_ == Previous::kAgent,
+                         .addresses = {},
+                         .had_storage = previous_ != Previous::kNewFolder};
+  if (::access(file_.c_str(), R_OK) != 0) return restored;
+  restored.job_elsewhere = true;
+  // If the folder is not writable, an earlier process may have made promises (votes) that the file does not contain. So the
+  // file is not used.
+  if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return restored;
   try {
-    const Json json = parse_json_within(read_bounded(file_, kMostOfRecord, "the record of a node"), kLimitsOfRecord);
+    const Json json = parse_json_within(read_bounded(file_, kMaxRecordBytes, "the record of a node"), kRecordLimits);
     const auto format = json.at("format").get<int>();
     if (format > kFormat) {
-      leave_to_newer_build(format);
-      return memory;
+      keep_for_newer_build(format);
+      return restored;
     }
-    if (format != kFormat) return memory;
-    Memory::Self self = node_of(json);
+    if (format != kFormat) return restored;
+    RestoredState::Identity self = node_of(json);
     const bool knows_job = self.record.knows_round() || self.record.job_elsewhere;
-    memory.job_elsewhere = knows_job;
-    memory.kept = !self.record.place_is_new;
+    restored.job_elsewhere = knows_job;
+    restored.had_storage = !self.record.place_is_new;
     if (json.at("boot") == boot_id()) {
-      memory.self = std::move(self);
+      restored.self = std::move(self);
     } else if (knows_job) {
-      memory.places.push_back(self.record.coordinator.address);
-      for (const Successor& node : self.record.successors) memory.places.push_back(node.address);
+      restored.addresses.push_back(self.record.coordinator.address);
+      for (const Successor& node : self.record.successors) restored.addresses.push_back(node.address);
     }
   } catch (const Json::exception& error) {
     set_aside(error.what());
@@ -269,15 +246,15 @@ Memory RecordFile::read() {
     const std::string why = error.what(), name = file_.string();
     set_aside(why.starts_with(name) ? why.substr(name.size() + (why.substr(name.size()).starts_with(": ") ? 2 : 1)) : why);
   }
-  return memory;
+  return restored;
 }
 
-bool RecordFile::write(const Memory::Self& node) {
+bool RecordFile::write(const RestoredState::Identity& node) {
   const std::string text = to_json(node).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::string temporary = file_.string() + ".new";
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const bool written =
-      fd >= 0 && text.size() <= kMostOfRecord && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+      fd >= 0 && text.size() <= kMaxRecordBytes && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool closed = fd >= 0 && ::close(fd) == 0;
   lost_ = !written || !closed || ::rename(temporary.c_str(), file_.c_str()) != 0;
   if (lost_) {
@@ -305,7 +282,7 @@ fs::path record_folder() {
     if (!home.is_absolute()) return {};
     state = home / ".local" / "state";
   }
-  return state / "ddprun" / "nodes" / host_file_name();  // several hosts may share one home
+  return state / "ddprun" / "nodes" / host_file_name();  // several hosts may share one home directory
 }
 
 }  // namespace ddprun::rendezvous

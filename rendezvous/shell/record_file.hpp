@@ -1,11 +1,12 @@
-// The file of a node's record and identity (rendezvous/member/record.hpp): the state that the node needs as long as its machine
-// is up. It is on this host, and only its user can read it. One agent has it at a time; node_shell.hpp writes it. After a
-// reboot, or after a loss of the file, it only shows that a job may be running elsewhere. A lock file without a record means
-// that the record was lost: the lock file is removed only if there is nothing to remember.
+// The file of a node's record and identity (rendezvous/member/record.hpp), on the node's host. Only its user can read it, and
+// one agent locks it at a time; node_shell.hpp writes it. A restarted agent continues with the identity in the file only if the
+// machine was not rebooted. The file is written without fsync, so after a reboot it may be outdated. Then it only shows that a
+// job might still be running elsewhere. A lock file without a record has the same meaning: an agent removes its lock file only
+// if it leaves no record, so the record was lost.
 //
-// An unreadable file counts as lost, and its bytes are kept. A damaged file is renamed to NAME.damaged. The file of a newer
-// build stays, since that build can read it, and this process writes NAME.format-N. In both cases this process gets a new
-// identity, so it makes no promise that the old file would need.
+// An unreadable file counts as lost, but is not deleted. A damaged file is renamed to NAME.damaged. The file of a newer build
+// stays, since that build can read it, and this process writes NAME.format-N instead. In both cases this process gets a new
+// identity, so it cannot contradict the promises (votes) in the old file.
 #pragma once
 
 #include <cstdint>
@@ -13,58 +14,63 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/node/memory.hpp"
+#include "common/system/descriptor.hpp"
+#include "rendezvous/node/restored_state.hpp"
 
 namespace ddprun::rendezvous {
 
-// The incarnation of a process that starts now. It is higher than that of the previous process with the same identity, even if
-// the clock was set back.
-std::uint64_t next_incarnation(const Memory& before, std::int64_t realtime_ns);
+// The incarnation (start time in ns) of a process that starts at `realtime_ns`. It is larger than that of the previous process
+// with the same identity, even if the clock was set back.
+std::uint64_t next_incarnation(const RestoredState& before, std::int64_t realtime_ns);
 
 class RecordFile {
  public:
-  // Takes `folder`/`name` or, if other agents of this host have it, `name`-1, -2 and so on; creates the folder. Returns nullopt
-  // if that is not possible: then the node has no record, and `why` is the reason with the folder's name. An empty `folder`
-  // means that the user has no home directory; then there is no reason to report.
+  // Locks the file `name` in `folder`, or `name`-1, -2 and so on if other agents of this host use the earlier names. Creates
+  // the folder. If the folder or file cannot be created, returns nullopt, and sets `why` to the reason with the folder's name;
+  // the node then keeps no record. If `folder` is empty, returns nullopt and does not set `why`: the user has no home
+  // directory.
   static std::optional<RecordFile> claim(const std::filesystem::path& folder, const std::string& name,
                                          std::string* why = nullptr);
 
-  RecordFile(RecordFile&& other) noexcept;
-  RecordFile& operator=(RecordFile&& other) noexcept;
+  RecordFile(RecordFile&&) noexcept = default;
+  RecordFile& operator=(RecordFile&&) noexcept = default;
   ~RecordFile();
 
-  // Call it once, before write(). Sets an unreadable file aside and reports that in complaint().
-  Memory read();
-  const std::string& complaint() const { return complaint_; }  // a line for the user; empty if the file could be read
+  // Reads the state of earlier processes. An unreadable file is kept, as described at the top of this file, and complaint() is
+  // set. Call read() once, before write().
+  RestoredState read();
+  const std::string& complaint() const { return complaint_; }  // a message for the user; empty if the file could be read
   const std::filesystem::path& path() const { return file_; }
-  // Writes the record atomically. No fsync: the record need not survive a reboot. If it can't be written, returns false and
-  // removes the old record, since this process makes further promises that the old record does not contain.
-  bool write(const Memory::Self& self);
-  int write_error() const { return error_; }  // errno of the last write() that returned false
-  // The job is over for this node. The destructor removes the lock file.
+  // Writes the record atomically, without fsync, since the record need not survive a reboot. If the write fails, returns false
+  // and removes the old record, because this process will make promises (votes) that the old record does not contain.
+  bool write(const RestoredState::Identity& self);
+  int write_error() const { return error_; }  // errno of the last failed write()
+  // Call it when the job has ended for this node. Removes the record; the destructor then removes the lock file.
   void forget();
 
  private:
-  enum class Before { kNewFolder, kNothing, kAnAgent };  // content of the folder when this agent claimed it
-  RecordFile(std::filesystem::path file, int lock, Before before)
+  // the files of an earlier agent that existed when this agent took the lock
+  enum class Previous { kNewFolder, kNothing, kAgent };
+  RecordFile(std::filesystem::path file, Descriptor lock, Previous before)
       : file_(std::move(file)),
         lock_file_(file_.string() + ".lock"),
-        lock_(lock),
-        before_(before),
-        lost_(before == Before::kAnAgent) {}
+        lock_(std::move(lock)),
+        previous_(before),
+        lost_(before == Previous::kAgent) {}
   void set_aside(const std::string& reason);
-  void leave_to_newer_build(int format);
+  void keep_for_newer_build(int format);
 
   std::filesystem::path file_;
   std::filesystem::path lock_file_;
   std::string complaint_;
   int error_ = 0;
-  int lock_ = -1;
-  Before before_;
-  bool lost_;  // true: a missing file was lost
+  Descriptor lock_;  // -1 after a move
+  Previous previous_;
+  bool lost_;  // if the record file is missing: true if it was lost, false if it never existed
 };
 
-// $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/...; empty if the user has no home directory.
+// The folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. Empty if the user
+// has no home directory.
 std::filesystem::path record_folder();
 
 }  // namespace ddprun::rendezvous

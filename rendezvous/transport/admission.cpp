@@ -1,4 +1,3 @@
-// Implementation of admission.hpp.
 #include "rendezvous/transport/admission.hpp"
 
 #include <algorithm>
@@ -10,7 +9,7 @@ bool Admission::may_admit(TimePoint now) const {
 }
 
 Admission::TimePoint Admission::admits_at() const {
-  if (!silent_.empty()) return silent_.front().arrival + limits_.moment;
+  if (!silent_.empty()) return silent_.front().arrival + limits_.min_wait;
   return started_.empty() ? TimePoint::min() : started_.front().arrival + limits_.grace;
 }
 
@@ -28,7 +27,7 @@ Admission::Admitted Admission::admit(const SourceAddress& source, TimePoint now)
   result.id = next_id_++;
   silent_.push_back({result.id, source, now});
   where_[result.id] = {&silent_, std::prev(silent_.end())};
-  ++silent_of_[source];  // not `of_source`: an eviction may have removed that entry
+  ++silent_of_[source];  // needs a new lookup, since the eviction above may have removed the map's entry
   return result;
 }
 
@@ -36,12 +35,13 @@ void Admission::started(Id id) {
   const auto found = where_.find(id);
   if (found == where_.end() || found->second.queue == &started_) return;
   const auto entry = found->second.entry;
-  std::size_t& favoured = started_of_[entry->source];
-  if (favoured >= limits_.started_per_source) return;
-  ++favoured;
+  std::size_t& started_count = started_of_[entry->source];
+  if (started_count >= limits_.started_per_source) return;
+  ++started_count;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
-  // Both queues stay in the order of arrival, except for the few peers with a late hello: these only wait a little longer.
+  // The queue is in the order of arrival, except for a peer whose ClientHello was late. That is harmless: such a peer is only
+  // closed a little later.
   started_.splice(started_.end(), silent_, entry);
   found->second.queue = &started_;
 }

@@ -1,11 +1,16 @@
-// The limits for connections that have not proved the token yet: which are kept, which are closed to make room, and when
-// accepting pauses. Pure: arrivals and the time go in, ids to close come out. listener.cpp applies it.
+// The limits for connections whose peer has not proved the token yet (newcomers). This class decides which of them are kept,
+// which are closed to make space, and when the listener pauses accepting. Pure: its inputs are arrivals and the time, its
+// outputs the ids to close. listener.cpp carries out the decisions.
 //
-// A newcomer that has sent nothing yet ("silent") makes room for others, the oldest first. So idle connections never block
-// other peers, and in a burst of joins each newcomer has a moment to send. A newcomer whose hello proved the key ("started")
-// may be a replayed recording, but is nearly always a member in a burst of joins. It is closed for others only if it is older
-// than `grace`; until then accepting waits. The number of started ones per source is limited: further ones of that source count
-// as silent.
+// The problem. Anyone on the network can open connections and send nothing. Without limits, such connections use up all
+// descriptors, and no member can join. But when a job starts, thousands of members may connect within a second, and none of
+// them may be rejected.
+//
+// The idea. A newcomer that has sent nothing yet is "silent". If another connection needs its slot, the oldest silent newcomer
+// is closed, so idle connections cannot block other peers. A newcomer whose ClientHello has proved the key is "started". It is
+// nearly always a member, although it could be a replay of recorded bytes. So it is closed for another connection only if it is
+// older than `grace`; until then accepting pauses. The number of started newcomers per source address is limited. Above the
+// limit, newcomers of that source count as silent.
 #pragma once
 
 #include <array>
@@ -19,7 +24,8 @@
 
 namespace ddprun {
 
-// An IPv4 address (mapped), or the first half of an IPv6 address, since one machine can choose the second half freely.
+// The source of a connection: a mapped IPv4 address, or the first half of an IPv6 address, since a machine can choose the
+// second half freely.
 using SourceAddress = std::array<std::uint8_t, 16>;
 
 class Admission {
@@ -29,31 +35,34 @@ class Admission {
 
   struct Limits {
     std::size_t total = 4096;
-    std::size_t silent_per_source = 1024;   // more only while they are younger than `grace`
-    std::size_t started_per_source = 1024;  // further ones count as silent
+    // above this number of silent newcomers from one address, the oldest is closed if it is older than `grace`
+    std::size_t silent_per_source = 1024;
+    // above this number of started newcomers from one address, the others count as silent
+    std::size_t started_per_source = 1024;
     std::chrono::milliseconds handshake_time{5000};
     std::chrono::milliseconds grace{1000};
-    std::chrono::milliseconds moment{100};
+    std::chrono::milliseconds min_wait{100};
   };
 
   struct Admitted {
     Id id = 0;
-    std::vector<Id> evicted;  // already removed here: close them
+    std::vector<Id> evicted;  // newcomers that the caller must close; they no longer count toward the limits
   };
 
   explicit Admission(Limits limits) : limits_(limits) {}
 
   // True if the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // The time at which may_admit() becomes true without any other event. Only valid while may_admit() is false.
+  // The time at which may_admit() becomes true without another event. Valid only while may_admit() is false.
   TimePoint admits_at() const;
   // Call it only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);
   void started(Id id);
-  void forget(Id id);  // the peer has authenticated, or its connection closed
-  // The newcomer to close if the process has no descriptors left; it is removed here. nullopt if there is none.
+  void forget(Id id);  // call it when the peer of this newcomer is authenticated, or its connection is closed
+  // The newcomer that the caller must close if the process has no free descriptor; nullopt if there is none. The newcomer no
+  // longer counts toward the limits.
   std::optional<Id> evict_one();
-  // The newcomers whose handshake took too long. They are already removed here.
+  // The newcomers whose handshake took too long, which the caller must close. They no longer count toward the limits.
   std::vector<Id> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   std::size_t size() const { return where_.size(); }

@@ -1,8 +1,8 @@
 // Implementation of connection.hpp.
 //
-// Note: one buffer for all. Asio only reports that a socket is ready. The bytes are then read into a buffer that all
-// connections share, decrypted and cut into frames within that call. With ten thousand members, a buffer per connection would
-// be most of the memory.
+// Note: all connections share one buffer. Asio only reports that a socket is readable. The bytes are then read into the shared
+// buffer, decrypted and split into frames within one call. With ten thousand members, one buffer for each connection would need
+// most of the process's memory.
 #include "rendezvous/transport/connection.hpp"
 
 #include <netinet/tcp.h>
@@ -19,10 +19,10 @@
 namespace ddprun {
 namespace {
 
-constexpr int kReadsAtOnce = 4;  // then other connections get their turn
+constexpr int kMaxReadsPerEvent = 4;  // after this number of reads, other connections are served first
 constexpr std::size_t kKeptCapacity = 1 << 10;
 constexpr std::size_t kSentPart = 1 << 18;
-constexpr std::size_t kMostHeldBack = 1 << 16;  // bytes of answers that are sent together
+constexpr std::size_t kMaxBatchBytes = 1 << 16;  // limit for the answers that are sent together
 
 using boost::asio::ip::tcp;
 
@@ -32,11 +32,6 @@ void release_memory(std::string& text) {
   } else {
     text.clear();
   }
-}
-
-template <class Rep, class Period>
-int in_milliseconds(std::chrono::duration<Rep, Period> time) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
 }  // namespace
@@ -61,7 +56,7 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Only an old kernel refuses an option; then only the lease detects a dead peer.
+    // Errors are ignored: only an old kernel lacks an option, and then the lease still detects a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -69,7 +64,7 @@ void set_socket_options(int fd, const TransportLimits& limits) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(limits.probe_after.count()));
   set(IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(limits.probe_interval.count()));
   set(IPPROTO_TCP, TCP_KEEPCNT, limits.probes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, in_milliseconds(limits.user_timeout));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limits.user_timeout.count()));
 }
 
 Connection::Connection(std::shared_ptr<TransportShared> shared, tcp::socket socket, const Endpoint& remote, TlsRole role)
@@ -81,25 +76,25 @@ Connection::Connection(std::shared_ptr<TransportShared> shared, tcp::socket sock
 
 // ---- Handshake ----
 
-void Connection::shake_hands(HandshakeHandlers handlers, std::string_view received) {
+void Connection::start_handshake(HandshakeHandlers handlers, std::string_view received) {
   const auto self = shared_from_this();
   handshake_ = std::move(handlers);
   if (role_ == TlsRole::kClient) {
     tls_ = shared_->keys->open(role_);
     if (!tls_ || tls_->start(out_) == TlsState::kFailed) {
-      return end_handshake({Handshake::End::kLost, {}, 0, "OpenSSL cannot begin a connection"});
+      return end_handshake({Handshake::End::kLost, {}, 0, "OpenSSL cannot start a connection"});
     }
     flush();
   }
   if (stage_ != Stage::kHandshake) return;
   if (!received.empty() && take(received) == More::kNo) return;
-  // A member's first bytes have usually arrived already, and prove that it is a member (admission.hpp).
+  // Read immediately: a member's ClientHello has usually arrived already, and admission.hpp then counts the member as started.
   read_available();
 }
 
 Connection::More Connection::take_handshake(TlsState state) {
   if (state == TlsState::kFailed) {
-    end_handshake({Handshake::End::kFault, fault_of(tls_->failure()), tls_->peer().protocol_version, tls_->detail()});
+    end_handshake({Handshake::End::kFault, tls_->failure(), tls_->peer().protocol_version, tls_->detail()});
     return More::kNo;
   }
   if (role_ == TlsRole::kServer && !proven_ && !out_.empty()) {
@@ -116,10 +111,10 @@ Connection::More Connection::take_handshake(TlsState state) {
   local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
-  // The client's last message of the handshake, unless it leaves with the first frame. If it can't be sent, a later read
-  // reports the reason.
+  // Sends the client's last message of the handshake, unless it was already sent together with the first frame. If this send
+  // fails, a later read reports the reason.
   if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
-  return More::kNo;  // start() continues
+  return More::kNo;  // start() continues to read
 }
 
 void Connection::end_handshake(const Handshake& result) {
@@ -127,7 +122,7 @@ void Connection::end_handshake(const Handshake& result) {
   const HandshakeHandlers handlers = std::exchange(handshake_, {});
   if (handlers.on_done) handlers.on_done(result);
   if (result.end == Handshake::End::kOpen || stage_ == Stage::kClosed) return;
-  flush();  // sends as much as possible of the alert with the reason
+  flush();  // sends the TLS alert with the reason, as far as the socket accepts it
   shut();
 }
 
@@ -137,7 +132,7 @@ void Connection::start(Handlers handlers) {
   handlers_ = std::move(handlers);
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     if (self->stage_ != Stage::kOpen) return;
-    self->hand_out_frames();
+    self->deliver_frames();
     if (self->stage_ == Stage::kOpen) self->flush();
     if (self->stage_ == Stage::kOpen) self->wait_for_input();
   });
@@ -154,15 +149,15 @@ void Connection::wait_for_input() {
 
 void Connection::read_available() {
   const auto self = shared_from_this();
-  for (int i = 0; i < kReadsAtOnce && stage_ != Stage::kClosed; ++i) {
+  for (int i = 0; i < kMaxReadsPerEvent && stage_ != Stage::kClosed; ++i) {
     const ssize_t count = ::recv(socket_.native_handle(), shared_->input.data(), shared_->input.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (count < 0) return lost(std::strerror(errno));
-    if (count == 0) return lost("the other end closed it", By::kOtherEnd);
+    if (count == 0) return lost("the other end closed the connection", LostBy::kOtherEnd);
     if (take({shared_->input.data(), static_cast<std::size_t>(count)}) == More::kNo) return;
     if (static_cast<std::size_t>(count) < shared_->input.size())
-      break;  // the socket is empty; asio reports it again when more data arrives
+      break;  // no more data now; Asio reports the socket again when data arrives
   }
   if (stage_ != Stage::kClosed) wait_for_input();
 }
@@ -171,7 +166,7 @@ Connection::More Connection::take(std::string_view bytes) {
   if (stage_ == Stage::kHandshake && role_ == TlsRole::kServer) {
     received_ += bytes.size();
     if (received_ > shared_->limits.bytes_before_token) {
-      end_handshake({Handshake::End::kFault, PeerFault::kTalkative, 0, {}});
+      end_handshake({Handshake::End::kFault, PeerFault::kTooManyBytes, 0, {}});
       return More::kNo;
     }
     if (!proven_) hello_ += bytes;
@@ -188,30 +183,30 @@ Connection::More Connection::take(std::string_view bytes) {
 }
 
 Connection::More Connection::take_records(TlsState state) {
-  hand_out_frames();
+  deliver_frames();
   if (stage_ == Stage::kClosed) return More::kNo;
   if (state == TlsState::kFailed) {
     fault(PeerFault::kBroken);
     return More::kNo;
   }
   if (state == TlsState::kClosed) {
-    if (stage_ == Stage::kOpen) tls_->say_goodbye(out_);
+    if (stage_ == Stage::kOpen) tls_->send_close_notify(out_);
     flush();
-    end({Closed::Cause::kGoodbye, {}, "the other agent said goodbye"});
+    end({Closed::Cause::kOrderly, {}, "the other agent sent goodbye"});
     return More::kNo;
   }
-  flush();  // TLS itself may have something to send
+  flush();  // TLS itself may have produced bytes to send
   return stage_ == Stage::kClosed ? More::kNo : More::kYes;
 }
 
-void Connection::hand_out_frames() {
-  handing_out_ = true;
+void Connection::deliver_frames() {
+  delivering_ = true;
   while (stage_ == Stage::kOpen) {
     const auto frame = frames_.next();
     if (!frame) break;
     if (handlers_.on_frame) handlers_.on_frame(*frame);
   }
-  handing_out_ = false;
+  delivering_ = false;
   if (stage_ == Stage::kOpen && frames_.too_large()) fault(PeerFault::kFrameTooLarge);
 }
 
@@ -231,17 +226,19 @@ void Connection::send(std::string_view frame) {
   const TlsState state = tls_->send(plaintext, out_);
   release_memory(plaintext);
   if (state == TlsState::kFailed) return lost("OpenSSL: " + tls_->detail());
-  if (!handing_out_ || queued_bytes() > kMostHeldBack) flush();
+  if (!delivering_ || queued_bytes() > kMaxBatchBytes) flush();
 }
 
 void Connection::flush() {
   const int error = write_out();
-  // A failed send during the handshake is ignored at first: the peer may have sent a refusal with the reason.
+  // During the handshake a failed send is ignored, since the peer may have sent an alert with the reason, which the next read
+  // finds.
   if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-// Sends as much as the socket takes; the rest waits until it is writable. Returns 0, or the errno of the failure.
+// Sends as much of the queue as the socket accepts. The rest is sent when the socket is writable again. Returns 0, or the errno
+// of a failure.
 int Connection::write_out() {
   while (stage_ != Stage::kClosed && sent_ < out_.size()) {
     const ssize_t count = ::send(socket_.native_handle(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
@@ -273,9 +270,10 @@ void Connection::wait_for_output() {
 
 // ---- Ending ----
 
-// Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. The kernel only does that when
-// no duplicate of the descriptor is left in any process. So a socket that was handed over must be released first.
-void Connection::give_away() {
+// Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. But the kernel removes it only
+// when no duplicate of the descriptor exists in any process. So if a socket was passed to another process, call release()
+// instead of close().
+void Connection::hand_off() {
   boost::system::error_code error;
   out_.clear();
   stage_ = Stage::kClosed;
@@ -291,13 +289,13 @@ void Connection::give_up_after(std::chrono::milliseconds silence) {
 void Connection::finish() {
   if (stage_ == Stage::kHandshake) return close();
   if (stage_ != Stage::kOpen) return;
-  tls_->say_goodbye(out_);
+  tls_->send_close_notify(out_);
   stage_ = Stage::kFinishing;
-  // close() with unread input would make the kernel discard data that the peer has not read yet. So this side continues to read
-  // until the peer closes.
-  farewell_ = std::make_unique<boost::asio::steady_timer>(shared_->io, shared_->limits.farewell_time);
-  farewell_->async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->end({Closed::Cause::kGoodbye, {}, "the other agent did not answer the goodbye"});
+  // If close() is called with unread input, the kernel sends a reset, and the peer may lose data that it has not read yet. So
+  // this agent continues to read until the peer closes the connection.
+  linger_timer_ = std::make_unique<boost::asio::steady_timer>(shared_->io, shared_->limits.linger_time);
+  linger_timer_->async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->end({Closed::Cause::kOrderly, {}, "the other agent did not answer the goodbye"});
   });
   flush();
   if (stage_ == Stage::kFinishing) wait_for_input();
@@ -305,19 +303,19 @@ void Connection::finish() {
 
 void Connection::close() {
   if (stage_ == Stage::kClosed) return;
-  if (handing_out_) write_out();  // sends the data that was queued before
+  if (delivering_) write_out();  // sends the answers that were queued during delivery
   shut();
-  // Posted, since one of these handlers may be running now.
+  // The handlers are destroyed later, since close() may be running inside one of them.
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     self->handlers_ = {};
     self->handshake_ = {};
   });
 }
 
-void Connection::lost(const std::string& why, By by) {
+void Connection::lost(const std::string& why, LostBy by) {
   if (stage_ == Stage::kHandshake) return end_handshake({Handshake::End::kLost, {}, 0, why});
-  if (stage_ == Stage::kFinishing) return end({Closed::Cause::kGoodbye, {}, "this agent said goodbye"});
-  end({Closed::Cause::kLost, {}, why, by == By::kNetwork});
+  if (stage_ == Stage::kFinishing) return end({Closed::Cause::kOrderly, {}, "this agent sent goodbye"});
+  end({Closed::Cause::kLost, {}, why, by == LostBy::kNetwork});
 }
 
 void Connection::fault(PeerFault fault) {
@@ -337,7 +335,7 @@ void Connection::end(Closed closed) {
 void Connection::shut() {
   if (stage_ == Stage::kClosed) return;
   stage_ = Stage::kClosed;
-  farewell_.reset();
+  linger_timer_.reset();
   boost::system::error_code ignored;
   socket_.close(ignored);
 }

@@ -1,4 +1,3 @@
-// Implementation of connector.hpp.
 #include "rendezvous/transport/connector.hpp"
 
 #include <netinet/in.h>
@@ -17,8 +16,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "common/base/nearest.hpp"
-#include "common/system/close_on_exec.hpp"
+#include "common/base/rounding.hpp"
+#include "rendezvous/transport/close_on_exec.hpp"
 
 namespace ddprun {
 namespace {
@@ -33,8 +32,8 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
-// The result of an asynchronous operation, awaited with a deadline. The operation and the waiting coroutine share it, so either
-// may end first.
+// The result of an asynchronous operation, for which a coroutine waits with a deadline. The operation and the coroutine share
+// this object, since either of them may end first.
 template <class Result>
 struct Awaited {
   explicit Awaited(boost::asio::io_context& io) : timer(io) {}
@@ -48,10 +47,10 @@ struct Awaited {
 
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
-// Note: being cancelled
-// A cancellation may come between two waits, after the awaited event but before this coroutine continues. Such a cancellation
-// ends no timer. Asio would throw from the next co_await instead. That is switched off (run_connector), since opened
-// connections must be closed. So each wait checks for a cancellation itself.
+// Note: cancellation. A cancellation may arrive between two waits, after the awaited event but before this coroutine resumes.
+// Then it cannot cancel a timer, since none is pending. By default, Asio throws from the next co_await in this case.
+// run_connector() turns off that behavior, since an open connection must first be closed. So each wait checks for a
+// cancellation itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {
@@ -66,7 +65,8 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// True if the kernel had to retransmit: then the network may be the cause of a silence, not the peer.
+// True if the kernel has retransmitted packets or waits for an acknowledgement. Then the network, and not the peer, may be the
+// reason why no data arrives.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -91,7 +91,8 @@ class Connector {
       if (resume >= deadline_) co_return result;
       const auto timer = std::make_shared<Awaited<int>>(shared_->io);
       if (co_await wait_for(timer, resume) == WaitEnd::kCancelled) co_return cancelled();
-      pause = std::min(kLongestPause, std::chrono::milliseconds(nearest(kPauseGrowth * static_cast<double>(pause.count()))));
+      pause = std::min(kLongestPause,
+                       std::chrono::milliseconds(round_to_nearest(kPauseGrowth * static_cast<double>(pause.count()))));
     }
   }
 
@@ -103,7 +104,7 @@ class Connector {
       case Kind::kUnreachable:
       case Kind::kSilent:
       case Kind::kLost:
-      case Kind::kNotDdprun:  // the program that has the port now may end soon
+      case Kind::kNotDdprun:  // the program that uses the port now may soon end and free it
         return true;
       case Kind::kBadLocalAddress:
       case Kind::kWrongToken:
@@ -116,10 +117,11 @@ class Connector {
     return false;
   }
 
-  // A random pause, so that a thousand agents that wait for one coordinator do not all connect at the same moment.
+  // Multiplies the pause by a random factor. Otherwise a thousand agents that wait for one coordinator would all connect at the
+  // same moment.
   std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
     std::uniform_real_distribution<double> factor(0.8, 1.2);
-    return std::chrono::microseconds(nearest(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
+    return std::chrono::microseconds(round_to_nearest(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
   }
 
   ConnectFailure failed(Kind kind, const std::string& what) const {
@@ -134,7 +136,7 @@ class Connector {
       local.emplace(boost::asio::ip::make_address(options_.local_address, error), 0);
       if (error) {
         co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address +
-                                                     " is not an IP address: give one of this machine (ip addr)");
+                                                     " is not an IP address: use an address of this machine (ip addr)");
       }
     }
     std::variant<Endpoints, ConnectFailure> resolved = co_await resolve();
@@ -143,31 +145,32 @@ class Connector {
     if (local) {
       std::erase_if(endpoints, [&](const tcp::endpoint& e) { return e.address().is_v4() != local->address().is_v4(); });
       if (endpoints.empty()) {
-        co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address + " is IPv" +
-                                                     (local->address().is_v4() ? "4" : "6") +
-                                                     ", but the name has no such address");
+        const std::string version = local->address().is_v4() ? "IPv4" : "IPv6";
+        co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address + " is an " + version +
+                                                     " address, but the host " + options_.host + " has no " + version +
+                                                     " address: use another --local-addr");
       }
     }
-    std::optional<ConnectFailure> most_telling;
+    std::optional<ConnectFailure> best_failure;
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      // Reports the failure of the address with which the attempt got furthest: the values of Kind are in that order.
-      if (!most_telling || result.failure.kind > most_telling->kind) most_telling = std::move(result.failure);
+      // Keep the failure of the address with which an attempt got furthest. The enum Kind is sorted by that progress.
+      if (!best_failure || result.failure.kind > best_failure->kind) best_failure = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
     }
-    co_return std::move(*most_telling);
+    co_return std::move(*best_failure);
   }
 
   awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
     error_code error;
-    // A numeric address needs no resolver, and therefore no thread.
+    // A numeric address needs no lookup, and so no thread.
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};
     }
     if (!shared_->names) co_return cancelled();
     const auto answer = std::make_shared<Awaited<NameAnswer>>(shared_->io);
-    shared_->names->ask(options_.host, [answer](const NameAnswer& found) { answer->set(found); });
+    shared_->names->query(options_.host, [answer](const NameAnswer& found) { answer->set(found); });
     const WaitEnd end = co_await wait_for(answer, std::max(deadline_, Clock::now() + std::chrono::seconds(1)));
     if (end == WaitEnd::kCancelled) co_return cancelled();
     const bool answered = end == WaitEnd::kResult;
@@ -179,7 +182,7 @@ class Connector {
     if (!endpoints.empty()) co_return endpoints;
     co_return failed(Kind::kUnresolvable, "the name " + options_.host + " has no address (" +
                                               (answered ? answer->result->error : "no answer in time") +
-                                              "). Check the name, or give an IP address");
+                                              "). Check the name, or use an IP address");
   }
 
   awaitable<ConnectResult> attempt(tcp::endpoint endpoint, std::optional<tcp::endpoint> local) {
@@ -191,7 +194,7 @@ class Connector {
       socket->bind(*local, error);
       if (error) {
         co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address + " cannot be used: " +
-                                                     error.message() + ". Give an address of this machine (ip addr)");
+                                                     error.message() + ". Use an address of this machine (ip addr)");
       }
     }
     if (error) co_return failed(Kind::kUnreachable, address + ": " + error.message());
@@ -204,27 +207,27 @@ class Connector {
       socket->close(ignored);
       if (end == WaitEnd::kCancelled) co_return cancelled();
       co_return failed(Kind::kUnreachable,
-                       "no answer from " + address + ". Is the node up, and does a firewall let this port pass?");
+                       "no answer from " + address + ". Check that the node is up and that no firewall blocks this port");
     }
     if (const error_code result = *connected->result) co_return not_connected(address, result);
-    co_return co_await shake_hands(std::move(*socket), address);
+    co_return co_await start_handshake(std::move(*socket), address);
   }
 
   Clock::time_point end_of_attempt() const {
-    // An attempt after the deadline still gets a moment, so that the network can report the reason.
+    // An attempt gets at least 100 ms, even after the deadline, so that the network can report the reason of a failure.
     return std::max(std::min(Clock::now() + options_.attempt, deadline_), Clock::now() + std::chrono::milliseconds(100));
   }
 
   ConnectFailure not_connected(const std::string& address, const error_code& error) const {
     if (error == boost::asio::error::connection_refused) {
-      return failed(Kind::kRefused, "nobody listens at " + address +
-                                        " (connection refused). Start ddprun on that node, or check address and port");
+      return failed(Kind::kRefused, "no process listens on " + address +
+                                        " (connection refused). Start ddprun on that node, or check the address and port");
     }
     return failed(Kind::kUnreachable,
                   address + ": " + error.message() + ". Check the address and the network between the nodes");
   }
 
-  awaitable<ConnectResult> shake_hands(tcp::socket socket, std::string address) {
+  awaitable<ConnectResult> start_handshake(tcp::socket socket, std::string address) {
     const int fd = socket.native_handle();
     error_code ignored;
     const tcp::endpoint remote = socket.remote_endpoint(ignored);
@@ -232,7 +235,7 @@ class Connector {
     set_socket_options(fd, shared_->limits);
     const auto connection = std::make_shared<Connection>(shared_, std::move(socket), remote, TlsRole::kClient);
     const auto done = std::make_shared<Awaited<Connection::Handshake>>(shared_->io);
-    connection->shake_hands({{}, [done](const Connection::Handshake& result) { done->set(result); }});
+    connection->start_handshake({{}, [done](const Connection::Handshake& result) { done->set(result); }});
     const auto end = co_await wait_for(done, end_of_attempt());
     if (end == WaitEnd::kResult) {
       if (done->result->end == Connection::Handshake::End::kOpen) co_return connection;
@@ -243,36 +246,38 @@ class Connector {
     if (end == WaitEnd::kCancelled) co_return cancelled();
     if (lossy) {
       co_return failed(Kind::kUnreachable,
-                       "packets get lost on the way to " + address + ". Check the network between the nodes");
+                       "packets are lost on the way to " + address + ". Check the network between the nodes");
     }
-    co_return failed(Kind::kSilent,
-                     address + " accepts connections but says nothing. Is that port ddprun's, and is that node alive?");
+    co_return failed(
+        Kind::kSilent,
+        address + " accepts connections but sends nothing. Check that ddprun uses that port, and that the node is alive");
   }
 
   ConnectFailure refused(const std::string& address, const Connection::Handshake& result) const {
     if (result.end == Connection::Handshake::End::kLost) {
-      return failed(Kind::kLost, address + " closed the connection before it had answered (" + result.detail +
-                                     "). Is that port ddprun's, and did the agent there just end?");
+      return failed(Kind::kLost, address + " closed the connection before it answered (" + result.detail +
+                                     "). Check that ddprun uses that port, and that its agent has not ended");
     }
     switch (result.fault) {
       case PeerFault::kWrongToken:
         return failed(Kind::kWrongToken, address +
-                                             " refuses this node's token: it is not that job's. Copy the token from there "
-                                             "(ddprun token --show) and give it with --token-file or DDPRUN_TOKEN");
+                                             " refuses this node's token: the job there has another token. Copy the token from "
+                                             "there (ddprun token --show) and pass it with --token-file or DDPRUN_TOKEN");
       case PeerFault::kWrongRunId:
-        return failed(Kind::kWrongRunId, "the agent at " + address +
-                                             " runs a job with another run id. Give both the same --rdzv-id, or another port");
+        return failed(Kind::kWrongRunId,
+                      "the agent at " + address +
+                          " runs a job with another run id. Give both nodes the same --rdzv-id, or use another port");
       case PeerFault::kWrongVersion:
-        return failed(Kind::kWrongVersion, "the agent at " + address + " speaks protocol version " +
-                                               std::to_string(result.peer_version) + ", this one version " +
+        return failed(Kind::kWrongVersion, "the agent at " + address + " uses protocol version " +
+                                               std::to_string(result.peer_version) + ", this agent uses version " +
                                                std::to_string(shared_->protocol_version) +
                                                ". Install the same ddprun on every node");
       case PeerFault::kReflected:
         return failed(Kind::kReflected, address +
-                                            " is this agent itself, or something that sends its messages back. Check that the "
-                                            "address is the coordinator's and not this machine's");
+                                            " is this agent itself, or a program that sends its messages back. Check that the "
+                                            "address is that of the coordinator and not of this machine");
       default:
-        return failed(Kind::kNotDdprun, "what answers at " + address + " is not this job's ddprun (" +
+        return failed(Kind::kNotDdprun, "the program at " + address + " is not an agent of this job (" +
                                             (result.detail.empty() ? "no shared key" : result.detail) + "). Check the port");
     }
   }
@@ -281,7 +286,7 @@ class Connector {
   ConnectOptions options_;
   Clock::time_point deadline_;
   std::string where_;
-  // Not std::random_device: for each connection it would execute CPUID, which is slow on a virtual machine.
+  // Does not use std::random_device: it executes CPUID for each connection, which is slow on a virtual machine.
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 

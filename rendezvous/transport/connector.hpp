@@ -1,6 +1,6 @@
-// Connecting: resolves a name, tries every address, performs the handshake, and retries while that can help.
-// Transport::connect() (transport.hpp) calls it. The reported failure is the most informative one of the last round of
-// attempts.
+// Opens a connection to another agent: resolves the name, tries every address, performs the handshake, and retries failures
+// that may be temporary. Transport::connect() (transport.hpp) calls it. If no address succeeds, it tries all of them again, and
+// finally reports the failure of the address with which the last attempts got furthest.
 #pragma once
 
 #include <chrono>
@@ -17,45 +17,45 @@
 namespace ddprun {
 
 struct ConnectOptions {
-  std::string host;  // a name or a number; all addresses are tried
+  std::string host;  // a name or a numeric address; all addresses of a name are tried
   std::uint16_t port = 0;
   std::string local_address;                  // --local-addr
-  std::chrono::milliseconds patience{30000};  // how long to retry while no process listens at the port
-  std::chrono::milliseconds attempt{5000};    // the limit for one address: TCP, and then the handshake
+  std::chrono::milliseconds patience{30000};  // how long temporary failures are retried
+  std::chrono::milliseconds attempt{5000};    // limit for one attempt with one address: TCP connection and handshake together
 };
 
 struct ConnectFailure {
   enum class Kind {
     kUnresolvable,
     kBadLocalAddress,
-    kRefused,      // no process listens
-    kUnreachable,  // no route, or no answer at all
-    kSilent,       // the port is open, but no data comes
-    kLost,         // closed in the middle of the handshake
+    kRefused,      // no process listens on the port
+    kUnreachable,  // no route, or no answer to TCP packets
+    kSilent,       // the port is open, but the peer sends no data
+    kLost,         // the connection was closed during the handshake
     kNotDdprun,    // another program answers
     kWrongToken,
     kWrongRunId,
     kWrongVersion,
-    kReflected,  // this agent dialed itself
+    kReflected,  // this agent has connected to itself
     kCancelled,
   };
   Kind kind = Kind::kCancelled;
-  std::string message;  // for users: what was expected, what was found, what to do
+  std::string message;  // text for users: what was expected, what was found, what to do
 };
 
-// A connection, or the reason why there is none. (Not a variant: GCC 12 then warns wrongly of uninitialized memory in
-// asio::co_spawn.)
+// A connection, or the reason why it could not be opened. This is not a std::variant, because with one GCC 12 gives a false
+// warning about uninitialized memory in asio::co_spawn.
 struct ConnectResult {
   ConnectResult() = default;
   ConnectResult(std::shared_ptr<Connection> opened) : connection(std::move(opened)) {}  // NOLINT(google-explicit-constructor)
   ConnectResult(ConnectFailure why) : failure(std::move(why)) {}                        // NOLINT(google-explicit-constructor)
 
   std::shared_ptr<Connection> connection;
-  ConnectFailure failure;  // set if there is no connection
+  ConnectFailure failure;  // valid if `connection` is nullptr
 };
 
-// Retries until a connection is open, the peer refuses for a reason that a wait does not change, or `patience` ends. An Asio
-// cancellation ends it immediately with kCancelled.
+// Retries until a connection is open, `patience` ends, or the peer refuses for a permanent reason. An Asio cancellation ends
+// the attempts immediately with kCancelled.
 boost::asio::awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options);
 
 }  // namespace ddprun

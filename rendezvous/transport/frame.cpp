@@ -1,7 +1,5 @@
-// Implementation of frame.hpp.
 #include "rendezvous/transport/frame.hpp"
 
-#include <array>
 #include <cstdint>
 
 namespace ddprun {
@@ -33,7 +31,7 @@ std::optional<std::string_view> FrameReader::next() {
       return rest.substr(kFrameHeaderBytes, size);
     }
   }
-  // Thousands of idle connections wait here, most of them between two frames. So they must not keep memory.
+  // All received frames are complete, so free the memory: thousands of idle connections are in this state.
   if (too_large_ || rest.empty()) {
     std::string().swap(buffer_);
     at_ = 0;

@@ -1,6 +1,6 @@
-// Frames: byte strings after a length of four bytes, most significant byte first. Pure; connection.cpp uses it. A length over
-// the limit is a permanent error, detected before any byte of the frame is stored. So memory grows with the received bytes, not
-// with the announced size.
+// Frames: a frame is a length of four bytes, most significant byte first, followed by that number of bytes. A length over the
+// limit is a permanent error, which is detected before any byte of the frame is stored. So the memory of a connection grows
+// with the received bytes, and not with the announced length. Pure; connection.cpp uses it.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@ namespace ddprun {
 
 inline constexpr std::size_t kFrameHeaderBytes = 4;
 
-// Appends header and content. The content's size must be below 2^32.
+// Appends a frame with the content `content` to `to`. The content must be shorter than 2^32 bytes.
 void append_frame(std::string_view content, std::string& to);
 
 class FrameReader {
  public:
   explicit FrameReader(std::size_t limit) : limit_(limit) {}
 
-  void set_limit(std::size_t limit) { limit_ = limit; }  // for frames that begin later
+  void set_limit(std::size_t limit) { limit_ = limit; }  // limit for frames that start after this call
   void feed(std::string_view bytes);
-  // The next complete frame, valid until the next call of next() or feed(). nullopt if none is complete, or after one over the
-  // limit.
+  // The content of the next complete frame, valid until the next call to next() or feed(). nullopt if no frame is complete, or
+  // after a frame over the limit.
   std::optional<std::string_view> next();
-  // The announced size of a frame that is over the limit.
+  // The announced length of a frame over the limit; nullopt if there was none.
   std::optional<std::size_t> too_large() const { return too_large_; }
 
  private:

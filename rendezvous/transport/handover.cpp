@@ -1,7 +1,7 @@
-// Implementation of handover.hpp. It uses two abstract Unix sockets. Each job has an inbox ("ddprun/UID/PORT/RUN"), where it
-// gets connections that arrived at the holder of the port. The holder has a waiting room ("ddprun/UID/PORT/holder") for guests.
-// A guest stays connected there until the holder passes the port on. If the stream ends, the holder has died and the port is
-// free.
+// Implementation of handover.hpp. It uses two kinds of abstract Unix sockets. Each job has an inbox ("ddprun/UID/PORT/RUN"), to
+// which the holder of the port sends connections for this job. The holder has a socket for waiting agents
+// ("ddprun/UID/PORT/holder"). A waiting agent stays connected to this socket until the holder passes the port to another agent.
+// If the connection ends before the waiting agent has received the port, the holder has died and the port is free.
 #include "rendezvous/transport/handover.hpp"
 
 #include <sys/socket.h>
@@ -23,9 +23,10 @@
 namespace ddprun {
 namespace {
 
+using boost::asio::ip::tcp;
 using boost::asio::posix::stream_descriptor;
 
-constexpr std::size_t kMostSenders = 64;  // connections to the inbox that wait for a message
+constexpr std::size_t kMaxSenders = 64;  // maximum number of inbox connections whose message has not arrived yet
 constexpr std::chrono::milliseconds kSecondTry{20};
 constexpr int kBacklog = 64;
 
@@ -34,47 +35,43 @@ struct UnixAddress {
   socklen_t size = 0;
 };
 
-UnixAddress abstract(std::uint16_t port, const std::string& who) {
+UnixAddress abstract(std::uint16_t port, const std::string& role) {
   UnixAddress address;
   address.name.sun_family = AF_UNIX;
-  const std::string name = "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port) + "/" + who;
+  const std::string name = "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port) + "/" + role;
   name.copy(address.name.sun_path + 1, sizeof address.name.sun_path - 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
 
-int unix_socket() {
-  return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+Descriptor unix_socket() {
+  return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Returns -1 if the name is taken.
+// A socket that listens at that abstract address; -1 if the address is in use.
 int listen_at(const UnixAddress& address) {
-  const int fd = unix_socket();
-  if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
-      ::listen(fd, kBacklog) == 0) {
-    return fd;
-  }
-  if (fd >= 0) ::close(fd);
-  return -1;
+  Descriptor socket = unix_socket();
+  const bool listens = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
+                       ::listen(socket.get(), kBacklog) == 0;
+  return listens ? socket.release() : -1;
 }
 
-// Any user of this host can bind an abstract name, so both ends check the user of the other process (SO_PEERCRED).
+// True if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this host
+// can bind an abstract name.
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// Returns -1 if no process of this user listens there.
+// A socket that is connected to that abstract address; -1 if no process of this user listens there.
 int connect_to(const UnixAddress& address) {
-  const int fd = unix_socket();
-  if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 && is_this_user(fd))
-    return fd;
-  if (fd >= 0) ::close(fd);
-  return -1;
+  Descriptor socket = unix_socket();
+  const bool connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0;
+  return connected && is_this_user(socket.get()) ? socket.release() : -1;
 }
 
-// Returns -1 if no process of this user waits.
+// Accepts the next pending connection from a process of this user; -1 if there is none.
 int accept_from(int fd) {
   for (;;) {
     const int peer = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -84,19 +81,22 @@ int accept_from(int fd) {
   }
 }
 
-class SharedPort final : public std::enable_shared_from_this<SharedPort> {
+class SharedPort final : public Listener, public std::enable_shared_from_this<SharedPort> {
  public:
   SharedPort(boost::asio::io_context& io, Transport& transport, ListenOptions options,
              std::function<void(std::shared_ptr<Connection>)> on_member)
-      : io_(io), transport_(transport), options_(std::move(options)), inbox_(io), room_(io), seat_(io), timer_(io) {
-    options_.hand_over = [port = options_.port, own = std::move(options_.hand_over)](const ShortRunDigest& run, int fd,
-                                                                                     std::string_view hello) {
-      if (own && own(run, fd, hello)) return true;
-      const int inbox = connect_to(abstract(port, to_hex(run)));
-      if (inbox < 0) return false;
-      const bool sent = pass_descriptor(inbox, fd, hello);
-      ::close(inbox);
-      return sent;
+      : io_(io),
+        transport_(transport),
+        options_(std::move(options)),
+        inbox_(io),
+        holder_socket_(io),
+        waiting_socket_(io),
+        timer_(io) {
+    options_.hand_over = [port = options_.port, own_job = std::move(options_.hand_over)](const ShortRunDigest& run, int fd,
+                                                                                         std::string_view hello) {
+      if (own_job && own_job(run, fd, hello)) return true;
+      const Descriptor inbox(connect_to(abstract(port, to_hex(run))));
+      return inbox.get() >= 0 && pass_descriptor(inbox.get(), fd, hello);
     };
     on_member_ = std::move(on_member);
   }
@@ -104,33 +104,35 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   void begin() {
     open_inbox();
     if (hold_by_binding()) return;
-    if (!sit_down()) {
-      listener_ = transport_.listen(options_, on_member_);  // throws UsageError if the port is not available
-      return open_room();
+    if (!join_waiters()) {
+      listener_ = transport_.listen(options_, on_member_);  // throws UsageError if another program uses the port
+      return open_holder_socket();
     }
-    ListenOptions guest = options_;
-    guest.open = ListenOptions::Port::kNone;
-    listener_ = transport_.listen(std::move(guest), on_member_);
+    ListenOptions waiter = options_;
+    waiter.open = ListenOptions::Port::kNone;
+    listener_ = transport_.listen(std::move(waiter), on_member_);
   }
 
-  Listener& listener() { return *listener_; }
+  tcp::endpoint local() const override { return listener_->local(); }
+  void close_port() override { listener_->close_port(); }
+  Descriptor release_port() override { return listener_->release_port(); }
+  void take_port(Descriptor port) override { listener_->take_port(std::move(port)); }
+  void adopt(Descriptor connection, std::string_view hello) override { listener_->adopt(std::move(connection), hello); }
+  std::size_t unauthenticated() const override { return listener_->unauthenticated(); }
 
   void close() {
     closed_ = true;
     timer_.cancel();
     boost::system::error_code ignored;
     inbox_.close(ignored);
-    seat_.close(ignored);
-    // The room closes first, so that the next holder can open one.
-    room_.close(ignored);
-    const int port = listener_ ? listener_->release_port() : -1;
-    if (port >= 0) {
-      for (auto& guest : guests_) {
-        if (pass_descriptor(guest.native_handle(), port, {})) break;
-      }
-      ::close(port);
+    waiting_socket_.close(ignored);
+    // Closed before the port is passed on, so that the next holder of the port can open its own socket with this name.
+    holder_socket_.close(ignored);
+    const Descriptor port = listener_ ? listener_->release_port() : Descriptor();
+    for (auto& waiter : waiters_) {
+      if (port.get() < 0 || pass_descriptor(waiter.native_handle(), port.get(), {})) break;
     }
-    guests_.clear();
+    waiters_.clear();
     while (!senders_.empty()) close_oldest_sender();
     listener_.reset();
   }
@@ -139,44 +141,50 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   void open_inbox() {
     const int fd = listen_at(abstract(options_.port, to_hex(transport_.run())));
     if (fd < 0) {
-      throw UsageError("another agent of this job listens on port " + std::to_string(options_.port) +
-                       " of this machine already: end it, or give this job another --rdzv-id");
+      throw UsageError("another agent of this job already listens on port " + std::to_string(options_.port) +
+                       " of this machine: stop it, or give this job another --rdzv-id");
     }
     inbox_.assign(fd);
-    wait_for_mail();
+    accept_senders();
   }
 
-  void wait_for_mail() {
-    inbox_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (error || self->closed_) return;
-      for (int peer = accept_from(self->inbox_.native_handle()); peer >= 0; peer = accept_from(self->inbox_.native_handle())) {
-        self->receive_from(std::make_shared<stream_descriptor>(self->io_, peer));
-        if (self->closed_) return;
-      }
-      self->wait_for_mail();
+  // Calls `act` when `socket` becomes readable, unless this object was closed before.
+  void once_readable(stream_descriptor& socket, std::function<void()> act) {
+    socket.async_wait(stream_descriptor::wait_read, [self = shared_from_this(), act = std::move(act)](const auto& error) {
+      if (!error && !self->closed_) act();
     });
   }
 
-  // The holder connects and sends in two system calls. So its message may arrive after this agent has accepted the connection.
+  void accept_senders() {
+    once_readable(inbox_, [this] {
+      for (int peer = accept_from(inbox_.native_handle()); peer >= 0; peer = accept_from(inbox_.native_handle())) {
+        receive_from(std::make_shared<stream_descriptor>(io_, peer));
+        if (closed_) return;
+      }
+      accept_senders();
+    });
+  }
+
+  // Waits for the message of `sender`, a process that has connected to the inbox. It connects and sends in two system calls, so
+  // the message may arrive later than the connection.
   void receive_from(std::shared_ptr<stream_descriptor> sender) {
-    if (senders_.size() == kMostSenders) close_oldest_sender();
+    if (senders_.size() == kMaxSenders) close_oldest_sender();
     senders_.push_back(sender);
-    sender->async_wait(stream_descriptor::wait_read,
-                       [self = shared_from_this(), sender](const boost::system::error_code& error) {
-                         if (error || self->closed_ || std::erase(self->senders_, sender) == 0) return;
-                         auto mail = receive_passed_descriptor(sender->native_handle());
-                         if (mail && mail->descriptor.get() >= 0)
-                           self->listener_->adopt(mail->descriptor.release(), mail->bytes);
-                       });
+    once_readable(*sender, [this, sender] {
+      if (std::erase(senders_, sender) == 0) return;
+      auto handed_over_socket = receive_passed_descriptor(sender->native_handle());
+      if (handed_over_socket && handed_over_socket->descriptor.get() >= 0)
+        listener_->adopt(std::move(handed_over_socket->descriptor), handed_over_socket->bytes);
+    });
   }
 
   void close_oldest_sender() {
     boost::system::error_code ignored;
-    senders_.front()->close(ignored);  // its handler also holds a reference
+    senders_.front()->close(ignored);  // close() is needed, since the read handler also owns a reference
     senders_.pop_front();
   }
 
-  // Returns true if this agent could bind the port.
+  // Tries to bind the port. Returns true if this agent now listens there.
   bool hold_by_binding() {
     try {
       auto holder = transport_.listen(options_, on_member_);
@@ -188,60 +196,57 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     } catch (const UsageError&) {
       return false;
     }
-    open_room();
+    open_holder_socket();
     return true;
   }
 
-  // Failure is harmless: without a room, other agents just cannot wait here.
-  void open_room() {
+  // Opens the socket for waiting agents. A failure is ignored: its only effect is that other agents cannot wait for the port.
+  void open_holder_socket() {
     const int fd = listen_at(abstract(options_.port, "holder"));
     if (fd < 0) return;
-    room_.assign(fd);
-    wait_for_guests();
+    holder_socket_.assign(fd);
+    accept_waiters();
   }
 
-  void wait_for_guests() {
-    room_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (error || self->closed_) return;
-      for (int peer = accept_from(self->room_.native_handle()); peer >= 0; peer = accept_from(self->room_.native_handle())) {
-        self->guests_.emplace_back(self->io_, peer);
-        self->watch(std::prev(self->guests_.end()));
+  void accept_waiters() {
+    once_readable(holder_socket_, [this] {
+      const int holder = holder_socket_.native_handle();
+      for (int peer = accept_from(holder); peer >= 0; peer = accept_from(holder)) {
+        waiters_.emplace_back(io_, peer);
+        watch(std::prev(waiters_.end()));
       }
-      self->wait_for_guests();
+      accept_waiters();
     });
   }
 
-  // Guests send nothing, so a readable socket means that the guest has ended.
-  void watch(std::list<stream_descriptor>::iterator guest) {
-    guest->async_wait(stream_descriptor::wait_read, [self = shared_from_this(), guest](const boost::system::error_code& error) {
-      if (!error && !self->closed_) self->guests_.erase(guest);
-    });
+  // Removes a waiting agent when it ends. Waiting agents send no data, so a readable socket means that the agent has ended.
+  void watch(std::list<stream_descriptor>::iterator waiter) {
+    once_readable(*waiter, [this, waiter] { waiters_.erase(waiter); });
   }
 
-  // Returns true if there is a holder of this user, in whose room this agent now waits.
-  bool sit_down() {
+  // Connects to the holder's socket for waiting agents. Returns false if no agent of this user holds the port.
+  bool join_waiters() {
     const int fd = connect_to(abstract(options_.port, "holder"));
     if (fd < 0) return false;
-    seat_ = stream_descriptor(io_, fd);
-    seat_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error && !self->closed_) self->called();
-    });
+    waiting_socket_ = stream_descriptor(io_, fd);
+    once_readable(waiting_socket_, [this] { receive_port(); });
     return true;
   }
 
-  // The holder has passed the port on, to this agent or another, or has died.
-  void called() {
-    auto received = receive_passed_descriptor(seat_.native_handle());
+  // Called when the connection to the holder is readable: the holder has passed the port to this agent or to another one, or
+  // has died.
+  void receive_port() {
+    auto received = receive_passed_descriptor(waiting_socket_.native_handle());
     boost::system::error_code ignored;
-    seat_.close(ignored);
+    waiting_socket_.close(ignored);
     if (!received || received->descriptor.get() < 0) return try_again();
-    listener_->take_port(received->descriptor.release());
-    open_room();
+    listener_->take_port(std::move(received->descriptor));
+    open_holder_socket();
   }
 
   void try_again() {
-    if (hold_by_binding() || sit_down()) return;
-    timer_.expires_after(kSecondTry);  // the next holder has not opened its room yet
+    if (hold_by_binding() || join_waiters()) return;
+    timer_.expires_after(kSecondTry);  // try again soon: the next holder has not opened its socket yet
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error && !self->closed_) self->try_again();
     });
@@ -251,48 +256,27 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   Transport& transport_;
   ListenOptions options_;
   std::function<void(std::shared_ptr<Connection>)> on_member_;
-  std::unique_ptr<Listener> listener_;
+  std::shared_ptr<Listener> listener_;
   stream_descriptor inbox_;
-  stream_descriptor room_;
-  stream_descriptor seat_;
-  std::list<stream_descriptor> guests_;                    // in the order of arrival
-  std::list<std::shared_ptr<stream_descriptor>> senders_;  // accepted by the inbox, without a message yet
+  stream_descriptor holder_socket_;
+  stream_descriptor waiting_socket_;
+  std::list<stream_descriptor> waiters_;  // agents that wait for the port, in the order of arrival
+  // inbox connections that were accepted but whose message has not arrived yet
+  std::list<std::shared_ptr<stream_descriptor>> senders_;
   boost::asio::steady_timer timer_;
   bool closed_ = false;
 };
 
-class SharedListener final : public Listener {
- public:
-  explicit SharedListener(std::shared_ptr<SharedPort> port) : port_(std::move(port)) {}
-  SharedListener(const SharedListener&) = delete;
-  SharedListener& operator=(const SharedListener&) = delete;
-  ~SharedListener() override { port_->close(); }
-
-  boost::asio::ip::tcp::endpoint local() const override { return port_->listener().local(); }
-  void close_port() override { port_->listener().close_port(); }
-  int release_port() override { return port_->listener().release_port(); }
-  void take_port(int fd) override { port_->listener().take_port(fd); }
-  void adopt(int fd, std::string_view hello) override { port_->listener().adopt(fd, hello); }
-  std::size_t unauthenticated() const override { return port_->listener().unauthenticated(); }
-
- private:
-  std::shared_ptr<SharedPort> port_;
-};
-
 }  // namespace
 
-std::unique_ptr<Listener> listen_on_shared_port(boost::asio::io_context& io, Transport& transport, ListenOptions options,
+std::shared_ptr<Listener> listen_on_shared_port(boost::asio::io_context& io, Transport& transport, ListenOptions options,
                                                 std::function<void(std::shared_ptr<Connection>)> on_member) {
   if (options.port == 0)
-    return transport.listen(std::move(options), std::move(on_member));  // a port that the kernel chooses is not shared
-  auto port = std::make_shared<SharedPort>(io, transport, std::move(options), std::move(on_member));
-  try {
-    port->begin();
-  } catch (...) {
-    port->close();
-    throw;
-  }
-  return std::make_unique<SharedListener>(std::move(port));
+    return transport.listen(std::move(options), std::move(on_member));  // do not share a port that the kernel has chosen
+  const auto port = std::make_shared<SharedPort>(io, transport, std::move(options), std::move(on_member));
+  std::shared_ptr<Listener> handle(port.get(), [port](Listener*) { port->close(); });
+  port->begin();
+  return handle;
 }
 
 }  // namespace ddprun

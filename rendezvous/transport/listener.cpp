@@ -1,11 +1,9 @@
-// Implementation of listener.hpp.
 #include "rendezvous/transport/listener.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,7 +23,7 @@ namespace {
 using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsAtOnce = 32;  // then other events get their turn
+constexpr int kMaxAcceptsPerEvent = 32;  // after this number of accepted connections, other events are handled first
 constexpr std::chrono::milliseconds kPauseWithoutMemory{100};
 
 tcp::endpoint endpoint_of(const sockaddr_storage& address) {
@@ -59,14 +57,14 @@ Admission::Limits admission_limits(const TransportLimits& limits) {
   return result;
 }
 
-int open_spare() {
-  return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+Descriptor open_spare() {
+  return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-class Door final : public std::enable_shared_from_this<Door> {
+class Acceptor final : public Listener, public std::enable_shared_from_this<Acceptor> {
  public:
-  Door(std::shared_ptr<TransportShared> shared, ListenOptions options,
-       std::function<void(std::shared_ptr<Connection>)> on_member)
+  Acceptor(std::shared_ptr<TransportShared> shared, ListenOptions options,
+           std::function<void(std::shared_ptr<Connection>)> on_member)
       : shared_(std::move(shared)),
         acceptor_(open_port(shared_->io, options)),
         timer_(shared_->io),
@@ -77,14 +75,9 @@ class Door final : public std::enable_shared_from_this<Door> {
         spare_(open_spare()) {
     prepare_port();
   }
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
-  ~Door() {
-    if (spare_ >= 0) ::close(spare_);
-  }
 
-  const tcp::endpoint& local() const { return local_; }
-  std::size_t unauthenticated() const { return admission_.size(); }
+  tcp::endpoint local() const override { return local_; }
+  std::size_t unauthenticated() const override { return admission_.size(); }
 
   void wait() {
     if (!acceptor_.is_open() || waiting_) return;
@@ -95,29 +88,27 @@ class Door final : public std::enable_shared_from_this<Door> {
     });
   }
 
-  void close_port() {
+  void close_port() override {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
   }
 
-  // See "sockets with duplicates" in connection.cpp.
-  int release_port() {
+  // release() is used instead of close(): see the note "sockets with duplicates" in connection.cpp.
+  Descriptor release_port() override {
     boost::system::error_code error;
     const int fd = acceptor_.is_open() ? acceptor_.release(error) : -1;
-    return error ? -1 : fd;
+    return Descriptor(error ? -1 : fd);
   }
 
-  void take_port(int fd) {
+  void take_port(Descriptor port) override {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     boost::system::error_code error = boost::asio::error::bad_descriptor;
-    if (!closed_ && !acceptor_.is_open() && ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-      acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
+    if (!closed_ && !acceptor_.is_open() && ::getsockname(port.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+      acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), port.get(), error);
     }
-    if (error) {
-      ::close(fd);
-      return;
-    }
+    if (error) return;
+    port.release();
     prepare_port();
     wait();
   }
@@ -129,15 +120,14 @@ class Door final : public std::enable_shared_from_this<Door> {
     for (auto& [id, newcomer] : std::exchange(newcomers_, {})) newcomer->close();
   }
 
-  void adopt(int fd, std::string_view hello) {
+  void adopt(Descriptor connection, std::string_view hello) override {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    if (closed_ || ::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+    if (closed_ || ::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
         !admission_.may_admit(Clock::now())) {
-      ::close(fd);
       return;
     }
-    welcome(fd, address, hello);
+    welcome(std::move(connection), address, hello);
     set_timer();
   }
 
@@ -153,7 +143,7 @@ class Door final : public std::enable_shared_from_this<Door> {
   }
 
   void accept_some() {
-    for (int i = 0; i < kAcceptsAtOnce && acceptor_.is_open(); ++i) {
+    for (int i = 0; i < kMaxAcceptsPerEvent && acceptor_.is_open(); ++i) {
       if (!admission_.may_admit(Clock::now())) {
         paused_until_ = admission_.admits_at();
         set_timer();
@@ -161,10 +151,10 @@ class Door final : public std::enable_shared_from_this<Door> {
       }
       sockaddr_storage address{};
       socklen_t size = sizeof address;
-      const int fd =
-          ::accept4(acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd >= 0) {
-        welcome(fd, address, {});
+      Descriptor accepted(
+          ::accept4(acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (accepted.get() >= 0) {
+        welcome(std::move(accepted), address, {});
       } else if (accept_failed(errno) == More::kNo) {
         return;
       }
@@ -173,7 +163,8 @@ class Door final : public std::enable_shared_from_this<Door> {
     wait();
   }
 
-  // Returns whether to accept the next connection immediately. If not, this call has arranged the next try.
+  // Handles a failed accept(2). Returns kYes if the next connection may be accepted immediately. Otherwise the next attempt has
+  // been scheduled.
   More accept_failed(int error) {
     switch (error) {
       case EAGAIN:
@@ -182,9 +173,10 @@ class Door final : public std::enable_shared_from_this<Door> {
         return More::kNo;
       case EMFILE:
       case ENFILE:
-        if (!somebody_knocks()) return accept_failed(EAGAIN);  // accept(2) takes a descriptor before it looks for a connection
+        if (!connection_pending())
+          return accept_failed(EAGAIN);  // not an error: accept(2) needs a free descriptor even if no connection is pending
         if (const auto id = admission_.evict_one()) {
-          turn_away(*id, PeerFault::kCrowdedOut);
+          reject(*id, PeerFault::kCrowdedOut);
           return More::kYes;
         }
         return refuse_one();
@@ -195,25 +187,25 @@ class Door final : public std::enable_shared_from_this<Door> {
       case EBADF:
       case EINVAL:
         return More::kNo;
-      default:  // that connection is gone, or a network error is pending on it
+      default:  // the connection was closed, or has a pending network error
         return More::kYes;
     }
   }
 
-  // No descriptor is left, and no newcomer can be closed. The waiting connection is refused, since it would turn this into a
-  // busy loop.
+  // Refuses the pending connection: no descriptor is free, and no unauthenticated connection can be closed. If the connection
+  // stayed pending, the event loop would report it again and again. So this function closes a spare descriptor, accepts the
+  // connection with the free slot, and closes it.
   More refuse_one() {
-    if (spare_ >= 0) ::close(spare_);
-    const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd >= 0) ::close(fd);
+    spare_ = Descriptor();
+    const bool accepted = Descriptor(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC)).get() >= 0;
     spare_ = open_spare();
     shared_->note(PeerFault::kNoDescriptors, "a connection", 0);
-    if (fd >= 0) return More::kYes;
+    if (accepted) return More::kYes;
     pause();
     return More::kNo;
   }
 
-  bool somebody_knocks() {
+  bool connection_pending() {
     pollfd port{acceptor_.native_handle(), POLLIN, 0};
     return ::poll(&port, 1, 0) > 0;
   }
@@ -223,26 +215,24 @@ class Door final : public std::enable_shared_from_this<Door> {
     set_timer();
   }
 
-  void welcome(int fd, const sockaddr_storage& address, std::string_view hello) {
+  void welcome(Descriptor connection, const sockaddr_storage& address, std::string_view hello) {
     tcp::socket socket(shared_->io);
     boost::system::error_code error;
-    socket.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
-    if (error) {
-      ::close(fd);
-      return;
-    }
+    socket.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), connection.get(), error);
+    if (error) return;
+    connection.release();
     auto newcomer = std::make_shared<Connection>(shared_, std::move(socket), endpoint_of(address), TlsRole::kServer);
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
-    for (const Admission::Id old : evicted) turn_away(old, PeerFault::kCrowdedOut);
+    for (const Admission::Id old : evicted) reject(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    // Weak pointers: a newcomer must not keep the listener alive, and the listener's handlers must not keep the newcomer alive.
-    newcomer->shake_hands({[door = weak_from_this(), id = id] {
-                             if (const auto self = door.lock()) self->admission_.started(id);
-                           },
-                           [door = weak_from_this(), id = id](const Connection::Handshake& result) {
-                             if (const auto self = door.lock()) self->done(id, result);
-                           }},
-                          hello);
+    // Weak pointers: a new connection must not keep the listener alive, and these handlers must not keep the connection alive.
+    newcomer->start_handshake({[acceptor = weak_from_this(), id = id] {
+                                 if (const auto self = acceptor.lock()) self->admission_.started(id);
+                               },
+                               [acceptor = weak_from_this(), id = id](const Connection::Handshake& result) {
+                                 if (const auto self = acceptor.lock()) self->done(id, result);
+                               }},
+                              hello);
   }
 
   void done(Admission::Id id, const Connection::Handshake& result) {
@@ -254,24 +244,24 @@ class Door final : public std::enable_shared_from_this<Door> {
     if (result.end == Connection::Handshake::End::kOpen) {
       on_member_(newcomer);
     } else if (result.end == Connection::Handshake::End::kFault) {
-      if (given_away(*newcomer, result.fault)) return resume();
+      if (handed_off(*newcomer, result.fault)) return resume();
       shared_->note(result.fault, to_text(newcomer->remote()), result.peer_version);
     }
     resume();
   }
 
-  bool given_away(Connection& newcomer, PeerFault fault) {
+  bool handed_off(Connection& newcomer, PeerFault fault) {
     bool taken = false;
     if (fault == PeerFault::kWrongRunId && hand_over_) {
       taken = hand_over_(newcomer.refused_run(), newcomer.native_handle(), newcomer.hello());
     } else if (fault == PeerFault::kNotTls && take_foreign_) {
       taken = take_foreign_(newcomer.native_handle(), newcomer.hello());
     }
-    if (taken) newcomer.give_away();
+    if (taken) newcomer.hand_off();
     return taken;
   }
 
-  void turn_away(Admission::Id id, PeerFault fault) {
+  void reject(Admission::Id id, PeerFault fault) {
     const auto found = newcomers_.find(id);
     if (found == newcomers_.end()) return;
     const auto newcomer = std::move(found->second);
@@ -297,7 +287,7 @@ class Door final : public std::enable_shared_from_this<Door> {
       if (error || !self || self->closed_) return;
       self->armed_for_.reset();
       const auto now = Clock::now();
-      for (const Admission::Id id : self->admission_.expire(now)) self->turn_away(id, PeerFault::kSilent);
+      for (const Admission::Id id : self->admission_.expire(now)) self->reject(id, PeerFault::kSilent);
       if (self->paused_until_ && *self->paused_until_ <= now) self->resume();
       self->set_timer();
     });
@@ -314,34 +304,18 @@ class Door final : public std::enable_shared_from_this<Door> {
   tcp::endpoint local_;
   std::optional<Clock::time_point> paused_until_;
   std::optional<Clock::time_point> armed_for_;
-  int spare_;
+  Descriptor spare_;
   bool waiting_ = false;
   bool closed_ = false;
 };
 
-class DoorListener final : public Listener {
- public:
-  explicit DoorListener(std::shared_ptr<Door> door) : door_(std::move(door)) { door_->wait(); }
-  DoorListener(const DoorListener&) = delete;
-  DoorListener& operator=(const DoorListener&) = delete;
-  ~DoorListener() override { door_->close(); }
-
-  tcp::endpoint local() const override { return door_->local(); }
-  void close_port() override { door_->close_port(); }
-  int release_port() override { return door_->release_port(); }
-  void take_port(int fd) override { door_->take_port(fd); }
-  void adopt(int fd, std::string_view hello) override { door_->adopt(fd, hello); }
-  std::size_t unauthenticated() const override { return door_->unauthenticated(); }
-
- private:
-  std::shared_ptr<Door> door_;
-};
-
 }  // namespace
 
-std::unique_ptr<Listener> make_listener(std::shared_ptr<TransportShared> shared, ListenOptions options,
+std::shared_ptr<Listener> make_listener(std::shared_ptr<TransportShared> shared, ListenOptions options,
                                         std::function<void(std::shared_ptr<Connection>)> on_member) {
-  return std::make_unique<DoorListener>(std::make_shared<Door>(std::move(shared), std::move(options), std::move(on_member)));
+  const auto acceptor = std::make_shared<Acceptor>(std::move(shared), std::move(options), std::move(on_member));
+  acceptor->wait();
+  return {acceptor.get(), [acceptor](Listener*) { acceptor->close(); }};
 }
 
 }  // namespace ddprun

@@ -1,4 +1,3 @@
-// Implementation of port.hpp.
 #include "rendezvous/transport/port.hpp"
 
 #include <unistd.h>
@@ -7,7 +6,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/system/close_on_exec.hpp"
+#include "rendezvous/transport/close_on_exec.hpp"
 
 namespace ddprun {
 namespace {
@@ -28,7 +27,7 @@ tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint
   return acceptor;
 }
 
-// Starts at a place in the range that differs from process to process.
+// Opens a free port of the range. Each process starts its search at a different port, so that few processes collide.
 tcp::acceptor open_one_of(boost::asio::io_context& io, ListenOptions options) {
   const ListenPorts range = std::exchange(options.range, {});
   const int size = range.high - range.low + 1;
@@ -41,8 +40,8 @@ tcp::acceptor open_one_of(boost::asio::io_context& io, ListenOptions options) {
       if (i + 1 == size) break;
     }
   }
-  throw UsageError("--port-range: this node can listen on none of the ports from " + std::to_string(range.low) + " to " +
-                   std::to_string(range.high) + "; give more of them, or end what has them (ss -ltnp)");
+  throw UsageError("--port-range: this node cannot listen on any port from " + std::to_string(range.low) + " to " +
+                   std::to_string(range.high) + "; use a larger range, or stop the programs that use these ports (ss -ltnp)");
 }
 
 }  // namespace
@@ -55,7 +54,7 @@ tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& option
   if (!options.address.empty()) {
     const auto address = boost::asio::ip::make_address(options.address, error);
     if (error) {
-      throw UsageError("--local-addr " + options.address + " is not an IP address: give one of this machine (ip addr)");
+      throw UsageError("--local-addr " + options.address + " is not an IP address: use an address of this machine (ip addr)");
     }
     where = options.address + " " + where;
     tcp::acceptor acceptor = open_at(io, {address, options.port}, error);
@@ -69,7 +68,7 @@ tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& option
     }
   }
   throw UsageError("cannot listen on " + where + ": " + error.message() +
-                   ". Choose another port or address, or end what has it (ss -ltnp)");
+                   ". Choose another port or address, or stop the program that uses it (ss -ltnp)");
 }
 
 }  // namespace ddprun

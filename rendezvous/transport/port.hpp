@@ -1,4 +1,4 @@
-// Opens the port at which a listener accepts. listener.cpp uses it.
+// Opens the port at which a listener accepts connections. listener.cpp uses it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -8,8 +8,9 @@
 
 namespace ddprun {
 
-// A bound and listening socket: at options.address, or at all IPv6 and IPv4 addresses, or at all IPv4 addresses if there is no
-// IPv6. It is closed if the options request no port. Throws UsageError with the address, the port and the reason.
+// Returns a bound and listening socket at options.address. If that is empty, the socket listens at all IPv6 and IPv4 addresses,
+// or at all IPv4 addresses if the machine has no IPv6. The result is not open if options.open is kNone. Throws UsageError with
+// the address, the port and the reason.
 boost::asio::ip::tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Shared by all connections of one agent: the job's keys, the limits, the log of bad peers, and buffers for use within one
-// call, so that an idle connection needs no buffers. Internal to the transport; one thread.
+// The state that is shared by all connections of one agent: the job's keys, the limits, the log of bad peers, and buffers. A
+// buffer is used only within one call, so an idle connection needs no buffers. Internal to the transport; used on one thread.
 #pragma once
 
 #include <algorithm>
@@ -22,33 +22,34 @@ namespace ddprun {
 
 struct TransportLimits {
   std::size_t frame_bytes = 1 << 20;
-  // A connection is closed if its peer reads so slowly that more than this is queued. One frame may always be queued.
+  // A connection is closed if its peer reads so slowly that more bytes than this are queued. One frame may always be queued.
   std::size_t write_queue_bytes = 8 << 20;
 
-  // Limits for peers that have not proved the token.
-  std::size_t unauthenticated = 4096;  // connections; at most a quarter of the allowed descriptors
+  // Limits for connections whose peer has not proved the token yet.
+  std::size_t unauthenticated = 4096;  // number of connections; at most a quarter of the process's descriptor limit
   std::size_t silent_per_source = 1024;
   std::size_t bytes_before_token = 4 << 10;
   std::chrono::milliseconds handshake_time{5000};
 
-  // Settings with which TCP detects a dead network: unacknowledged data (TCP_USER_TIMEOUT), or unanswered keepalive probes when
-  // idle.
+  // Timeouts with which TCP detects a dead network: user_timeout for unacknowledged data (TCP_USER_TIMEOUT), the others for
+  // keepalive probes on an idle connection.
   std::chrono::milliseconds user_timeout{5000};
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
   int probes = 3;
-  // Sets the three above for a caller that tolerates `silence` of a peer: a shorter interruption must not break TCP.
+  // Sets user_timeout, probe_after and probe_interval so that TCP closes the connection after the peer has not answered for
+  // `silence`, but survives a shorter interruption.
   void give_up_after(std::chrono::milliseconds silence) {
-    const auto part = [&](int of_five) {
-      return std::max(std::chrono::seconds(1), std::chrono::floor<std::chrono::seconds>(silence * of_five / 5));
+    const auto part = [&](int fifths) {
+      return std::max(std::chrono::seconds(1), std::chrono::floor<std::chrono::seconds>(silence * fifths / 5));
     };
     user_timeout = silence;
     probe_after = part(2);
     probe_interval = part(1);
   }
 
-  // How long finish() waits for the peer to read everything.
-  std::chrono::milliseconds farewell_time{2000};
+  // finish() waits at most this long until the peer has read all data.
+  std::chrono::milliseconds linger_time{2000};
 };
 
 struct TransportShared {
@@ -61,7 +62,7 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
-  // The Transport resets it in its destructor, so that nothing is posted to an io_context that has ended.
+  // The destructor of Transport destroys this object, so that no function is posted to an io_context that was destroyed.
   std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};
 
   BadPeerLog bad_peers;
@@ -72,7 +73,7 @@ struct TransportShared {
   void note(PeerFault fault, const std::string& peer, std::uint8_t peer_version);
 };
 
-// "10.0.0.7:4242", "[fe80::1]:4242". An IPv4 address from an IPv6 socket is written as IPv4.
+// The endpoint as text: "10.0.0.7:4242", "[fe80::1]:4242". A mapped IPv4 address of an IPv6 socket is written as IPv4.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 boost::asio::ip::tcp::endpoint unmapped(const boost::asio::ip::tcp::endpoint& endpoint);
 

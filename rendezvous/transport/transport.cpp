@@ -1,4 +1,3 @@
-// Implementation of transport.hpp.
 #include "rendezvous/transport/transport.hpp"
 
 #include <utility>
@@ -14,7 +13,7 @@ Transport::~Transport() {
   shared_->names.reset();
 }
 
-std::unique_ptr<Listener> Transport::listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member) {
+std::shared_ptr<Listener> Transport::listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member) {
   return make_listener(shared_, std::move(options), std::move(on_member));
 }
 

@@ -1,7 +1,7 @@
-// The secure transport between agents: frames over TLS 1.3 with a key made from the job's token. An agent has one Transport. It
-// listens (listener.hpp: the coordinator and its successors) and connects (connector.hpp: all other nodes). A connection is
-// open and authenticated when the agent gets it (connection.hpp); other peers are refused, limited and logged. The transport
-// does not know the meaning of frames. docs/security.md lists its guarantees.
+// The secure transport between agents: frames over TLS 1.3 with a key that is derived from the job's token. A Transport opens
+// listeners (listener.hpp) and connects to other agents (connector.hpp). When the agent gets a connection, the connection is
+// open and authenticated (connection.hpp). Peers without the key are refused, limited in number and logged. The transport does
+// not interpret frames. docs/security.md lists its guarantees.
 #pragma once
 
 #include <functional>
@@ -22,17 +22,18 @@ namespace ddprun {
 
 class Transport {
  public:
-  // Opens the TLS module. Throws InternalError if that is not possible. `log` gets whole lines at a limited rate.
+  // Opens the TLS module and derives the keys. Throws InternalError if that fails. Calls `log` with lines about bad peers, at a
+  // limited rate.
   Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits = {},
             std::function<void(const std::string&)> log = {});
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  // See make_listener().
-  std::unique_ptr<Listener> listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member);
+  // Opens a listener; see make_listener().
+  std::shared_ptr<Listener> listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member);
 
-  // See run_connector().
+  // Connects to another agent; see run_connector().
   boost::asio::awaitable<ConnectResult> connect(ConnectOptions options);
 
   const ShortRunDigest& run() const { return shared_->keys->run(); }

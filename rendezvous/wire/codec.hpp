@@ -1,7 +1,8 @@
-// Frames of the rendezvous: 1 byte type, then the fields of fields.hpp in binary. The transport marks the end of a frame. They
-// are not JSON, since a coordinator reads ten thousand of them per second. Also, a format in which every field has a place and
-// a limit leaves little room for garbage. Pure: bytes in, messages out; the secure transport owns the sockets. Limits are
-// checked before anything is allocated. A frame that violates them throws ProtocolError, and the caller closes the connection.
+// The frames of the rendezvous. A frame is one byte of message type, followed by the fields of fields.hpp in binary. The
+// transport adds the length of a frame. The frames are not JSON, because a coordinator may read ten thousand frames per second.
+// In addition, every field has a fixed position and a limit, so most invalid byte strings are rejected. Pure: the codec only
+// converts between bytes and messages, and the transport owns the sockets. Limits are checked before memory is allocated. An
+// invalid frame throws ProtocolError, and the caller closes the connection.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +14,34 @@
 
 namespace ddprun::rendezvous {
 
-// The limits before and after the welcome (values of the workers' store have up to 16 MiB).
+// Size limits of a frame before and after the Welcome. After the Welcome, frames may contain values of the workers' store,
+// which have up to 16 MiB.
 inline constexpr std::size_t kMaxFirstFrameBytes = 64u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 
-// A Hello may arrive in one packet with the end of the TLS handshake, so it counts among the bytes that a peer may send before
-// its token is proven (TransportLimits::bytes_before_token). The handshake itself needs less than the remaining kilobyte.
+// Size limit of a Hello. The Hello may arrive in one packet with the end of the TLS handshake. So it counts toward the bytes
+// that a peer may send before it has proved that it has the token (TransportLimits::bytes_before_token). The handshake itself
+// fits into the remaining kilobyte of that limit.
 inline constexpr std::size_t kMaxHelloBytes = 3u << 10;
 
 inline constexpr std::size_t kMaxHostBytes = 255;
 inline constexpr std::size_t kMaxRoleBytes = 128;
-inline constexpr std::size_t kMaxTextBytes = 4u << 10;  // messages for users; longer ones are cut when encoded
+// limit for texts that are shown to users; encode() truncates longer texts
+inline constexpr std::size_t kMaxTextBytes = 4u << 10;
 
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// One complete frame. Messages for users are cut to their limit; anything else over its limit throws ProtocolError. A Hello has
-// at most kMaxHelloBytes: the text of its ending is cut.
+// Returns the complete frame of a message. Texts for users are truncated to their limit. Any other field over its limit throws
+// ProtocolError. In a Hello, the text of its ending is truncated so that the frame has at most kMaxHelloBytes.
 std::string encode(const FromMember& message);
 std::string encode(const FromCoordinator& message);
 
-// The message of a complete frame. From a Hello or Refused of another protocol version it reads only the fields common to all
-// versions (version; for Refused also reason and text), so that both sides can report both versions.
+// Returns the message of a complete frame. If a Hello or Refused has a different protocol version, only the fields that exist
+// in all versions are read: `protocol`, and for Refused also `reason` and `text`. So the nodes on both ends can report both
+// versions to their users.
 FromMember decode_from_member(std::string_view frame);
 FromCoordinator decode_from_coordinator(std::string_view frame);
 

@@ -1,5 +1,5 @@
-// The list of the fields of each rendezvous message, in the order of the wire. codec.cpp walks it in both directions, so
-// writing and reading cannot disagree. Internal to the codec. A change of the order needs a new kProtocolVersion.
+// Lists the fields of each rendezvous message in their order on the wire. codec.cpp uses the same list to encode and to decode,
+// so the two cannot differ. Only the codec includes this file. A change of the order needs a new kProtocolVersion.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,7 @@
 
 namespace ddprun::rendezvous {
 
-// The last value of each enum on the wire.
+// The last value of each enum that is sent in messages. The decoder rejects larger values.
 template <class Enum>
 inline constexpr Enum kLast{};
 template <>
@@ -31,241 +31,133 @@ inline constexpr channel::StoreRequest::Op kLast<channel::StoreRequest::Op> = ch
 template <>
 inline constexpr channel::StoreReply::Status kLast<channel::StoreReply::Status> = channel::StoreReply::Status::kError;
 
-// Calls visit(name, member) for numbers, enums and structs, visit.bytes for texts that must fit their limit, and visit.text for
-// texts that may be cut.
+// Visits the fields of a message in order. Numbers, enums and structs use visit(members...). Texts that must not exceed their
+// limit use visit.bytes, and texts that may be truncated use visit.text.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;
   if constexpr (std::is_same_v<M, Address>) {
-    visit.bytes("host", m.host, kMaxHostBytes);
-    visit("port", m.port);
+    visit.bytes(m.host, kMaxHostBytes);
+    visit(m.port);
   } else if constexpr (std::is_same_v<M, RoundId>) {
-    visit("term", m.term);
-    visit("round", m.round);
+    visit(m.term, m.round);
   } else if constexpr (std::is_same_v<M, Config>) {
-    visit("id", m.id);
-    visit("born", m.born);
-    visit("nodes", m.nodes);
-    visit("rank", m.rank);
-    visit("arbiter", m.arbiter);
-    visit("founder", m.founder);
+    visit(m.id, m.born, m.nodes, m.rank, m.arbiter, m.founder);
   } else if constexpr (std::is_same_v<M, Budget>) {
-    visit("restart_count", m.restart_count);
-    visit("history", m.history);
-    visit("first_number", m.first_number);
+    visit(m.restart_count, m.history, m.first_number);
   } else if constexpr (std::is_same_v<M, RestartHistory>) {
-    visit("used", m.used);
-    visit("by_cause", m.by_cause);
-    visit.list("rounds", m.rounds);
+    visit(m.used, m.by_cause);
+    visit.list(m.rounds);
   } else if constexpr (std::is_same_v<M, FailedRound>) {
-    visit("cause", m.cause);
-    visit("rank", m.rank);
-    visit("status", m.status);
-    visit("step", m.step);
-    visit("resumed_from", m.resumed_from);
-    visit("newest_checkpoint", m.newest_checkpoint);
-    visit("lasted", m.lasted);
-    visit("memory_asked", m.memory_asked);
-    visit("shrink", m.shrink);
+    visit(m.cause, m.rank, m.status, m.step, m.resumed_from, m.newest_checkpoint, m.lasted, m.memory_requested, m.shrink);
   } else if constexpr (std::is_same_v<M, ExitStatus>) {
-    visit("code", m.code);
-    visit("signal", m.signal);
-    visit("core_dumped", m.core_dumped);
+    visit(m.code, m.signal, m.core_dumped);
   } else if constexpr (std::is_same_v<M, PersistentState>) {
-    visit("promised_term", m.promised_term);
-    visit("current", m.current);
-    visit("previous", m.previous);
-    visit("budget", m.budget);
+    visit(m.promised_term, m.current, m.previous, m.budget);
   } else if constexpr (std::is_same_v<M, Ending>) {
-    visit("origin", m.origin);
-    visit("exit_code", m.exit_code);
-    visit.text("why", m.why, kMaxTextBytes);
+    visit(m.origin, m.exit_code);
+    visit.text(m.why, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Hello>) {
-    visit("protocol", m.protocol);
+    visit(m.protocol);
     if (m.protocol != kProtocolVersion) return visit.skip_rest();
-    visit("node", m.node);
-    visit("incarnation", m.incarnation);
-    visit("attempt", m.attempt);
-    visit("run", m.run);
-    visit("wanted_group_rank", m.wanted_group_rank);
-    visit.bytes("role", m.role, kMaxRoleBytes);
-    visit("local_world_size", m.local_world_size);
-    visit.text("hostname", m.hostname, kMaxHostBytes);
-    visit("listens", m.listens);
-    visit("master_port", m.master_port);
-    visit("next_number", m.next_number);
-    visit("farewell_port", m.farewell_port);
-    visit("farewell_key", m.farewell_key);
-    visit("arbiter", m.arbiter);
-    visit("run_directory", m.run_directory);
-    visit("command", m.command);
-    visit("min_nodes", m.min_nodes);
-    visit("max_nodes", m.max_nodes);
-    visit("coordinates", m.coordinates);
-    visit("workers", m.workers);
-    visit("workers_round", m.workers_round);
-    visit("failed", m.failed);
-    visit("standing", m.state);
-    visit("ending", m.ending);
+    visit(m.node, m.incarnation, m.attempt, m.run, m.wanted_group_rank);
+    visit.bytes(m.role, kMaxRoleBytes);
+    visit(m.local_world_size);
+    visit.text(m.hostname, kMaxHostBytes);
+    visit(m.listens, m.master_port, m.next_number, m.death_notice_port, m.death_notice_key, m.arbiter, m.run_directory,
+          m.command, m.min_nodes, m.max_nodes, m.coordinates, m.workers, m.workers_round, m.failed, m.state, m.ending);
   } else if constexpr (std::is_same_v<M, Ready>) {
-    visit("round", m.round);
-    visit("master_port", m.master_port);
-    visit("installed", m.installed);
+    visit(m.round, m.master_port, m.installed);
   } else if constexpr (std::is_same_v<M, FailureReport>) {
-    visit("round", m.round);
-    visit.text("hostname", m.hostname, kMaxHostBytes);
-    visit("failed", m.failed);
-    visit("time_ns", m.time_ns);
-    visit("skew_ns", m.skew_ns);
-    visit.text("message", m.message, kMaxTextBytes);
-    visit("others_stay", m.others_stay);
+    visit(m.round);
+    visit.text(m.hostname, kMaxHostBytes);
+    visit(m.failed, m.time_ns, m.skew_ns);
+    visit.text(m.message, kMaxTextBytes);
+    visit(m.others_stay);
   } else if constexpr (std::is_same_v<M, Done> || std::is_same_v<M, MayLeave>) {
-    visit("round", m.round);
-  } else if constexpr (std::is_same_v<M, StopAsk>) {
-    visit("signal", m.signal);
-    visit("saves", m.saves);
+    visit(m.round);
+  } else if constexpr (std::is_same_v<M, StopRequest>) {
+    visit(m.signal, m.saves);
   } else if constexpr (std::is_same_v<M, StopReady>) {
-    visit("round", m.round);
-    visit("started", m.started);
+    visit(m.round, m.started);
   } else if constexpr (std::is_same_v<M, Stopped>) {
-    visit("round", m.round);
-    visit("saved", m.saved);
-    visit("holds", m.holds);
+    visit(m.round, m.saved, m.holds);
   } else if constexpr (std::is_same_v<M, Leave>) {
-    visit.text("why", m.why, kMaxTextBytes);
+    visit.text(m.why, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Ping>) {
-    visit("stamp", m.stamp);
-    visit("echo", m.echo);
-    visit("realtime_ns", m.realtime_ns);
-    visit("installed", m.installed);
-    visit("received", m.received);
+    visit(m.stamp, m.echo, m.realtime_ns, m.installed, m.received);
   } else if constexpr (std::is_same_v<M, Vote>) {
-    visit("term", m.term);
-    visit("promised_term", m.promised_term);
-    visit("echo", m.echo);
-  } else if constexpr (std::is_same_v<M, Concluded>) {
-    visit("origin", m.origin);
-  } else if constexpr (std::is_same_v<M, JobQuestion>) {
-    visit("number", m.number);
-    visit("most_bytes", m.most_bytes);
-    visit.bytes("text", m.text, kMaxQuestionBytes);
-    visit("to", m.to);
+    visit(m.term, m.promised_term, m.echo);
+  } else if constexpr (std::is_same_v<M, EndAccepted>) {
+    visit(m.origin);
+  } else if constexpr (std::is_same_v<M, ClusterQuery>) {
+    visit(m.number, m.max_bytes);
+    visit.bytes(m.text, kMaxQueryBytes);
+    visit(m.to);
   } else if constexpr (std::is_same_v<M, NodeAnswer>) {
-    visit("asker", m.asker);
-    visit("number", m.number);
-    visit.bytes("text", m.text, kMaxAnswerBytes);
-  } else if constexpr (std::is_same_v<M, NodeQuestion>) {
-    visit("asker", m.asker);
-    visit("number", m.number);
-    visit("most_bytes", m.most_bytes);
-    visit.bytes("text", m.text, kMaxQuestionBytes);
+    visit(m.requester, m.number);
+    visit.bytes(m.text, kMaxAnswerBytes);
+  } else if constexpr (std::is_same_v<M, NodeQuery>) {
+    visit(m.requester, m.number, m.max_bytes);
+    visit.bytes(m.text, kMaxQueryBytes);
   } else if constexpr (std::is_same_v<M, JobAnswer>) {
-    visit("number", m.number);
-    visit("nodes", m.nodes);
-    visit("node", m.node);
-    visit.bytes("text", m.text, kMaxAnswerBytes);
-  } else if constexpr (std::is_same_v<M, StoreAsk>) {
-    visit("round", m.round);
-    visit("rank", m.rank);
-    visit("id", m.request.id);
-    visit("op", m.request.op);
-    visit.list("keys", m.request.keys);
-    visit.bytes("value", m.request.value, channel::kMaxValueBytes);
-    visit.bytes("expected", m.request.expected, channel::kMaxValueBytes);
-    visit("amount", m.request.amount);
-    visit("timeout_ms", m.request.timeout_ms);
+    visit(m.number, m.nodes, m.node);
+    visit.bytes(m.text, kMaxAnswerBytes);
+  } else if constexpr (std::is_same_v<M, StoreQuery>) {
+    visit(m.round, m.rank, m.request.id, m.request.op);
+    visit.list(m.request.keys);
+    visit.bytes(m.request.value, channel::kMaxValueBytes);
+    visit.bytes(m.request.expected, channel::kMaxValueBytes);
+    visit(m.request.amount, m.request.timeout_ms);
   } else if constexpr (std::is_same_v<M, Welcome>) {
-    visit("term", m.term);
-    visit("coordinator", m.coordinator);
-    visit("lease_ms", m.lease_ms);
-    visit("stamp", m.stamp);
+    visit(m.term, m.coordinator, m.lease_ms, m.stamp);
   } else if constexpr (std::is_same_v<M, Refused>) {
-    visit("protocol", m.protocol);
-    visit("reason", m.reason);
-    visit.text("text", m.text, kMaxTextBytes);
+    visit(m.protocol, m.reason);
+    visit.text(m.text, kMaxTextBytes);
     if (m.protocol != kProtocolVersion) return visit.skip_rest();
-    visit("retry_after_ms", m.retry_after_ms);
+    visit(m.retry_after_ms);
   } else if constexpr (std::is_same_v<M, Redirect>) {
-    visit("term", m.term);
-    visit("coordinator", m.coordinator);
+    visit(m.term, m.coordinator);
   } else if constexpr (std::is_same_v<M, Successor>) {
-    visit("group_rank", m.group_rank);
-    visit("node", m.node);
-    visit("address", m.address);
+    visit(m.group_rank, m.node, m.address);
   } else if constexpr (std::is_same_v<M, Release>) {
-    visit("id", m.id);
-    visit("born", m.born);
-    visit("start", m.start);
-    visit("group_rank", m.group_rank);
-    visit("nodes", m.nodes);
-    visit("arbiter", m.arbiter);
-    visit("founder", m.founder);
-    visit("previous", m.previous);
-    visit("rank_offset", m.rank_offset);
-    visit("world_size", m.world_size);
-    visit("role_rank_offset", m.role_rank_offset);
-    visit("role_world_size", m.role_world_size);
-    visit("master", m.master);
-    visit("budget", m.budget);
-    visit("max_restarts", m.max_restarts);
-    visit("coordinator", m.coordinator);
-    visit.list("successors", m.successors);
+    visit(m.id, m.born, m.start, m.group_rank, m.nodes, m.arbiter, m.founder, m.previous, m.rank_offset, m.world_size,
+          m.role_rank_offset, m.role_world_size, m.master, m.budget, m.max_restarts, m.coordinator);
+    visit.list(m.successors);
   } else if constexpr (std::is_same_v<M, RoundOver>) {
-    visit("round", m.round);
-    visit("reason", m.reason);
-    visit.text("why", m.why, kMaxTextBytes);
-    visit("failure", m.failure);
-    visit("hold", m.hold);
+    visit(m.round, m.reason);
+    visit.text(m.why, kMaxTextBytes);
+    visit(m.failure, m.hold);
   } else if constexpr (std::is_same_v<M, StopAndSave>) {
-    visit("round", m.round);
-    visit("signal", m.signal);
-    visit("goes_on", m.goes_on);
-    visit("held", m.held);
+    visit(m.round, m.signal, m.continues, m.held);
   } else if constexpr (std::is_same_v<M, StopAt>) {
-    visit("round", m.round);
-    visit("step", m.step);
-  } else if constexpr (std::is_same_v<M, HandOver>) {
-    visit("node", m.node);
-    visit("to", m.to);
-    visit("standing", m.state);
-  } else if constexpr (std::is_same_v<M, Conclude>) {
-    visit("ending", m.ending);
+    visit(m.round, m.step);
+  } else if constexpr (std::is_same_v<M, TransferLeadership>) {
+    visit(m.node, m.to, m.state);
+  } else if constexpr (std::is_same_v<M, ProposeEnd>) {
+    visit(m.ending);
   } else if constexpr (std::is_same_v<M, Waiting>) {
-    visit.text("text", m.text, kMaxTextBytes);
+    visit.text(m.text, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, JobOver>) {
-    visit("round", m.round);
-    visit("exit_code", m.exit_code);
-    visit.text("why", m.why, kMaxTextBytes);
-    visit("ended_ms_ago", m.ended_ms_ago);
+    visit(m.round, m.exit_code);
+    visit.text(m.why, kMaxTextBytes);
+    visit(m.ended_ms_ago);
   } else if constexpr (std::is_same_v<M, Pong>) {
-    visit("echo", m.echo);
-    visit("stamp", m.stamp);
-    visit("realtime_ns", m.realtime_ns);
-    visit("grant_ns", m.grant_ns);
-    visit("committed", m.committed);
-    visit("received", m.received);
+    visit(m.echo, m.stamp, m.realtime_ns, m.grant_ns, m.committed, m.received);
   } else if constexpr (std::is_same_v<M, VoteRequest>) {
-    visit("term", m.term);
-    visit("candidate", m.candidate);
-    visit("stamp", m.stamp);
+    visit(m.term, m.candidate, m.stamp);
   } else if constexpr (std::is_same_v<M, Resume>) {
-    visit("node", m.node);
-    visit("incarnation", m.incarnation);
-    visit("attempt", m.attempt);
-    visit("received", m.received);
+    visit(m.session.node, m.session.incarnation, m.session.attempt, m.received);
   } else if constexpr (std::is_same_v<M, Received>) {
-    visit("count", m.count);
+    visit(m.count);
   } else if constexpr (std::is_same_v<M, Resumed>) {
-    visit("received", m.received);
+    visit(m.received);
   } else {
     static_assert(std::is_same_v<M, StoreAnswer>);
-    visit("round", m.round);
-    visit("rank", m.rank);
-    visit("id", m.reply.id);
-    visit("status", m.reply.status);
-    visit.bytes("value", m.reply.value, channel::kMaxValueBytes);
-    visit("number", m.reply.number);
-    visit.text("message", m.reply.message, kMaxTextBytes);
+    visit(m.round, m.rank, m.reply.id, m.reply.status);
+    visit.bytes(m.reply.value, channel::kMaxValueBytes);
+    visit(m.reply.number);
+    visit.text(m.reply.message, kMaxTextBytes);
   }
 }
 

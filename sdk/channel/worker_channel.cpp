@@ -1,6 +1,15 @@
-// libddprun_channel: the worker's end of the channel behind ddprun_worker.h, for programs that are not ddptrain. It sends the
-// same messages as python/ddprun. A thread of its own reads, because a request of the agent may arrive while the program waits
-// in a collective.
+// libddprun_channel: the worker's end of the worker channel, for programs that are not ddptrain. It implements ddprun_worker.h,
+// and sends the same messages as the Python package (python/ddprun/_worker_channel.py).
+//
+// The agent can send a message, such as a stop request, at any time, even while the program waits in a collective. A separate
+// thread therefore reads the channel. The program's threads write to it directly. If the agent does not read, a write waits at
+// most 10 s, and then the channel is closed. A progress message does not wait: it is dropped, since the next progress message
+// has newer values.
+//
+// After a stop request all ranks must save at the same step. Each rank counts its calls to should_stop(). A rank answers the
+// request with the number of its next call, and waits in that call. The agents choose the largest of these numbers. Example:
+// rank 0 has made 6 calls and answers 7, rank 1 has made 7 calls and answers 8. Call 7 then returns false on rank 0, and call 8
+// returns true on both ranks.
 #include "ddprun_worker.h"
 
 #include <fcntl.h>
@@ -28,7 +37,7 @@
 
 #include "common/channel/codec.hpp"
 #include "common/channel/message.hpp"
-#include "common/channel/named_figures.hpp"
+#include "common/channel/named_metrics.hpp"
 #include "common/channel/step_times.hpp"
 
 namespace {
@@ -40,8 +49,8 @@ static_assert(DDPRUN_CHANNEL_MAJOR == channel::kProtocolMajor && DDPRUN_CHANNEL_
 static_assert(DDPRUN_DONE == static_cast<int>(channel::Phase::kDone));
 static_assert(DDPRUN_CHECKPOINT == static_cast<int>(channel::ErrorKind::kCheckpoint));
 
-constexpr std::chrono::milliseconds kProgressEvery{200};  // interval of progress messages: nothing reads them more often
-constexpr int kPatienceMs = 10'000;                       // time limit of a write when the agent does not read
+constexpr std::chrono::milliseconds kProgressEvery{200};  // minimum time between progress messages
+constexpr int kWriteTimeoutMs = 10'000;                   // maximum wait in milliseconds if the agent does not read
 
 std::int64_t now_ns() {
   timespec now{};
@@ -54,7 +63,8 @@ int number_in_environment(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// Returns the descriptor that the agent passed to this process, not to children of this process.
+// Returns the descriptor of the worker channel that the agent passed to this process. Removes the channel's environment
+// variables, so that child processes do not use the channel.
 std::optional<int> descriptor_of_the_channel() {
   const char* const variable = std::getenv("DDPRUN_CHANNEL");
   const std::string where = variable == nullptr ? "" : variable;
@@ -69,7 +79,8 @@ std::optional<int> descriptor_of_the_channel() {
   if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
   int family = 0, type = 0;
   socklen_t size = sizeof family;
-  // A wrapper such as sudo closes descriptors. Another file may have that number afterwards, so the inode is compared.
+  // A wrapper such as sudo closes inherited descriptors, and another file may then have the descriptor's number. So the inode
+  // is compared.
   struct stat info {};
   if (!inode.empty() && (::fstat(fd, &info) != 0 || std::to_string(info.st_ino) != inode)) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;
@@ -80,16 +91,16 @@ std::optional<int> descriptor_of_the_channel() {
 
 }  // namespace
 
-// Two mutexes: `state_` protects the members, `writing_` keeps frames whole. A thread that holds state_ may take writing_. The
-// reverse order could deadlock.
+// `state_` protects the members. `writing_` prevents two threads from mixing their frames. A thread that has locked `state_`
+// may lock `writing_`. The reverse order could cause a deadlock.
 struct ddprun_worker {
  public:
   ddprun_worker(int fd, std::string program) : fd_(fd), rank_(number_in_environment("RANK")) {
     channel::Hello hello;
     hello.version = std::move(program);
     hello.pid = ::getpid();
-    say(hello);
-    // Block all signals in the reader thread: the program's own threads handle them.
+    send_message(hello);
+    // The reader thread blocks all signals, so that the kernel delivers them to the program's own threads.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -119,7 +130,7 @@ struct ddprun_worker {
 
   void figure(std::string name, double value) {
     const std::lock_guard lock(state_);
-    if (rank_ == 0) figures_.set(std::move(name), value);
+    if (rank_ == 0) metrics_.set(std::move(name), value);
   }
 
   void progress(const channel::Progress& now) {
@@ -138,33 +149,33 @@ struct ddprun_worker {
 
   void step_time(const channel::StepTime& one) {
     const std::lock_guard lock(state_);
-    if (const auto pace = step_times_.add(one, steady_clock::now())) say(*pace, Urgency::kMayBeDropped);
+    if (const auto pace = step_times_.add(one, steady_clock::now())) send_message(*pace, Urgency::kMayBeDropped);
   }
 
   void saved(const channel::CheckpointPublished& checkpoint) {
     const std::lock_guard lock(state_);
     if (!phase_) change_phase(channel::Phase::kRunning, checkpoint.step, 0);
-    say(checkpoint);
+    send_message(checkpoint);
   }
 
   void error(channel::ErrorKind kind, std::string message) {
     const std::lock_guard lock(state_);
-    channel::WorkerError told;
-    told.kind = kind;
-    told.message = std::move(message);
-    told.step = progress_ ? progress_->step : -1;
-    told.time_ns = now_ns();
-    say(told);
+    channel::WorkerError report;
+    report.kind = kind;
+    report.message = std::move(message);
+    report.step = progress_ ? progress_->step : -1;
+    report.time_ns = now_ns();
+    send_message(report);
   }
 
   bool should_stop() {
     std::unique_lock lock(state_);
-    if (asked_++ == 0) {
+    if (stop_checks_++ == 0) {
       if (!phase_) change_phase(channel::Phase::kRunning, progress_ ? progress_->step : 0, 0);
-      say(channel::SavesOnStop{});
+      send_message(channel::SavesOnStop{});
     }
     changed_.wait(lock, [&] { return !stopping_ || stop_at_ || stop_now_ || closed_; });
-    if (!stopping_ || !stop_at_ || asked_ < *stop_at_) return false;
+    if (!stopping_ || !stop_at_ || stop_checks_ < *stop_at_) return false;
     change_phase(channel::Phase::kSaving, progress_ ? progress_->step : 0, progress_ ? progress_->epoch : 0);
     return true;
   }
@@ -173,41 +184,43 @@ struct ddprun_worker {
   void change_phase(channel::Phase phase, std::int64_t step, std::int64_t epoch) {
     if (phase_ == phase) return;
     phase_ = phase;
-    say(channel::PhaseChange{.phase = phase, .step = step, .epoch = epoch});
+    send_message(channel::PhaseChange{.phase = phase, .step = step, .epoch = epoch});
   }
 
   void send_progress() {
     channel::Progress message = *progress_;
-    figures_.add_to(message);
-    if (!say(message, Urgency::kMayBeDropped)) return;  // not sent: the figures stay for the next message
-    figures_.clear();
+    metrics_.add_to(message);
+    // If the message was not sent, the metrics stay stored for the next message.
+    if (!send_message(message, Urgency::kMayBeDropped)) return;
+    metrics_.clear();
     unsent_ = false;
   }
 
   enum class Urgency { kIsSent, kMayBeDropped };
 
-  // Returns false if the message was not sent.
-  bool say(const channel::FromWorker& message, Urgency urgency = Urgency::kIsSent) {
+  // Sends one message. Returns false if the message was not sent. If the agent does not read, waits at most 10 s, and sends no
+  // messages after that.
+  bool send_message(const channel::FromWorker& message, Urgency urgency = Urgency::kIsSent) {
     const std::string frame = channel::encode(message);
     const std::lock_guard lock(writing_);
     std::size_t sent = 0;
-    while (!mute_ && sent < frame.size()) {
+    while (!unresponsive_ && sent < frame.size()) {
       const ssize_t count = ::send(fd_, frame.data() + sent, frame.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (count >= 0) {
         sent += static_cast<std::size_t>(count);
       } else if (errno == EAGAIN) {
         if (urgency == Urgency::kMayBeDropped && sent == 0) return false;
-        pollfd room{fd_, POLLOUT, 0};
-        if (::poll(&room, 1, kPatienceMs) == 0) mute_ = true;
+        pollfd writable{fd_, POLLOUT, 0};
+        if (::poll(&writable, 1, kWriteTimeoutMs) == 0) unresponsive_ = true;
       } else if (errno != EINTR) {
-        mute_ = true;
+        unresponsive_ = true;
       }
     }
-    if (mute_) ::shutdown(fd_, SHUT_RDWR);  // ends listen(), which wakes should_stop(): no answer will arrive
+    if (unresponsive_) ::shutdown(fd_, SHUT_RDWR);  // ends listen(), which wakes should_stop(): no answer will arrive
     return sent == frame.size();
   }
 
-  // ---- the thread that reads ----
+  // ---- the reader thread ----
 
   void listen() {
     try {
@@ -218,28 +231,29 @@ struct ddprun_worker {
         if (count < 0 && errno == EINTR) continue;
         if (count <= 0) break;
         decoder.feed(std::span(buffer.data(), static_cast<std::size_t>(count)));
-        while (const auto message = decoder.next_from_agent()) hear(*message);
+        while (const auto message = decoder.next_from_agent()) on_message(*message);
       }
     } catch (const std::exception&) {
-      // The bytes are not our protocol. The library ignores the channel from here on, and the program continues.
+      // The received bytes violate the protocol of the channel. From now on the library ignores the channel, and the program
+      // continues.
     }
     const std::lock_guard lock(state_);
     closed_ = true;
     changed_.notify_all();
   }
 
-  void hear(const channel::FromAgent& message) {
+  void on_message(const channel::FromAgent& message) {
     const std::lock_guard lock(state_);
     if (std::holds_alternative<channel::PositionRequest>(message)) {
-      say(channel::Position{.phase = phase_.value_or(channel::Phase::kRunning),
-                            .step = progress_ ? std::max<std::int64_t>(0, progress_->step) : 0,
-                            .stage = channel::Stage::kSomewhere});
+      send_message(channel::Position{.phase = phase_.value_or(channel::Phase::kRunning),
+                                     .step = progress_ ? std::max<std::int64_t>(0, progress_->step) : 0,
+                                     .stage = channel::Stage::kSomewhere});
     } else if (const auto* stop = std::get_if<channel::Stop>(&message)) {
       if (stop->mode == channel::Stop::Mode::kSave) {
-        // The step in progress counts as started, since other ranks may wait in it for this one. The next call of should_stop()
-        // waits for the answer.
+        // The step in progress counts as started. Other ranks may already wait in this step for this rank, so the job must not
+        // stop before the end of the step. The next call to should_stop() waits until the agent has chosen the step (StopAt).
         stopping_ = true;
-        say(channel::StopReady{.started = asked_ + 1});
+        send_message(channel::StopReady{.started = stop_checks_ + 1});
       } else {
         stop_now_ = true;
       }
@@ -253,26 +267,27 @@ struct ddprun_worker {
   const int rank_;
   const pid_t pid_ = ::getpid();
   std::mutex writing_;
-  bool mute_ = false;  // the agent is gone, or a frame was sent in part: nothing more is sent
+  bool unresponsive_ = false;  // if true, no more messages are sent: the agent is gone, or a frame was sent only in part
   std::mutex state_;
   std::condition_variable changed_;
   std::optional<channel::Phase> phase_;
   std::optional<channel::Progress> progress_;  // the newest progress
-  channel::NamedFigures figures_;              // figures of steps whose progress was not sent
+  channel::NamedMetrics metrics_;              // metrics that were not sent yet
   bool unsent_ = false;
   channel::StepTimes step_times_;
   steady_clock::time_point sent_at_;
-  std::int64_t asked_ = 0;  // calls of should_stop()
-  bool stopping_ = false;   // Stop{save} was answered
+  std::int64_t stop_checks_ = 0;  // number of calls to should_stop()
+  bool stopping_ = false;         // the agent has requested to save and stop, and StopReady was sent
   std::optional<std::int64_t> stop_at_;
   bool stop_now_ = false;
-  bool closed_ = false;  // the channel has ended: no more messages arrive
+  bool closed_ = false;  // the reader thread has ended
   std::thread reader_;
 };
 
 namespace {
 
-// Lets no exception out, since the caller may be C code. Without memory the message is dropped.
+// Calls `function` and catches all exceptions, since the caller may be C code. So a message is dropped if there is no memory
+// for it.
 template <class Function>
 int quietly(ddprun_worker* worker, const Function& function) noexcept {
   try {
@@ -313,7 +328,7 @@ int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, in
 }
 
 int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data) {
-  constexpr double kLongest = 1e9;  // the comparison with this also refuses NaN
+  constexpr double kLongest = 1e9;  // this comparison also rejects NaN
   for (const double seconds : {own, waiting, data})
     if (!(seconds >= 0 && seconds <= kLongest)) return -1;
   if (step < 0) return -1;

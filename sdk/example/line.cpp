@@ -1,5 +1,6 @@
-// A worker program of your own: linear regression on CSV files, with all features of ddptrain. data.dir holds train.csv and
-// test.csv. Each line is one sample: two inputs and the target. train.json names the loss, in a key that this program adds.
+// Example of a custom worker: linear regression on CSV files, with all features of ddptrain. data.dir contains train.csv and
+// test.csv. Each line is one sample: two inputs and the target. The program adds a key `loss` to train.json. The key selects
+// the loss function.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -87,7 +88,7 @@ Subject line() {
               },
           .keys = {{.name = "loss",
                     .value = "square",
-                    .help = "What is taken of an error and averaged.",
+                    .help = "Function of the prediction error; the loss is its mean.",
                     .choices = {"square", "absolute"}}},
           .version = "1.0"};
 }

@@ -1,8 +1,8 @@
 /* The worker channel for programs in C, and in any language that can call C. A program reports its progress, checkpoints and
- * errors, and receives the request to save and stop. The library libddprun_channel needs neither LibTorch nor other parts of
- * ddprun. docs/worker-channel.md describes the effect of each message.
+ * errors to the ddprun agent that started it, and receives the request to save and stop. The library libddprun_channel needs
+ * neither LibTorch nor other parts of ddprun. docs/worker-channel.md describes the effect of each message.
  *
- *   ddprun_worker *job = ddprun_hello("myloop 1.0");         // NULL outside a job: all calls do nothing then
+ *   ddprun_worker *job = ddprun_hello("myloop 1.0");         // NULL outside a job; calls with NULL do nothing
  *   for (int64_t step = 1; step <= total; ++step) {
  *     ...
  *     ddprun_figure(job, "loss", loss);
@@ -11,10 +11,10 @@
  *   }
  *   ddprun_goodbye(job);
  *
- * Any thread may call any function, but not after ddprun_goodbye(), and not in a signal handler. In a forked process the
- * functions do nothing. They print nothing. ddprun_should_stop() waits for the agent while a job stops. If the agent does not
- * read (it is stopped, for example), each call that sends a message waits up to 10 s, and calls of other threads wait for it.
- * Then the channel is closed. */
+ * Any thread may call any function, except after ddprun_goodbye() and in a signal handler. In a forked child process the
+ * functions do nothing. They never print. Two kinds of calls can block. While a job stops, ddprun_should_stop() waits until the
+ * agent has chosen the step at which all ranks save. If the agent does not read (for example, it is stopped), a call that sends
+ * a message waits up to 10 s, and calls of other threads wait for it. Then the channel is closed. */
 #ifndef DDPRUN_WORKER_H
 #define DDPRUN_WORKER_H
 
@@ -26,7 +26,7 @@ extern "C" {
 
 #define DDPRUN_CHANNEL_MAJOR 1
 #define DDPRUN_CHANNEL_MINOR 4
-#define DDPRUN_REQUEUE 85 /* the exit code of a program that has saved and asks to be run again */
+#define DDPRUN_REQUEUE 85 /* exit code of a program that has saved its state: the scheduler should run it again */
 
 typedef struct ddprun_worker ddprun_worker;
 
@@ -39,49 +39,50 @@ enum ddprun_phase {
   DDPRUN_DONE = 5
 };
 
-/* The effect on restarts: docs/worker-channel.md. */
+/* Kinds of failure. docs/worker-channel.md describes which of them lead to a restart. */
 enum ddprun_error_kind {
   DDPRUN_EXCEPTION = 0,
-  DDPRUN_USAGE = 1, /* the config or the data is wrong: a restart does not help */
+  DDPRUN_USAGE = 1, /* the config or the data is wrong, so a restart would fail, too */
   DDPRUN_OUT_OF_MEMORY = 2,
   DDPRUN_LOST_PEER = 3, /* another rank failed first */
-  DDPRUN_DIVERGED = 4,  /* a restart does not help */
+  DDPRUN_DIVERGED = 4,  /* training diverged: a restart would fail, too */
   DDPRUN_CHECKPOINT = 5
 };
 
-/* Takes the channel from the environment, and sends the program's name and version. Returns NULL if this is not a worker of
- * ddprun. Call it once, early: programs that are started before may use the channel by mistake. */
+/* Opens the channel that the environment names, and sends the program's name and version. Returns NULL if this process is not a
+ * worker of ddprun. Call it once and early: a program that you start before this call inherits the channel and may use it. */
 ddprun_worker* ddprun_hello(const char* program);
 
-/* All of these return 0, or -1 for an invalid argument: then nothing is sent. */
+/* The int functions below return 0, or -1 for an invalid argument. With -1, nothing was sent. Only ddprun_should_stop() returns
+ * 0 or 1. */
 
-/* Enters a phase. ddprun_progress() enters the phase running by itself. Steps are counted over the whole job. */
+/* Reports a phase of the program. ddprun_progress() enters DDPRUN_RUNNING by itself. step: counted over the whole job. */
 int ddprun_enter(ddprun_worker* worker, int phase, int64_t step, int64_t epoch);
 
-/* Sets a metric of the newest step: "loss", "lr", "samples_per_s", or any name. The next progress message carries it. Only rank
- * 0's values are shown. */
+/* Sets a metric of the newest step: "loss", "lr", "samples_per_s", or any other name. The next progress message contains it.
+ * ddprun shows the values of rank 0 only. */
 int ddprun_figure(ddprun_worker* worker, const char* name, double value);
 
-/* Reports a finished step. Epochs count from 0. samples: of the whole job since its beginning. Unknown totals are 0. A message
- * is sent at most five times a second, and for the first and the last step. */
+/* Reports a finished step. epoch: counted from 0. samples: processed by all ranks since the job started. Pass 0 for an unknown
+ * total. A message is sent at most five times a second, and also for the first and the last step. */
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples);
 
-/* Reports the seconds of a step on this rank. own: without waits for other ranks; waiting: those waits; data: the part of `own`
- * that it waited for its batch. Call it at every step on every rank, or not at all. ddprun then names the rank that delays the
- * others. A message is sent at most five times a second. */
+/* Reports the duration of a step on this rank, in seconds. From these times ddprun finds the rank that delays the others. Call
+ * it at every step on every rank, or not at all. own: time without waits for other ranks. waiting: time of those waits. data:
+ * part of `own` that was spent waiting for the batch. A message is sent at most five times a second. */
 int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data);
 
-/* Reports a complete checkpoint. path may be NULL; seconds: how long the program paused for it. */
+/* Reports a complete checkpoint. path: may be NULL. seconds: pause of the training for the save. bytes: size, 0 if unknown. */
 int ddprun_saved(ddprun_worker* worker, const char* path, int64_t step, double seconds, int64_t bytes);
 
-/* Reports why this worker is about to fail; it should then end with an exit code other than 0. */
+/* Reports why this worker is about to fail. The program should then end with an exit code other than 0. */
 int ddprun_error(ddprun_worker* worker, int kind, const char* message);
 
-/* Whether to save now and end with DDPRUN_REQUEUE. Call it once after each step, equally often on every rank. After a stop
- * request it returns 1 at the same call on all ranks. Until then it returns 0 and costs nothing. */
+/* Returns 1 if the program must save now and end with DDPRUN_REQUEUE. Call it once after each step, equally often on every
+ * rank. After a stop request it returns 1 at the same call on all ranks. Without a stop request it returns 0 immediately. */
 int ddprun_should_stop(ddprun_worker* worker);
 
-/* Sends the last progress if it is unsent, closes the channel and frees the worker. */
+/* Sends the newest progress if it was not sent yet, closes the channel and frees `worker`. */
 void ddprun_goodbye(ddprun_worker* worker);
 
 #ifdef __cplusplus

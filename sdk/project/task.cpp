@@ -1,5 +1,5 @@
-// The training task of @NAME@: a small network that learns a curve. Change data, model, loss and keys as you like. ddprun
-// provides the rest, from checkpoints to live recovery. docs/own-worker.md lists the rules for each part.
+// The training task of @NAME@: a small network that learns a curve. Replace the data, model, loss and config keys by your own.
+// ddprun provides everything else, from checkpoints to live recovery. docs/own-worker.md lists the rules for each part.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,8 @@ namespace {
 
 using namespace ddprun::trainer;
 
-// The data: points of y = sin(3 x), computed here. Read your own data from config.data.dir, once, in the constructor.
+// The data: points of y = sin(3 x), which are computed here. To use your own data, read it in the constructor from
+// config.data.dir.
 class Points : public Source {
  public:
   Points(std::int64_t first, std::int64_t count) : first_(first), count_(count) {}
@@ -42,7 +43,8 @@ class Points : public Source {
   std::int64_t count_;
 };
 
-// The model. Its initial weights must be the same bits at each start, so they come from a generator of its own.
+// The model. Its initial weights must be bit-identical at each start, so they come from a separate generator that is seeded
+// with the config's seed.
 struct Network : torch::nn::Module {
   Network(std::int64_t width, at::Generator seeded)
       : scale(register_parameter("scale", at::empty({width}).uniform_(-3, 3, seeded))),

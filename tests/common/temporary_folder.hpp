@@ -1,4 +1,4 @@
-// A temporary folder for one test, removed at its end.
+// Creates a temporary folder for one test, and removes it at the end of the test.
 #pragma once
 
 #include <stdlib.h>

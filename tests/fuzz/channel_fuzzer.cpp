@@ -1,5 +1,6 @@
-// Feeds random bytes in pieces to the decoder of the worker channel. It throws ProtocolError, or returns messages that encode
-// and decode to equal messages. Byte 0 selects the direction (from a worker or from an agent), byte 1 the length of a piece.
+// Feeds random bytes in pieces to the decoder of the worker channel. The decoder must throw ProtocolError, or return a message
+// that stays the same when it is encoded and decoded again. Byte 0 selects the direction (from a worker or from an agent), and
+// byte 1 is the length of each piece.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

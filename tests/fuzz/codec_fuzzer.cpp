@@ -1,5 +1,5 @@
-// Decodes random bytes as a message between nodes. The codec throws ProtocolError, or returns a message that encodes and
-// decodes to an equal one.
+// Decodes random bytes as a message between nodes. The codec must throw ProtocolError, or return a message that stays the same
+// when it is encoded and decoded again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Sends any message of a member at any time to a coordinator. It never crashes and never releases a rank twice. While it leads,
-// it always has a deadline in the future.
+// Sends arbitrary messages of nodes to a rendezvous coordinator, at arbitrary times. The coordinator must never crash, and
+// never give the same group rank of a round to two nodes. Until it steps down, it must always have a next deadline.
 #include <cstdlib>
 #include <set>
 
@@ -27,20 +27,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bool over = false;
   const auto check = [&](const std::vector<CoordinatorAction>& actions) {
     for (const CoordinatorAction& action : actions) {
-      if (const auto* send = std::get_if<coordinator_action::Send>(&action)) {
+      if (const auto* send = std::get_if<node_action::ToDialler>(&action)) {
         const std::string frame = encode(send->message);
         if (frame.size() > 8192) std::abort();
         const auto* release = std::get_if<Release>(&send->message);
         if (release != nullptr && release->start && !given.insert({release->id, release->group_rank}).second) std::abort();
       }
-      over = over || std::holds_alternative<coordinator_action::StepDown>(action) ||
-             std::holds_alternative<coordinator_action::Finished>(action);
+      over = over || std::holds_alternative<coordinator_action::StepDown>(action);
     }
   };
   Hello own;
   own.node = settings.self;
-  check(coordinator.on(coordinator_event::Opened{kSelfLink}, now));
-  check(coordinator.on(coordinator_event::Heard{kSelfLink, own}, now));
+  check(coordinator.on(node_event::LinkOpened{kSelfLink}, now));
+  check(coordinator.on(node_event::FromDialler{kSelfLink, own}, now));
   Script script(data, size);
   Step step;
   std::set<LinkId> open;
@@ -49,22 +48,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     now.realtime_ns += step.pause.count() * 1000000;
     switch (step.kind) {
       case Step::Kind::kOpen:
-        if (open.insert(step.link).second) check(coordinator.on(coordinator_event::Opened{step.link}, now));
+        if (open.insert(step.link).second) check(coordinator.on(node_event::LinkOpened{step.link}, now));
         break;
       case Step::Kind::kClose:
-        if (open.erase(step.link) > 0) check(coordinator.on(coordinator_event::Closed{step.link}, now));
+        if (open.erase(step.link) > 0) check(coordinator.on(node_event::LinkClosed{step.link}, now));
         break;
       case Step::Kind::kFrame:
         try {
-          check(coordinator.on(coordinator_event::Heard{step.link, decode_from_member(step.frame)}, now));
+          check(coordinator.on(node_event::FromDialler{step.link, decode_from_member(step.frame)}, now));
         } catch (const ProtocolError&) {
         }
         break;
       case Step::Kind::kLocal:
-        check(coordinator.on(coordinator_event::Heard{kSelfLink, Ping{stamp_of(now.steady), 0, 0, coordinator.round()}}, now));
+        check(coordinator.on(node_event::FromDialler{kSelfLink, Ping{stamp_of(now.steady), 0, 0, coordinator.round()}}, now));
         break;
       case Step::Kind::kTick:
-        check(coordinator.on(coordinator_event::Tick{}, now));
+        check(coordinator.on(node_event::Tick{}, now));
         break;
     }
     if (!over && !coordinator.next_deadline()) std::abort();

@@ -1,7 +1,6 @@
-// Functions that the fuzzers of file readers share. A reader opens its file by name, so a fuzzer writes its bytes to a file in
-// memory
-// (/dev/shm) and calls the reader with that name. The reader may return or throw an error of ours; any other exception, a
-// report of a sanitizer, and memory beyond libFuzzer's limit are findings.
+// Functions that the fuzzers of file readers share. A reader opens its file by name. So a fuzzer writes its bytes to a file in
+// memory (/dev/shm) and passes the name of that file. A reader may return, or throw a ddprun::Error. Findings are any other
+// exception, a sanitizer report, and memory use above libFuzzer's limit.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +22,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// A folder in memory, which is removed at the end of the process.
+// A folder in memory. It is removed when the process ends.
 class Folder {
  public:
   Folder() {
@@ -54,7 +53,8 @@ inline const Folder& folder() {
   return made;
 }
 
-// Runs a reader. A ddprun::Error is a right answer, as is a return.
+// Calls a function that reads a file. It may return or throw a ddprun::Error. Any other exception ends the fuzzer as a
+// finding.
 template <class Read>
 int accepted_or_refused(Read read) {
   try {

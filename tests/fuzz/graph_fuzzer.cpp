@@ -1,4 +1,5 @@
-// Parses random bytes as the text of an exported graph and looks up its operators. The graph does not run.
+// Parses random bytes as the text of an exported graph, and searches LibTorch for the graph's operators. The graph is not
+// run.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/exported/graph.hpp"
 

@@ -1,5 +1,6 @@
-// Sends any message of a coordinator, a candidate or another node at any time to a node. It never crashes, and starts workers
-// again only after the event that the earlier ones have ended. Everything that it sends can be encoded.
+// Sends arbitrary messages of a rendezvous coordinator, a candidate or another node to a node, at arbitrary times. The node
+// must never crash. It may start workers again only after it was informed that the earlier workers have ended. All messages
+// that it sends must be encodable.
 #include <cstdlib>
 
 #include "rendezvous/node/node.hpp"
@@ -10,7 +11,7 @@ using namespace ddprun::rendezvous;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   NodeSettings settings;
-  settings.member.id = {9};
+  settings.member.node = {9};
   settings.member.listens = {"9", 1};
   settings.member.endpoints = {{"1", 1}, {"2", 1}};
   settings.leads_first = size > 0 && data[0] % 2 == 0;
@@ -38,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (int i = 0; i < 200 && !over && script.next(step); ++i) {
     now.steady += step.pause;
     now.realtime_ns += step.pause.count() * 1000000;
-    // The node dialled links 1 to 3, in order. Other nodes dialled the rest.
+    // The node opened links 1 to 3 itself, in this order. Other nodes opened the other links.
     const bool dialled = step.link <= 3;
     const LinkId link = dialled ? kDialled | step.link : step.link;
     switch (step.kind) {

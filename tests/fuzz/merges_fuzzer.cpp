@@ -1,4 +1,4 @@
-// Reads random bytes as vocab.json and merges.txt, divided at the first zero byte.
+// Reads random bytes as vocab.json and merges.txt. The first zero byte separates the two files.
 #include <algorithm>
 
 #include "tests/fuzz/file_of_bytes.hpp"

@@ -1,4 +1,5 @@
-// Joins pieces of tensors with any order and place. The result is whole tensors or a UsageError.
+// Joins pieces of tensors in any order and at any position. The result must be whole tensors, or the function must throw a
+// UsageError.
 #include <ATen/ops/zeros.h>
 
 #include "tests/fuzz/file_of_bytes.hpp"
@@ -7,8 +8,8 @@
 using namespace ddprun;
 using namespace ddprun::trainer;
 
-// Four bytes describe a piece: the tensor's name (and whether it is a piece at all), the length of the whole tensor, the place
-// of the piece in it, and the number of elements.
+// Four bytes describe one entry. Byte 0 selects the name of the tensor, and whether the entry is a piece or a whole tensor.
+// Byte 1 is the length of the whole tensor, byte 2 the position of the piece in it, and byte 3 the number of elements.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return fuzz::accepted_or_refused([&] {
     WholeTensors whole;

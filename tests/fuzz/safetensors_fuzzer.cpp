@@ -1,4 +1,4 @@
-// Reads random bytes as a safetensors file: first the list of its tensors, then the tensors.
+// Reads random bytes as a safetensors file: first the list of its tensors, then their values.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 

@@ -1,4 +1,5 @@
-// Reads a fuzzer's bytes as a script for a state machine: each step is a link, a pause, and a frame or a loss of that link.
+// Interprets the bytes of a fuzzer as a script for a state machine. Each step has a link (a connection to a node), a pause
+// and an event. The event is an opened link, a closed link, a received frame, a timer tick, or a local event.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ struct Step {
   LinkId link = 0;
   milliseconds pause{};
   enum class Kind { kOpen, kClose, kFrame, kTick, kLocal } kind{};
-  std::string_view frame{};  // begins with the type; the length is left out
+  std::string_view frame{};  // the frame without its length field; it starts with the message type
 };
 
 class Script {

@@ -1,4 +1,4 @@
-// Reads random bytes as tokens. The first byte selects the kind: .bin with or without a header, or text.
+// Reads random bytes as tokens. The first byte selects the kind of file (.bin or text) and the number of bytes per token.
 #include <vector>
 
 #include "tests/fuzz/file_of_bytes.hpp"

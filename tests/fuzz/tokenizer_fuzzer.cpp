@@ -1,4 +1,4 @@
-// Reads random bytes as tokenizer.json, and encodes a text with it.
+// Reads random bytes as a tokenizer.json, and encodes and decodes a text with it.
 #include "tests/fuzz/file_of_bytes.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 

@@ -1,9 +1,9 @@
-"""Runs on the machine that ./dev gpu's bundle was carried to, from the unpacked bundle: the tests that need a GPU, and figures beside
-Python's DistributedDataParallel. Without a GPU the part that a CPU can show. Needs torch of the version that the bundle was built with, and
-nothing else; no network. In a checkout it takes the checkout's build.
+"""Runs the tests that need a GPU, and compares ddptrain's speed with that of Python's DistributedDataParallel. It runs either
+in the unpacked bundle of ./dev gpu, on another machine, or in a checkout with a build. Without a GPU it runs the tests that a
+CPU can run. It needs no network, and no packages except torch in the version with which the bundle was built.
 
 usage: check.py [--figures FOLDER] [--torch FOLDER_OF_TORCH] [--build FOLDER] [--quick]
-   ->  FOLDER/machine.json, tests.json, training.json, pytest.txt    exit code 0: all that ran passed
+writes FOLDER/machine.json, tests.json, training.json and pytest.txt; exit code 0 if all tests and training runs passed
 """
 
 import argparse
@@ -23,9 +23,9 @@ import time
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What a GPU shows; the rest of the tests needs none.
-GPU_PART = [f"tests/whole_program/{name}.py" for name in ("test_gpu", "test_gpu_models", "test_gpu_figures", "test_gpu_equivalence", "test_gpu_scripts")]
-# What a CPU shows of a carried build: programs start, train, are killed and go on, in each precision.
+# Tests that need a GPU.
+GPU_PART = [f"tests/whole_program/{name}.py" for name in ("test_gpu", "test_gpu_models", "test_gpu_metrics", "test_gpu_equivalence", "test_gpu_scripts")]
+# Tests that a bundle runs on a machine without a GPU: the programs start, train, are killed and resume, in each precision.
 CPU_PART = ["tests/whole_program/test_precision.py", "tests/whole_program/test_devices.py", "tests/whole_program/test_gpu.py"]
 
 
@@ -33,16 +33,16 @@ def fail(text: str):
     sys.exit(f"check: {text}")
 
 
-def find_torch(asked: str | None) -> pathlib.Path:
-    if asked:
-        folder = pathlib.Path(asked).resolve()
+def find_torch(requested: str | None) -> pathlib.Path:
+    if requested:
+        folder = pathlib.Path(requested).resolve()
     else:
         spec = importlib.util.find_spec("torch")
         if spec is None:
             fail(f"{sys.executable} has no torch; run this with a Python that has it, or name its folder with --torch")
         folder = pathlib.Path(spec.submodule_search_locations[0]).resolve()
     if not (folder / "lib/libtorch_cpu.so").exists():
-        fail(f"{folder} is no folder of torch: lib/libtorch_cpu.so is missing")
+        fail(f"{folder} is not a folder of torch: lib/libtorch_cpu.so is missing")
     return folder
 
 
@@ -52,7 +52,8 @@ def version_of(torch: pathlib.Path) -> str:
 
 
 def link_torch(torch: pathlib.Path, about: dict, build: pathlib.Path) -> str:
-    """The programs look for LibTorch at lib/ddprun/torch. Its interface is that of one version."""
+    """Creates the link lib/ddprun/torch, through which the programs find LibTorch, and returns torch's version. Fails if the
+    version differs from that of the build, because LibTorch's ABI differs between versions."""
     version = version_of(torch)
     if version.split("+")[0] != about["torch"]:
         fail(f"this was built with torch {about['torch']} and runs with no other; {torch} is {version}")
@@ -90,7 +91,7 @@ def uses_own_pytest() -> bool:
 def environment(build: pathlib.Path, data: pathlib.Path | None) -> dict:
     own = {**os.environ, "DDPRUN_BUILD_DIR": str(build), "PYTHONDONTWRITEBYTECODE": "1"}
     if not imports("torch", "numpy", "safetensors.torch"):
-        own["DDPRUN_NO_TORCH_PYTHON"] = "1"  # its comparisons are skipped, and counted so
+        own["DDPRUN_NO_TORCH_PYTHON"] = "1"  # reports the tests that compare with PyTorch in Python as skipped
     if data:
         own["DDPRUN_DATASET"] = str(data)
     if uses_own_pytest():
@@ -128,7 +129,7 @@ BLOCK, VOCABULARY = 1024, 50304
 
 
 def gpt_settings(folder: pathlib.Path, device: str, batch: int, steps: int, every: int, **more) -> dict:
-    """GPT-2 small on random tokens, which nobody can learn: only its speed counts."""
+    """Returns a config for GPT-2 small on random tokens. A model cannot learn random tokens, but only the speed is measured."""
     tokens = folder / "train.bin"
     if not tokens.exists():
         draw = random.Random(1)
@@ -139,7 +140,8 @@ def gpt_settings(folder: pathlib.Path, device: str, batch: int, steps: int, ever
 
 
 def steady_speed(events: list[dict], batch: int, every: int) -> float | None:
-    """Samples a second between the logged steps behind the warm-up."""
+    """Returns the samples per second between the first and last logged step after the warm-up, or None if there are fewer than
+    two such steps."""
     steady = [(e["step"], e["time_ns"]) for e in events if e["event"] == "step" and e["step"] >= 2 * every]
     if len(steady) < 2:
         return None
@@ -194,7 +196,7 @@ def measure(build: pathlib.Path, data: pathlib.Path, own: dict, has_gpu: bool, q
                     out = folder / "python.jsonl"
                     row["python"].append(train([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1,
                                                 ROOT / "tests/gpu/python_gpu.py", config, out], out, batch, content["log"]["every_steps"], own))
-            best = {who: max((r["samples_per_second"] or 0 for r in row[who]), default=0) for who in ("ddptrain", "python")}
+            best = {program: max((r["samples_per_second"] or 0 for r in row[program]), default=0) for program in ("ddptrain", "python")}
             print(f"  {model}, batch {batch}, {precision}{', channels_last' if last else ''}: ddptrain {best['ddptrain']:.0f} samples/s"
                   + (f", Python {best['python']:.0f}" if row["python"] else ""), flush=True)
     return rows
@@ -206,8 +208,8 @@ def main() -> int:
     parser.add_argument("--torch")
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of the trainings: those with this in their name")
-    parser.add_argument("--no-tests", action="store_true", help="figures only")
+    parser.add_argument("--only", default="", metavar="TEXT", help="train only the models whose name contains TEXT")
+    parser.add_argument("--no-tests", action="store_true", help="measurements only")
     options = parser.parse_args()
     bundled = ROOT / "bundle.json"
     build = (options.build or ROOT / "build").resolve()
@@ -236,8 +238,8 @@ def main() -> int:
     print("training:", flush=True)
     rows = measure(build, data, own, bool(found), options.quick, options.only, torch_python=imports("torch"))
     (figures / "training.json").write_text(json.dumps(rows, indent=1) + "\n")
-    failed_runs = sum(run["exit_code"] != 0 for row in rows for who in ("ddptrain", "python") for run in row[who])
-    print(f"figures: {figures}" + (f"; {failed_runs} training runs failed, training.json has their messages" if failed_runs else ""))
+    failed_runs = sum(run["exit_code"] != 0 for row in rows for program in ("ddptrain", "python") for run in row[program])
+    print(f"measurements: {figures}" + (f"; {failed_runs} training runs failed, training.json has their messages" if failed_runs else ""))
     return 1 if results["exit_code"] not in (0, 5) or not (count["passed"] or options.no_tests) or failed_runs else 0
 
 

@@ -1,5 +1,5 @@
-"""Makes what ./dev gpu carries to a machine with a GPU and without a network: the built programs, the data, the tests, and pytest itself.
-Only torch has to be there, of the version that this was built with.
+"""Writes the bundle that ./dev gpu runs on a machine with a GPU but without a network. It contains the built programs, the
+data, the tests, and pytest. The machine needs only Python and torch, in the version with which the programs were built.
 
 usage: make_bundle.py BUILD BUNDLE.tar.gz
 """
@@ -15,9 +15,9 @@ import sys
 import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_BYTES = 64 * 1000 * 1000
+MAX_BYTES = 64 * 1000 * 1000
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
-# Pure Python, all of them: they run with any Python 3.10 or newer.
+# These modules are pure Python, so they run with any Python from 3.10 on.
 TEST_MODULES = ["pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "pytest_timeout"]
 SOURCES = ["configs", "tests/conftest.py", "tests/pytest.ini", "tests/whole_program", "tests/gpu", "bench/python_ddp.py", "python/ddprun", "docs"]
 
@@ -35,7 +35,8 @@ def torch_of(build: pathlib.Path) -> pathlib.Path:
 
 
 def torch_versions(torch: pathlib.Path) -> dict:
-    """Of the wheel or archive: {"torch": "2.11.0", "cuda": "13.0"}; cuda is empty for one that has none."""
+    """Returns the torch version and the CUDA version of a LibTorch wheel or archive: {"torch": "2.11.0", "cuda": "13.0"}. "cuda" is empty
+    for a torch without CUDA."""
     file = torch / "version.py"
     if not file.exists():
         return {"torch": (torch / "build-version").read_text().strip().split("+")[0], "cuda": ""}
@@ -45,7 +46,7 @@ def torch_versions(torch: pathlib.Path) -> dict:
 
 
 def test_packages():
-    """The modules, and what is said of them beside, by which pytest finds its plugin and its own version."""
+    """Yields the paths of the modules in TEST_MODULES and of their metadata folders, in which pytest finds its plugins and its version."""
     for name in TEST_MODULES:
         spec = importlib.util.find_spec(name)
         if spec is None:
@@ -69,7 +70,7 @@ def main() -> None:
     about = {**torch_versions(torch_of(build)), "arch": platform.machine(), "libc": platform.libc_ver()[1]}
     cuda_module = build / "lib/ddprun/libddptrain_cuda.so"
     if not cuda_module.exists():
-        fail(f"{cuda_module} is not built, without which nothing runs on a GPU: the configure says which headers are missing")
+        fail(f"{cuda_module} is not built, without which nothing runs on a GPU: the output of the configure step names the missing headers")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:gz", compresslevel=6) as bundle:
 
@@ -96,8 +97,8 @@ def main() -> None:
         info.size = len(text)
         bundle.addfile(info, io.BytesIO(text))
     size = out.stat().st_size
-    if size > MOST_BYTES:
-        fail(f"{out} has {size / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are carried")
+    if size > MAX_BYTES:
+        fail(f"{out} has {size / 1e6:.1f} MB; at most {MAX_BYTES / 1e6:.0f} MB are carried")
     print(f"{out}: {size / 1e6:.1f} MB, for torch {about['torch']}{' with CUDA ' + about['cuda'] if about['cuda'] else ''} on {about['arch']}")
     print(f"There: tar xzf {out.name} && python3 ddprun-gpu/tests/gpu/check.py --figures FOLDER")
 

@@ -1,5 +1,6 @@
-"""The peer on a GPU: bench/python_ddp.py's networks and data in eager Python, in the precision and memory layout of the same train.json.
-The whole data set lies on the GPU, normalised once, which favours this side. A gpt is the one of tests/whole_program/reference/models.py.
+"""The Python program with which ddptrain is compared on a GPU. It trains the networks of bench/python_ddp.py in eager PyTorch,
+with the precision and memory layout of the same train.json. To be fast, this program keeps the whole normalized data set on the
+GPU. The model "gpt" is the one in tests/whole_program/reference/models.py.
 
 usage: torchrun ... python_gpu.py TRAIN.json METRICS.jsonl
 """
@@ -23,7 +24,8 @@ PEER = ROOT / "bench/python_ddp.py"
 
 
 def peer():
-    """bench/python_ddp.py without its last line, which trains. Its networks are used alone, so numpy need not be here."""
+    """Loads bench/python_ddp.py without its last line, which starts the training. Only the networks of that file are used, so numpy need
+    not be installed."""
     if importlib.util.find_spec("numpy") is None:
         sys.modules["numpy"] = types.ModuleType("numpy")
     text = PEER.read_text(encoding="utf-8")
@@ -97,7 +99,7 @@ def main() -> None:
                 if step == last:
                     break
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it
+    os._exit(0)  # skips the interpreter's teardown, in which threads of PyTorch's process group may abort the process
 
 
 main()

@@ -1,5 +1,5 @@
-"""A cgroup with a memory limit, in which a test starts a job. Needs version 1's memory tree or a delegated version 2; elsewhere the test is skipped
-with the reason."""
+"""Creates a cgroup with a memory limit, in which a test starts a job. The machine must provide the memory controller of cgroup
+v1, or a delegated cgroup v2. Otherwise the test is skipped."""
 
 import contextlib
 import os
@@ -10,7 +10,8 @@ import pytest
 
 
 def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
-    """The cgroup folders of this process: in version 1's memory tree, and in version 2."""
+    """Returns two cgroup folders of this process: the one in the memory controller of v1, and the one in v2. A folder that does
+    not exist is None."""
     mounts = {}
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         before, after = line.split(" - ")
@@ -29,7 +30,8 @@ def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
 
 @contextlib.contextmanager
 def limited(limit_bytes: int):
-    """The folder of a new cgroup with that limit. It is removed afterwards with everything left in it; a test that leaves something there fails."""
+    """Yields the folder of a new cgroup whose memory is limited to limit_bytes, and removes it afterwards. The test fails if it
+    has left a cgroup in this folder."""
     memory, unified = own_folders()
     name = f"ddprun-test-{os.getpid()}"
     if memory is not None and os.access(memory, os.W_OK):
@@ -37,7 +39,7 @@ def limited(limit_bytes: int):
     elif unified is not None and os.access(unified, os.W_OK) and "memory" in (unified / "cgroup.subtree_control").read_text():
         folder, file = unified / name, "memory.max"
     else:
-        pytest.skip("no cgroup with a memory limit can be made here")
+        pytest.skip("this machine does not allow a cgroup with a memory limit")
     folder.mkdir()
     try:
         (folder / file).write_text(str(limit_bytes))
@@ -55,6 +57,6 @@ def limited(limit_bytes: int):
 
 
 def start_in(folder: pathlib.Path, command: list, **options) -> subprocess.Popen:
-    """Starts the command as a process that is in that cgroup from its first instruction."""
+    """Starts the command in the cgroup `folder`. The process is in the cgroup from its first instruction."""
     script = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
     return subprocess.Popen(["/bin/sh", "-c", script, str(folder), *[str(word) for word in command]], **options)

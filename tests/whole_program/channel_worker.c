@@ -1,5 +1,5 @@
-/* A worker in plain C on the C ABI of the worker channel; test_c_channel.py describes its tasks.
- * channel_worker.py is the same worker through ctypes. */
+/* A worker in plain C that calls the C ABI of the worker channel. Argument 1 selects one of the tests in test_c_channel.py.
+ * channel_worker.py is the same worker in Python. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 #include "ddprun_worker.h"
 
-/* A barrier, like a collective: each rank writes a byte to the other rank's FIFO and waits for one. A job of one rank names no FIFOs
- * and does not wait. */
+/* A barrier, as in a collective: each rank writes a byte to the other rank's FIFO and waits for a byte in its own. Without the
+ * variables TURN_0 and TURN_1, as in a job of one rank, it returns immediately. Returns 0, or -1 if a FIFO cannot be used. */
 static int meet(int rank) {
   static int ends[2] = {-1, -1};
   const char* const names[2] = {getenv("TURN_0"), getenv("TURN_1")};
@@ -24,7 +24,7 @@ static int meet(int rank) {
   return write(ends[1 - rank], &byte, 1) == 1 && read(ends[rank], &byte, 1) == 1 ? 0 : -1;
 }
 
-static void say(const char* text, int rank, int64_t step) {
+static void print_step(const char* text, int rank, int64_t step) {
   printf("%s %d %" PRId64 "\n", text, rank, step);
   fflush(stdout);
 }
@@ -34,10 +34,10 @@ int main(int argc, char** argv) {
   const char* const rank_text = getenv("RANK");
   const int rank = rank_text == NULL ? 0 : atoi(rank_text);
   ddprun_worker* const job = ddprun_hello("channel_worker 1.0");
-  if (strcmp(mode, "nobody") == 0) {
-    const int said = ddprun_progress(job, 1, 0, 0, 0, 0) + ddprun_error(job, DDPRUN_USAGE, "x") + ddprun_should_stop(job);
+  if (strcmp(mode, "no job") == 0) {
+    const int results = ddprun_progress(job, 1, 0, 0, 0, 0) + ddprun_error(job, DDPRUN_USAGE, "x") + ddprun_should_stop(job);
     ddprun_goodbye(job);
-    printf("%s %d %d\n", job == NULL ? "nobody" : "somebody", said, ddprun_progress(job, -1, 0, 0, 0, 0));
+    printf("%s %d %d\n", job == NULL ? "no job" : "a job", results, ddprun_progress(job, -1, 0, 0, 0, 0));
     return 0;
   }
   if (strcmp(mode, "progress") == 0) {
@@ -69,10 +69,10 @@ int main(int argc, char** argv) {
     nanosleep(&work, NULL);
     ddprun_progress(job, step, 1000000, 0, 0, 0);
     const int stop = ddprun_should_stop(job);
-    if (step == 1) say("at_work", rank, step);
+    if (step == 1) print_step("at_work", rank, step);
     if (stop) {
       ddprun_saved(job, NULL, step, 0, 0);
-      say("saved", rank, step);
+      print_step("saved", rank, step);
       ddprun_goodbye(job);
       return DDPRUN_REQUEUE;
     }

@@ -1,4 +1,4 @@
-"""The worker of channel_worker.c in Python: it calls the C ABI of the worker channel through ctypes."""
+"""A worker that calls the C ABI of the worker channel through ctypes. channel_worker.c is the same worker in C."""
 
 import ctypes
 import os
@@ -23,14 +23,14 @@ USAGE, REQUEUE = 1, 85
 mode = sys.argv[1]
 rank = int(os.environ.get("RANK", "0"))
 job = library.ddprun_hello(b"channel_worker 1.0")
-if mode == "nobody":
-    said = library.ddprun_progress(job, 1, 0, 0, 0, 0) + library.ddprun_error(job, USAGE, b"x") + library.ddprun_should_stop(job)
+if mode == "no job":
+    results = library.ddprun_progress(job, 1, 0, 0, 0, 0) + library.ddprun_error(job, USAGE, b"x") + library.ddprun_should_stop(job)
     library.ddprun_goodbye(job)
-    print("somebody" if job else "nobody", said, library.ddprun_progress(job, -1, 0, 0, 0, 0))
+    print("a job" if job else "no job", results, library.ddprun_progress(job, -1, 0, 0, 0, 0))
 elif mode == "progress":
     turns = [os.open(os.environ[f"TURN_{i}"], os.O_RDWR) for i in range(2)]
     for step in range(1, 1001):
-        os.write(turns[1 - rank], b"x")  # both ranks arrive here before either continues
+        os.write(turns[1 - rank], b"x")  # a barrier: no rank continues before both have reached this line
         os.read(turns[rank], 1)
         library.ddprun_figure(job, b"loss", 1 / step)
         library.ddprun_figure(job, b"accuracy", 0.5)

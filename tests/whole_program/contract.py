@@ -1,6 +1,9 @@
-"""Runs one case under torchrun and under ddprun and reports the differences: what the workers saw, the signals that they got, the exit code, their
-lines on stdout and stderr, and the files in the log folder. test_torchrun_contract.py has the cases on one machine, test_torchrun_nodes.py those on
-several machines, and contract_differences.py the intended differences."""
+"""Runs one case under torchrun or ddprun and collects everything that a user could observe: the environment and arguments of
+the workers, the signals that they received, the exit code, the workers' lines on stdout and stderr, and the files in the log
+folder.
+
+test_torchrun_contract.py contains the cases on one machine, and test_torchrun_nodes.py the cases on several nodes.
+contract_differences.py compares the results of both launchers and lists the intended differences."""
 
 import dataclasses
 import json
@@ -16,32 +19,36 @@ from contract_meeting import Meeting
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROBE = HERE / "reference" / "probe.py"
-DEADLINE = 60  # seconds that one run may take; a typical run takes half a second
+DEADLINE = 60  # time limit of a run in seconds; a typical run takes half a second
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`arguments` is split at spaces unless it is a list; @script, @program, @python, @module, @port, @dir and @logs are filled in."""
+    """One command line with its environment and files. `arguments` is split at spaces unless it is a list. In `arguments`,
+    @script, @program, @python, @module, @port, @dir and @logs are replaced by paths and the port."""
 
     name: str
     arguments: str | list[str]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    do: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # by worker: "rank.attempt", "rank", "*.attempt" or "*"
-    workers: int = 1  # workers expected to start, summed over all attempts; 0: a usage error
-    send: tuple[str, ...] = ()  # signals for the launcher once all workers are up; each is sent after the previous one was received
-    find: tuple[str, ...] = ()  # regular expressions that the launcher's output must or must not match
+    # Actions of the workers. A key selects workers: "rank.attempt", "rank", "*.attempt" or "*".
+    do: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    workers: int = 1  # number of workers expected to start in all attempts together; 0 for a usage error
+    # Signals that the launcher receives after all workers have started. After a signal, the next one is sent when all workers
+    # have reported it.
+    send: tuple[str, ...] = ()
+    find: tuple[str, ...] = ()  # regular expressions; a match must be in the output of both launchers or of neither
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # files written into the working directory
-    nodes: tuple[str, ...] = ("",)  # options of single agents; they come before `arguments`
-    node_environment: tuple[dict[str, str], ...] = ()  # per-agent variables, in addition to `environment`
-    ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
+    nodes: tuple[str, ...] = ("",)  # options of each agent, which precede `arguments`
+    node_environment: tuple[dict[str, str], ...] = ()  # environment variables of each agent, in addition to `environment`
+    ignored: tuple[str, ...] = ()  # signals that are ignored when the launcher starts
     blocked: tuple[str, ...] = ()
-    masters: int = 1  # distinct MASTER_ADDR:MASTER_PORT values in one attempt
-    since: str = ""  # an option that the case needs; a torchrun without it is too old for this case
+    masters: int = 1  # number of distinct MASTER_ADDR:MASTER_PORT values of the workers in one attempt
+    since: str = ""  # an option that the case needs; the case is skipped if this torchrun lacks it
 
 
 @dataclasses.dataclass
 class Seen:
-    """Everything observed of one agent's run of a case, ready for comparison."""
+    """All observations of one agent while it ran a case, in a form that can be compared."""
 
     exit: int
     workers: dict[str, dict]
@@ -52,10 +59,10 @@ class Seen:
     temporary: dict[str, object]
     left: list[str]
     found: dict[str, bool]
-    output: str  # not compared: used in messages only
+    output: str  # not compared, but shown in failure messages
 
     def flat(self) -> dict[str, object]:
-        """All values in one flat dictionary, with names such as workers/1.0/environment/RANK."""
+        """Returns all values in one flat dictionary, with keys such as workers/1.0/environment/RANK."""
         flat: dict[str, object] = {}
 
         def add(name: str, value: object) -> None:
@@ -72,17 +79,18 @@ class Seen:
 
 
 def observe(launcher: Launcher, case: Case, folder: pathlib.Path, port: int) -> list[Seen]:
-    """Runs the case in `folder`, which is deleted and created first, so both launchers get the same paths. Returns the observations of each node."""
+    """Runs the case in `folder`. The folder is first deleted and created again, so that both launchers receive the same paths.
+    Returns the observations of each node."""
     shutil.rmtree(folder, ignore_errors=True)
     meeting_name = f"ddprun-contract-{os.getpid()}"
     places = [folder / f"node-{number}" if len(case.nodes) > 1 else folder for number in range(len(case.nodes))]
-    orders = [order_for(case, number, place, port, meeting_name) for number, place in enumerate(places)]
+    orders = [worker_order(case, number, place, port, meeting_name) for number, place in enumerate(places)]
     meeting = Meeting(meeting_name, len(orders), case.workers, case.send)
     try:
         codes = launcher.run_nodes(orders, DEADLINE, meeting.launchers_are)
     finally:
         meeting.close()
-    return [seen_of(case, place, port, *result) for place, *result in zip(places, codes, meeting.workers, meeting.signals, strict=True)]
+    return [observed_result(case, place, port, *result) for place, *result in zip(places, codes, meeting.workers, meeting.signals, strict=True)]
 
 
 def tokens(folder: pathlib.Path, port: int) -> dict[str, object]:
@@ -96,7 +104,7 @@ def filled(text: str, places: dict[str, object]) -> str:
     return text
 
 
-def order_for(case: Case, number: int, folder: pathlib.Path, port: int, meeting_name: str) -> dict:
+def worker_order(case: Case, number: int, folder: pathlib.Path, port: int, meeting_name: str) -> dict:
     work, temporary = folder / "work", folder / "tmp"
     for each in (work, temporary):
         each.mkdir(parents=True)
@@ -119,18 +127,19 @@ def order_for(case: Case, number: int, folder: pathlib.Path, port: int, meeting_
             "stdout": str(folder / "stdout"), "stderr": str(folder / "stderr"), "ignored": case.ignored, "blocked": case.blocked}
 
 
-def seen_of(case: Case, folder: pathlib.Path, port: int, code: int, workers: dict, signals: dict) -> Seen:
+def observed_result(case: Case, folder: pathlib.Path, port: int, code: int, workers: dict, signals: dict) -> Seen:
     out, err = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
     work = folder / "work"
-    return Seen(exit=code, workers={who: normalised(seen) for who, seen in sorted(workers.items())},
-                signals=dict(sorted(signals.items())), out=told(out), err=told(err), logs=tree(folder / "logs"), temporary=tree(folder / "tmp"),
+    return Seen(exit=code, workers={worker: normalised(seen) for worker, seen in sorted(workers.items())},
+                signals=dict(sorted(signals.items())), out=worker_lines(out), err=worker_lines(err), logs=tree(folder / "logs"), temporary=tree(folder / "tmp"),
                 left=sorted(str(p.relative_to(work)) for p in work.rglob("*") if p.name not in case.files),
                 found={pattern: bool(re.search(filled(pattern, tokens(folder, port)), out + err, re.MULTILINE)) for pattern in case.find},
                 output=out + err)
 
 
-def told(text: str) -> list[str]:
-    """The workers' lines, which all carry probe.py's mark. They are sorted, because ranks interleave at random."""
+def worker_lines(text: str) -> list[str]:
+    """Returns the output lines of the workers, which contain the marker of probe.py. They are sorted, since lines of different
+    ranks arrive in random order."""
     return sorted(line for line in text.splitlines() if "~>" in line)
 
 
@@ -138,7 +147,7 @@ RANDOM_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def normalised(seen: dict) -> dict:
-    """Replaces values that are random by design: ids, and the folder names made from them."""
+    """Replaces random ids, and names of folders that contain them, by fixed texts. So two runs can be compared."""
     environment = seen["environment"]
     if re.fullmatch(RANDOM_ID, environment.get("TORCHELASTIC_RUN_ID", "")):
         environment["TORCHELASTIC_RUN_ID"] = "<uuid>"
@@ -154,14 +163,15 @@ def without_random(path: str) -> str:
 
 
 def tree(folder: pathlib.Path) -> dict[str, object]:
-    """All files with their text (error files without the time), and empty folders."""
+    """Returns {path of each file: its text} for the files below the folder. An empty folder has a fixed text, and times in
+    error files are removed."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = without_random(str(path.relative_to(folder)))
         if path.is_dir():
             if not any(path.iterdir()):
                 found[name + "/"] = "an empty folder"
-        elif path.name == "report.json":  # ddprun's own files, tested elsewhere
+        elif path.name == "report.json":  # only ddprun writes this file; test_report.py tests it
             found[name] = "a report"
         elif path.suffix == ".json":
             found[name] = without_time(json.loads(path.read_text(encoding="utf-8")))
@@ -177,7 +187,7 @@ def without_time(value: object) -> object:
 
 
 def free_port() -> int:
-    """A port that is free on every address, because launchers listen on all of them."""
+    """Returns a port that is free on every address, because launchers listen on all addresses."""
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
         if s.family == socket.AF_INET6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

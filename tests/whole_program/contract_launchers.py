@@ -1,6 +1,7 @@
-"""Starts torchrun and ddprun for contract.py and other tests: one agent, or all agents of a multi-node job, each with its own arguments, environment
-and folder. A run that takes too long is killed with all its processes."""
+"""Starts torchrun and ddprun for contract.py and other tests: one agent, or all agents of a multi-node job, each with its own
+arguments, environment and folder. A run that exceeds its timeout is killed with all its processes."""
 
+import functools
 import json
 import os
 import pathlib
@@ -18,8 +19,9 @@ SERVER = pathlib.Path(__file__).resolve().parent / "reference" / "torchrun_serve
 
 
 class Launcher:
-    """start() returns the pids and wait() the exit codes, one agent per order. An order has arguments, environment, cwd, the files stdout and stderr
-    (which exist), and the names of the signals that its caller ignores and blocks."""
+    """Starts agents. start() takes one dict (an order) per agent and returns the pids. wait() returns the exit codes. An order
+    contains `arguments`, `environment`, `cwd`, the paths of the existing files `stdout` and `stderr`, and the names of the
+    signals that are ignored and blocked when the agent starts."""
 
     name = ""
 
@@ -30,7 +32,8 @@ class Launcher:
         raise NotImplementedError
 
     def run_nodes(self, orders: list[dict], seconds: float, started: Callable[[list[int]], None] = lambda pids: None) -> list[int]:
-        """Returns the exit codes. A run that takes longer than `seconds` is killed with all its processes, and the test fails."""
+        """Runs the agents and returns their exit codes. If they run longer than `seconds`, they are killed with all their
+        processes, and the test fails."""
         pids = self.start(orders)
         late = threading.Timer(seconds, kill_all, [pids])
         late.start()
@@ -40,8 +43,8 @@ class Launcher:
         finally:
             in_time = late.is_alive()
             late.cancel()
-        said = "\n".join(pathlib.Path(order[name]).read_text(errors="replace") for order in orders for name in ("stdout", "stderr"))
-        assert in_time, f"{type(self).__name__} was not done in {seconds} s:\n{said}"
+        output = "\n".join(pathlib.Path(order[name]).read_text(errors="replace") for order in orders for name in ("stdout", "stderr"))
+        assert in_time, f"{type(self).__name__} did not finish within {seconds} s:\n{output}"
         return codes
 
     def run(self, order: dict, seconds: float) -> int:
@@ -49,16 +52,26 @@ class Launcher:
 
 
 class Torchrun(Launcher):
-    """Runs torchrun_server.py, which runs the agents."""
+    """Starts torchrun. It sends the orders to the process torchrun_server.py, which runs the agents."""
 
     name = "torchrun"
 
-    def __init__(self) -> None:
+    @functools.cached_property
+    def _started(self) -> tuple[subprocess.Popen, list]:
+        """Returns the server process, and torchrun's options. The server imports torch, so it is started only on first use. A
+        test that uses stored results of torchrun (references.py) does not need it."""
         environment = jobs.clean_environment()
         environment.pop("OMP_NUM_THREADS")
-        self._server = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                        env=environment)
-        self.options = json.loads(self._server.stdout.readline())
+        server = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
+        return server, json.loads(server.stdout.readline())
+
+    @property
+    def _server(self) -> subprocess.Popen:
+        return self._started[0]
+
+    @property
+    def options(self) -> list:
+        return self._started[1]
 
     def start(self, orders: list[dict]) -> list[int]:
         print(json.dumps(orders), file=self._server.stdin)
@@ -68,13 +81,14 @@ class Torchrun(Launcher):
         return json.loads(self._server.stdout.readline())
 
     def close(self) -> None:
-        self._server.stdin.close()
-        self._server.stdout.close()
-        self._server.wait(timeout=30)
+        if "_started" in vars(self):
+            self._server.stdin.close()
+            self._server.stdout.close()
+            self._server.wait(timeout=30)
 
 
 class Ddprun(Launcher):
-    """Runs ddprun. Multi-node jobs get one token, which torchrun does not need."""
+    """Runs ddprun. The agents of a multi-node job share a secret token. torchrun has no such token."""
 
     name = "ddprun"
 
@@ -86,7 +100,8 @@ class Ddprun(Launcher):
         token = {"DDPRUN_TOKEN": os.urandom(32).hex()} if len(orders) > 1 else {}
         self._running = []
         for order in orders:
-            # If nothing else decides which node is first, torchrun orders nodes by pid, and ddprun by arrival.
+            # Without an option for the order of the nodes, torchrun sorts them by pid, and ddprun by their arrival. So the
+            # nodes are started one after the other.
             if self._running:
                 self._wait_for_coordinator(orders[0])
             with open(order["stdout"], "ab") as out, open(order["stderr"], "ab") as err:
@@ -99,7 +114,8 @@ class Ddprun(Launcher):
         return [each.wait() for each in self._running]
 
     def _wait_for_coordinator(self, order: dict) -> None:
-        """Polls the log of another process, because its output gives no event here."""
+        """Waits until the first agent has become the coordinator. Polls the agent's log, since no event shows that the log has
+        grown."""
         while "coordinates the job" not in pathlib.Path(order["stderr"]).read_text() and self._running[0].poll() is None:
             time.sleep(0.005)
 

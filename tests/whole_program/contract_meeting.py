@@ -1,5 +1,5 @@
-"""The socket at which the probes (reference/probe.py) of one run report what they see and wait for each other. contract.py opens one for each run of
-a case."""
+"""The socket to which the workers of one run (reference/probe.py) send their reports, and at which they wait for each other.
+contract.py opens one socket for each run of a case."""
 
 import json
 import os
@@ -9,15 +9,17 @@ import signal
 import socket
 import threading
 
-PATIENCE = 60  # seconds to wait for the launchers' pids
+PATIENCE = 60  # maximum wait in seconds for the pids of the launchers
 
 
 class Meeting:
-    """Each worker that connects gets its attempt number: how often its rank was filled before. The workers of one attempt continue when all of them
-    have connected. Then the launchers are sent the case's signals, each after all workers have reported the previous one."""
+    """Receives the messages of the workers in a thread. A worker that connects receives the number of its attempt, which is the
+    number of earlier processes with its rank. The workers of one attempt continue after all of them have reported. Then the
+    launchers receive the signals of the case, one after the other. A signal is sent when all workers have reported the one
+    before."""
 
     def __init__(self, name: str, nodes: int, expected: int, send: tuple[str, ...]) -> None:
-        self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # keys: node, then rank.attempt
+        self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # one dict for each node; its keys are "rank.attempt"
         self.signals: list[dict[str, list[str]]] = [{} for _ in range(nodes)]
         self._attempts: dict[tuple[int, str], int] = {}
         self._expected, self._waiting = expected, {}
@@ -47,11 +49,11 @@ class Meeting:
             for link in [link for link in ready if link in unfinished]:
                 try:
                     data = link.recv(1 << 16)
-                except ConnectionResetError:  # the worker ended without reading our answer; its report comes with the next recv
+                except ConnectionResetError:  # the worker has exited without reading the message sent to it
                     continue
                 *lines, rest = (unfinished.pop(link) + data).split(b"\n")
                 for line in lines:
-                    self._heard(json.loads(line), link)
+                    self._on_message(json.loads(line), link)
                 if data:
                     unfinished[link] = rest
                 else:
@@ -61,38 +63,38 @@ class Meeting:
                     link.close()
                 return
 
-    def _heard(self, message: dict, link: socket.socket) -> None:
+    def _on_message(self, message: dict, link: socket.socket) -> None:
         node = int(message["node"])
         if "place" in message:
             place = (node, message["place"])
             self._attempts[place] = self._attempts.get(place, -1) + 1
-            self._tell(link, b"%d\n" % self._attempts[place])
+            self._send_message(link, b"%d\n" % self._attempts[place])
             return
-        who = message["who"]
+        worker = message["worker"]
         if "signal" in message:
-            self.signals[node].setdefault(who, []).append(message["signal"])
+            self.signals[node].setdefault(worker, []).append(message["signal"])
             self._send_next()
             return
-        self.workers[node][who] = message["seen"]
+        self.workers[node][worker] = message["seen"]
         environment = message["seen"]["environment"]
-        together = self._waiting.setdefault((environment["TORCHELASTIC_RUN_ID"], who.partition(".")[2]), [])
+        together = self._waiting.setdefault((environment["TORCHELASTIC_RUN_ID"], worker.partition(".")[2]), [])
         together.append(link)
         if len(together) == int(environment["WORLD_SIZE"]):
             for each in together:
-                self._tell(each, b"!")
+                self._send_message(each, b"!")
             self._send_next()
 
     @staticmethod
-    def _tell(link: socket.socket, what: bytes) -> None:
+    def _send_message(link: socket.socket, what: bytes) -> None:
         try:
             link.sendall(what)
-        except (BrokenPipeError, ConnectionResetError):  # its launcher stopped the worker meanwhile
+        except (BrokenPipeError, ConnectionResetError):  # the launcher has stopped this worker in the meantime
             pass
 
     def _send_next(self) -> None:
-        told_of = sum(len(told) for node in self.signals for told in node.values())
+        delivered_count = sum(len(received) for node in self.signals for received in node.values())
         come = sum(map(len, self.workers))
-        if self._sent < len(self._send) and come == self._expected and told_of == self._sent * self._expected:
+        if self._sent < len(self._send) and come == self._expected and delivered_count == self._sent * self._expected:
             pids = self._pids.get(timeout=PATIENCE)
             self._pids.put(pids)
             self._sent += 1

@@ -1,4 +1,5 @@
-"""File systems that are full after a few kilobytes, or that block all writes for a while. Tests are skipped where none can be mounted."""
+"""File systems that are full after a few kilobytes, or that block all writes for a while. A test is skipped if they cannot be
+mounted."""
 
 import contextlib
 import os
@@ -11,10 +12,10 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path, size: str):
-    """A private tmpfs, if this user may mount one."""
+    """Mounts a private tmpfs of this size. Skips the test if this user cannot mount file systems."""
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a tmpfs")
+        pytest.skip("needs permission to mount a tmpfs")
     try:
         yield folder
     finally:
@@ -22,7 +23,8 @@ def small_disk(folder: pathlib.Path, size: str):
 
 
 class StallingDisk:
-    """A private ext4 that can be frozen: a writer then blocks in the kernel until it is thawed, as on a file server that does not answer."""
+    """A private ext4 file system that can be frozen. A process that writes to a frozen file system blocks in the kernel until
+    the file system is thawed. A file server that does not answer has the same effect."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -31,7 +33,8 @@ class StallingDisk:
         subprocess.run(["fsfreeze", "-f", str(self.folder)], check=True)
 
     def stall(self, seconds: float):
-        """A separate process thaws the file system, so it is thawed however this process ends."""
+        """Freezes the file system for `seconds`. A separate process thaws it, even if this process is killed in the
+        meantime."""
         subprocess.run(["sh", "-c", 'fsfreeze -f "$1"; sleep "$2"; fsfreeze -u "$1"', "sh", str(self.folder), str(seconds)], check=True, start_new_session=True)
 
     def thaw(self):
@@ -40,7 +43,8 @@ class StallingDisk:
 
 @contextlib.contextmanager
 def stalling_disk(folder: pathlib.Path):
-    """A StallingDisk, if this user may mount one. It is always thawed at the end: until then a process that waits for it cannot be killed."""
+    """Yields a StallingDisk. Skips the test if this user cannot mount file systems. The file system is always thawed at the
+    end, because a process that is blocked in a write to it cannot be killed."""
     missing = [tool for tool in ("mkfs.ext4", "fsfreeze", "losetup") if not shutil.which(tool)]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"a disk that can be frozen needs root and {', '.join(missing) or 'nothing else'}")
@@ -51,7 +55,7 @@ def stalling_disk(folder: pathlib.Path):
     folder.mkdir()
     if subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, check=False).returncode != 0:
         image.unlink()
-        pytest.skip("a disk that can be frozen needs the right to mount a loop device")
+        pytest.skip("a disk that can be frozen needs permission to mount a loop device")
     disk = StallingDisk(folder)
     try:
         yield disk

@@ -1,5 +1,5 @@
-// A worker program that fails at the place that task.fault of its train.json names (test_faulty_worker.py). Otherwise it learns
-// one number.
+// A worker program for test_faulty_worker.py. Its model has one parameter. The program fails at the place that task.fault in
+// train.json selects.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -59,7 +59,7 @@ class Learns : public Task {
 
  private:
   [[gnu::noinline]] static void crash() {
-    volatile int* volatile nowhere = nullptr;  // so that the compiler keeps the store
+    volatile int* volatile nowhere = nullptr;  // volatile, so that the compiler cannot remove the store
     *nowhere = 1;
   }
   [[gnu::noinline]] static at::Tensor wrong_shape(const Batch& batch) { return batch.tensors[0].view({-1, 7}); }

@@ -1,5 +1,6 @@
-"""Private hosts on one machine: network namespaces on a bridge, each with its own address, host name, remembered identity and, on request, private
-host names. Cables can be pulled, and the bridge can drop traffic between two hosts. The network tests use them."""
+"""Private hosts on one machine, for the network tests. Each host is a network namespace on a bridge, with its own address, host
+name and agent state, and optionally an /etc/hosts file. Tests can disconnect a host from the bridge, or drop the traffic
+between two hosts."""
 
 import os
 import pathlib
@@ -18,17 +19,18 @@ def ip(*words: str):
 
 
 class Hosts(Nodes):
-    """Agents on hosts 0 to count - 1. The bridge has its own namespace, so nothing is visible outside."""
+    """Agents on private hosts with the numbers 0 to count - 1. The bridge is in a separate namespace, so the machine's own
+    network is not affected."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, count: int = 3, family: int = 4):
         super().__init__(ddprun, folder)
         self.count, self.family = count, family
-        self.close_network()  # left by a test that was killed
+        self.close_network()  # removes namespaces of a test that was killed
         try:
             self.build_network()
         except subprocess.CalledProcessError as error:
             self.close_network()
-            pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
+            pytest.skip(f"cannot create network namespaces on this machine: {error.stderr.strip()}")
 
     def build_network(self):
         ip("netns", "add", self.space("sw"))
@@ -58,7 +60,8 @@ class Hosts(Nodes):
         return f"[{self.address(host)}]:{port}" if self.family == 6 else f"{self.address(host)}:{port}"
 
     def on(self, host: int, command: list[str], names: dict[str, str] | None = None) -> list[str]:
-        """Returns `command` as it must be run on that host; `names` (name: address) become its /etc/hosts."""
+        """Returns the command line that runs `command` on a host. If `names` is given, it maps names to addresses and becomes
+        the host's /etc/hosts."""
         setup = f"hostname host{host}; "
         if names is not None:
             known = self.etc_hosts(host)
@@ -84,17 +87,19 @@ class Hosts(Nodes):
         ip("-n", self.space("sw"), "link", "set", f"port{host}", state)
 
     def drop(self, *rules: str):
-        """Replaces the bridge's rules: it drops traffic that matches one of `rules` (in nft's syntax)."""
+        """Makes the bridge drop all traffic that matches one of the rules (in nft's syntax). These rules replace the earlier
+        ones."""
         table = "table bridge faults\ndelete table bridge faults\ntable bridge faults {\n chain c {\n  type filter hook forward priority 0\n"
         table += "".join(f"  {rule} drop\n" for rule in rules) + " }\n}\n"
         subprocess.run(["ip", "netns", "exec", self.space("sw"), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)
 
     def cut(self, *ways: tuple[int, int]):
-        """Drops all traffic from the first host of each pair to the second."""
+        """For each pair of hosts, drops all traffic from the first host to the second."""
         self.drop(*(f'iifname "port{a}" oifname "port{b}"' for a, b in ways))
 
     def refuse(self, host: int, to: int):
-        """Answers TCP packets from that host to the other one with a reset: open connections end, and new ones are refused."""
+        """Makes `host` reject its TCP packets to the host `to` with a reset. This closes open connections and refuses new
+        ones."""
         rule = f"{'ip6' if self.family == 6 else 'ip'} daddr {self.address(to)} meta l4proto tcp reject with tcp reset"
         table = f"table inet refusal {{ chain c {{ type filter hook output priority 0; {rule}; }}; }}\n"
         subprocess.run(["ip", "netns", "exec", self.space(host), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)
@@ -110,10 +115,11 @@ class Hosts(Nodes):
 
 @pytest.fixture
 def make_hosts(ddprun_bin, tmp_path):
-    """make_hosts(count, family): hosts on a private network, removed at the test's end."""
+    """Returns make_hosts(count, family), which creates hosts on a private network. The hosts are removed at the end of the
+    test."""
     missing = [tool for tool in ("ip", "nsenter", "unshare", "nft") if not shutil.which(tool)]
     if os.geteuid() != 0 or missing:
-        pytest.skip(f"hosts of their own need root and {', '.join(missing) or 'nothing else'}")
+        pytest.skip(f"network namespaces as hosts need root and {', '.join(missing) or 'nothing else'}")
     made = []
 
     def make(count: int = 3, family: int = 4) -> Hosts:

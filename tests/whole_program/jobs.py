@@ -1,5 +1,5 @@
-"""Small real training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, runs, and readers of the files that runs
-leave."""
+"""Small training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, functions that run jobs, and
+readers of the files that a run writes."""
 
 import gzip
 import hashlib
@@ -13,25 +13,29 @@ import subprocess
 import time
 
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
-TRAIN, TEST = 640, 200  # samples in the small data set
+TRAIN, TEST = 640, 200  # number of training and test samples in the small data set
 
 
-def write_small_dataset(folder: pathlib.Path) -> pathlib.Path:
-    """Plain IDX files with the first TRAIN and TEST samples of Fashion-MNIST."""
+def write_small_dataset(folder: pathlib.Path, size: int = 28) -> pathlib.Path:
+    """Writes a small part of Fashion-MNIST as uncompressed IDX files: the first TRAIN and TEST samples, cropped to size x size
+    pixels at the center. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    first = (28 - size) // 2 * 29  # offset of the upper left pixel
     for split, count in (("train", TRAIN), ("t10k", TEST)):
         with gzip.open(DATASET / f"{split}-images-idx3-ubyte.gz") as f:
             pixels = f.read(16 + count * 784)[16:]
         with gzip.open(DATASET / f"{split}-labels-idx1-ubyte.gz") as f:
             labels = f.read(8 + count)[8:]
-        header = b"".join(n.to_bytes(4, "big") for n in (0x803, count, 28, 28))
+        pixels = b"".join(pixels[row:row + size] for image in range(count) for row in range(image * 784 + first, image * 784 + first + size * 28, 28))
+        header = b"".join(n.to_bytes(4, "big") for n in (0x803, count, size, size))
         (folder / f"{split}-images-idx3-ubyte").write_bytes(header + pixels)
         (folder / f"{split}-labels-idx1-ubyte").write_bytes(b"".join(n.to_bytes(4, "big") for n in (0x801, count)) + labels)
     return folder
 
 
 def config(dataset: pathlib.Path, **changes) -> dict:
-    """20 steps an epoch, two epochs, a checkpoint every 7 steps, every step logged, the ledger on."""
+    """Returns a config with two epochs of 20 steps, a checkpoint every 7 steps, every step in the log, and a ledger. `changes`
+    replaces keys of the config. Dicts are merged, except `model` and `optimizer`."""
     base = {
         "name": "small",
         "model": {"type": "mlp", "hidden": [32]},
@@ -52,7 +56,8 @@ def config(dataset: pathlib.Path, **changes) -> dict:
 
 
 def shipped_config(name: str) -> dict:
-    """One of the files in configs/ without its comments, which Python's JSON parser can't read."""
+    """Returns a config file of configs/ as a dict. Removes its comments first, since Python's JSON parser does not accept
+    them."""
     text = (pathlib.Path(__file__).parents[2] / f"configs/{name}.json").read_text(encoding="utf-8")
     config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", text, flags=re.M))
     del config["$schema"]
@@ -65,8 +70,8 @@ def write_config(path: pathlib.Path, content: dict) -> pathlib.Path:
 
 
 def free_port() -> int:
-    """A port that is free on every address, because agents listen on all of them. It lies below the kernel's ephemeral range, from which other
-    processes get ports meanwhile."""
+    """Returns a port that is free on every address, because agents listen on all addresses. The port is below the kernel's
+    ephemeral range, from which the kernel may assign ports to other processes at any time."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for port in random.sample(range(10000, max(lowest, 20000)), 100):
         with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
@@ -89,14 +94,14 @@ def clean_environment(**more: str) -> dict:
 
 def run(command: list, timeout: float = 120, cwd: pathlib.Path | None = None, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL, cwd=cwd,
-                          capture_output=True, text=True, timeout=timeout, check=False)
+                          capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
 
 
 _started: list[subprocess.Popen] = []
 
 
 def start(command: list, text: bool = True, **env: str) -> subprocess.Popen:
-    """Starts a job that runs in parallel to the test, with its output in pipes. It is killed at the latest when the test ends."""
+    """Starts a job that runs in parallel with the test. Its output goes to pipes. The job is killed when the test ends."""
     process = subprocess.Popen([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text)
     _started.append(process)
@@ -104,7 +109,8 @@ def start(command: list, text: bool = True, **env: str) -> subprocess.Popen:
 
 
 def end_started() -> None:
-    """Kills jobs of start() that still run; an agent's workers die with it. conftest.py calls this after each test."""
+    """Kills the jobs of start() that are still running. Their workers exit when their agent is killed. conftest.py calls this
+    function after each test."""
     while _started:
         with _started.pop() as process:
             if process.poll() is None:
@@ -112,7 +118,7 @@ def end_started() -> None:
 
 
 def weights_digest(run_dir: pathlib.Path) -> str:
-    """Digest of the newest checkpoint's model and optimizer files, tensor data and headers."""
+    """Returns a digest of the model file and optimizer file of the newest checkpoint."""
     newest = (run_dir / "checkpoints" / "latest").resolve(strict=True)
     digest = hashlib.sha256()
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -138,7 +144,7 @@ def report(run_dir: pathlib.Path) -> dict:
 
 
 def wait_for(condition, what: str, seconds: float = 60) -> None:
-    """Polls until the condition holds. For conditions without an event."""
+    """Polls until condition() is true. The test fails after `seconds`. Use this only for conditions that cause no event."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what
@@ -146,7 +152,7 @@ def wait_for(condition, what: str, seconds: float = 60) -> None:
 
 
 def assert_each_sample_once(run_dir: pathlib.Path, epochs: int, samples: int = TRAIN) -> None:
-    """The ledger of all ranks together holds every sample of every epoch exactly once."""
+    """Checks that the ledgers of all ranks together contain every sample of every epoch exactly once."""
     used: dict[int, list[int]] = {}
     for file in sorted((run_dir / "ledger").glob("rank-*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -158,7 +164,7 @@ def assert_each_sample_once(run_dir: pathlib.Path, epochs: int, samples: int = T
 
 
 def children(pid: int) -> list[int]:
-    """Pids of all living descendants of a process."""
+    """Returns the pids of all running descendants of a process."""
     parents: dict[int, list[int]] = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():

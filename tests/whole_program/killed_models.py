@@ -1,4 +1,5 @@
-"""The models of test_hundred_kills.py: each has its own data and a config whose run lasts some tens of seconds on two workers."""
+"""The models of test_hundred_kills.py. Each has its own data, and a config with which a run on two workers takes some tens of
+seconds."""
 
 import dataclasses
 import importlib
@@ -18,39 +19,39 @@ SMALL_GPT = {"n_layer": 2, "n_head": 2, "n_embd": 32}
 
 @dataclasses.dataclass
 class Killed:
-    write: Callable[[pathlib.Path], None]  # fills a folder with data.dir and the model's files
+    write: Callable[[pathlib.Path], None]  # writes the files of the model and the data into this folder
     samples: int  # samples in one epoch
     epochs: int
-    settings: dict  # keys of train.json; paths are relative to that folder
+    settings: dict  # keys of train.json; its paths are relative to the folder with the data
 
     def config(self, folder: pathlib.Path) -> dict:
-        """The config, after `folder` was filled."""
+        """Writes the data and model files of the model into `folder`. Returns the config of a run."""
         self.write(folder)
         data = {"dir": str(folder / "data"), **self.settings.get("data", {})}
         return jobs.config(folder / "data", **{"epochs": self.epochs, "batch_size": 8, "eval_every_epochs": 5, "checkpoint": {"every_steps": 100, "keep": 2},
                                                "device": "cpu", **self.settings, "data": data})
 
 
-def small_pictures(folder: pathlib.Path) -> None:
+def small_images(folder: pathlib.Path) -> None:
     from test_python_equivalence import write_dataset
 
     write_dataset(folder / "data", 80, 12)
 
 
-def cifar_pictures(folder: pathlib.Path) -> None:
+def cifar_images(folder: pathlib.Path) -> None:
     from test_python_equivalence import write_cifar
 
     write_cifar(folder / "data", 80)
 
 
-def pictures_in_folders(folder: pathlib.Path) -> None:
-    from test_picture_folders import write_pictures
+def image_folders(folder: pathlib.Path) -> None:
+    from test_image_folders import write_images
 
-    write_pictures(folder / "data")
+    write_images(folder / "data")
 
 
 def text(folder: pathlib.Path) -> None:
-    """160 samples of 32 tokens, and one token that follows the last."""
+    """Writes 160 samples of 32 tokens. One more token follows them, as the target of the last position."""
     (folder / "data").mkdir()
     pages = b"".join(page.read_bytes() for page in sorted((ROOT / "docs").glob("*.md")))
     (folder / "data/train.txt").write_bytes(pages[:161 * 32])
@@ -64,7 +65,7 @@ def tables(folder: pathlib.Path) -> None:
 
 
 def exported(name: str) -> Callable[[pathlib.Path], None]:
-    """Writes the PyTorch model of that name and 107 samples for it."""
+    """Returns a function that writes a PyTorch model (selected by its name) and 107 training samples for it."""
 
     def write(folder: pathlib.Path) -> None:
         sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent / "reference")]
@@ -108,21 +109,21 @@ def of_export(name: str, epochs: int, lr: float = 0.003, **more) -> Killed:
 
 
 MODELS = {
-    "mlp": Killed(small_pictures, 80, 120, {"model": {"type": "mlp", "hidden": [32, 16], "dropout": 0.1}}),
-    "cnn": Killed(small_pictures, 80, 60, {
+    "mlp": Killed(small_images, 80, 120, {"model": {"type": "mlp", "hidden": [32, 16], "dropout": 0.1}}),
+    "cnn": Killed(small_images, 80, 60, {
         "model": {"type": "cnn", "dropout": 0.2}, "data": {"augment": {"crop_padding": 1, "flip": True}}, "label_smoothing": 0.1,
         "optimizer": {"type": "adamw", "lr": 0.001, "ema": {"decay": 0.99}}, "schedule": {"type": "one_cycle"}}),
-    "cnn, bf16": Killed(small_pictures, 80, 60, {"model": {"type": "cnn"}, "precision": "bf16", "channels_last": True, "ddp": {"compress": "bf16"}}),
-    "resnet18": Killed(small_pictures, 80, 20, {"model": {"type": "resnet18"}, "optimizer": SGD}),
-    "resnet34": Killed(small_pictures, 80, 20, {"model": {"type": "resnet34"}, "optimizer": SGD}),
-    "resnet50": Killed(small_pictures, 80, 12, {"model": {"type": "resnet50"}, "optimizer": SGD}),
-    "resnet20": Killed(small_pictures, 80, 40, {"model": {"type": "resnet20"}, "optimizer": {**SGD, "nesterov": True}, "schedule": {"type": "cosine"}}),
-    "resnet56": Killed(small_pictures, 80, 25, {"model": {"type": "resnet56"}, "optimizer": SGD}),
-    "resnet20, cifar10": Killed(cifar_pictures, 80, 25, {"model": {"type": "resnet20"}, "optimizer": SGD, "data": {"type": "cifar10"}}),
-    "resnet20, folder": Killed(pictures_in_folders, 48, 50, {
+    "cnn, bf16": Killed(small_images, 80, 60, {"model": {"type": "cnn"}, "precision": "bf16", "channels_last": True, "ddp": {"compress": "bf16"}}),
+    "resnet18": Killed(small_images, 80, 20, {"model": {"type": "resnet18"}, "optimizer": SGD}),
+    "resnet34": Killed(small_images, 80, 20, {"model": {"type": "resnet34"}, "optimizer": SGD}),
+    "resnet50": Killed(small_images, 80, 12, {"model": {"type": "resnet50"}, "optimizer": SGD}),
+    "resnet20": Killed(small_images, 80, 40, {"model": {"type": "resnet20"}, "optimizer": {**SGD, "nesterov": True}, "schedule": {"type": "cosine"}}),
+    "resnet56": Killed(small_images, 80, 25, {"model": {"type": "resnet56"}, "optimizer": SGD}),
+    "resnet20, cifar10": Killed(cifar_images, 80, 25, {"model": {"type": "resnet20"}, "optimizer": SGD, "data": {"type": "cifar10"}}),
+    "resnet20, folder": Killed(image_folders, 48, 50, {
         "model": {"type": "resnet20"}, "optimizer": SGD,
         "data": {"type": "folder", "classes": 2, "image_size": 8, "resize": 10, "augment": {"random_crop": True, "flip": True, "erase": 0.3}}}),
-    "vit": Killed(small_pictures, 80, 60, {
+    "vit": Killed(small_images, 80, 60, {
         "model": {"type": "vit", "n_layer": 2, "n_head": 4, "n_embd": 32, "dropout": 0.1}, "optimizer": {"type": "adamw", "lr": 0.003}}),
     "gpt": Killed(text, 160, 40, {"model": {"type": "gpt", "dropout": 0.1, **SMALL_GPT}, "clip_grad_norm": 1.0, "data": TEXT}),
     "gpt, lora": Killed(text, 160, 40, {"model": {"type": "gpt", "lora": {"rank": 4}, **SMALL_GPT}, "data": TEXT}),

@@ -1,5 +1,5 @@
-"""Jobs with several agents on this machine that lose workers and agents while the others keep their state. Agents' output is read as it is written,
-so a test can wait for an event and kill a chosen process."""
+"""Jobs with several agents on this machine. Tests kill workers or agents of such a job, and the other workers keep their state.
+The output of each agent is read as it is printed, so that a test can wait for an event and then kill a process."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import subprocess
 import threading
 
 import jobs
-from live_jobs import assert_same_run, end_of
+from live_jobs import EPOCHS, assert_same_run, end_of
 from node_agents import keep_records
 
 
 class Agent:
-    """One ddprun of the job. `events` are those of this agent; `pids` those of its workers, by global rank."""
+    """One agent of the job, with the events that it has printed."""
 
     def __init__(self, job: "NodesJob", command: list, environment: dict):
         self.job, self.events, self.errors = job, [], ""
@@ -40,7 +40,7 @@ class Agent:
         return [e for e in self.events if e["event"] == event]
 
     def pids(self) -> dict[int, int]:
-        """Pids of the newest process of each rank on this node."""
+        """Returns the pid of the newest process of each worker on this node, by local rank."""
         return {e["local_rank"]: e["pid"] for e in self.of("worker_started")}
 
     def ranks(self) -> set[int]:
@@ -56,24 +56,24 @@ class Agent:
         return max([e["step"] for e in self.events if e["event"] in ("progress", "phase")], default=-1)
 
     def at_work(self) -> bool:
-        """True if all workers here have passed the beginning of their newest round."""
-        begun = max((i for i, e in enumerate(self.events) if e["event"] in ("round_started", "regrouped")), default=-1)
-        return begun >= 0 and any(e["event"] == "progress" for e in self.events[begun:])
+        """Returns True if a step has finished on this node since the newest start of its workers."""
+        last_start = max((i for i, e in enumerate(self.events) if e["event"] in ("round_started", "regrouped")), default=-1)
+        return last_start >= 0 and any(e["event"] == "progress" for e in self.events[last_start:])
 
     def end(self, timeout: float = 120) -> int:
         return end_of(self.process, self.readers, timeout)
 
 
 class NodesJob:
-    """A job whose agents all run here, with one run directory. Everything that it started ends with it. `program`: a command in place of a
-    train.json."""
+    """A job whose agents all run on this machine and share a run directory. At the end of the `with` block, all of them are
+    killed. `program` is a command that the job runs instead of training with train.json."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path | None, *, nodes: str, workers: int, options=(), program=(), **changes):
         folder.mkdir(exist_ok=True)
         self.folder, self.run_dir = folder, folder / "run"
         work = list(program)
         if not program:
-            self.config = jobs.config(dataset, **{"epochs": 100, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
+            self.config = jobs.config(dataset, **{"epochs": EPOCHS, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
             work = ["--run-dir", self.run_dir, jobs.write_config(folder / "train.json", self.config)]
         token = folder / "token"
         token.write_text(os.urandom(32).hex() + "\n")
@@ -91,7 +91,8 @@ class NodesJob:
             state = {"XDG_STATE_HOME": keep_records(self.folder / f"state-{number}")}
             command = [self.command[0], "--recovery", recovery, *self.command[1:]]
             self.agents.append(Agent(self, command, jobs.clean_environment(**more, **state, **environment)))
-            if all(a.process.poll() is not None for a in self.agents[:-1]):  # this agent is the first one of a start of the job
+            # No other agent is running, so this agent starts the job and becomes its coordinator.
+            if all(a.process.poll() is not None for a in self.agents[:-1]):
                 agent = self.agents[-1]
                 self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in agent.events) or agent.process.poll() is not None)
         return self.agents[-1]
@@ -121,29 +122,30 @@ class NodesJob:
 
 
 def pause(job: NodesJob, seconds: float) -> None:
-    """Waits until a random moment and reads the agents' output meanwhile."""
+    """Waits for some seconds while other threads read the agents' output."""
     with job.changed:
         job.changed.wait_for(lambda: False, seconds)
 
 
-# ---- what must hold afterwards ----
+# ---- checks of a finished job ----
 
 
 def steps_made_twice(run) -> list[int]:
-    """Steps that were repeated: in the order of writing, a step number at or below an earlier one."""
+    """Returns the repeated steps: those in metrics.jsonl whose number is not larger than that of the step before."""
     steps = [e["step"] for e in jobs.metrics(run, "step")]
     return [step for before, step in zip(steps, steps[1:]) if step <= before]
 
 
-def assert_went_on(job: NodesJob, calm) -> None:
+def assert_continued(job: NodesJob, calm) -> None:
     assert_same_run(job, calm)
     assert jobs.metrics(job.run_dir, "restart") == [], job.story()
     assert steps_made_twice(job.run_dir) == []
     assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
 
 
-def assert_trained_through(job: NodesJob, epochs: int) -> None:
-    """No step was repeated or left out, whatever the number of workers was."""
+def assert_trained_through(job: NodesJob) -> None:
+    """Checks that no step was repeated or skipped when the number of workers changed."""
+    epochs = job.config["epochs"]
     assert jobs.metrics(job.run_dir, "restart") == [], job.story()
     assert [e["step"] for e in jobs.metrics(job.run_dir, "step")] == list(range(1, 20 * epochs + 1))
     jobs.assert_each_sample_once(job.run_dir, epochs)

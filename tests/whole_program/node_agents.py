@@ -1,4 +1,5 @@
-"""The agents of a multi-node job, and the files that their workers leave. Used by the tests of nodes, hosts and networks."""
+"""The agents of a multi-node job, and the files that their workers write. The tests of multi-node jobs, private hosts and
+network faults use this file."""
 
 import contextlib
 import os
@@ -12,7 +13,7 @@ import time
 import jobs
 import pytest
 
-PATIENCE = 60  # seconds; only a failing test waits that long
+PATIENCE = 60  # time limit in seconds; only a failing test waits for so long
 
 
 def lives(pid: int) -> bool:
@@ -23,24 +24,27 @@ def lives(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def held_up(pid: int):
-    """Stops the process meanwhile. Otherwise a small job on a fast machine ends before the event that the test waits for."""
+def suspended_process(pid: int):
+    """Stops a process with SIGSTOP during the `with` block. Otherwise a small job on a fast machine would end before the event
+    for which the test waits."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        with contextlib.suppress(ProcessLookupError):  # the process was ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the process has ended in the meantime
             os.kill(pid, signal.SIGCONT)
 
 
 def keep_records(state: pathlib.Path, host: str | None = None) -> str:
-    """Sets $XDG_STATE_HOME to that of a machine on which jobs have run before. A first node that finds no state there would not query the others."""
+    """Creates the state folder of a machine on which jobs have run before, and returns the value for $XDG_STATE_HOME. Without
+    this folder, the first node would start the job without a query to the other nodes."""
     (state / "ddprun" / "nodes" / (host or socket.gethostname())).mkdir(parents=True, exist_ok=True)
     return str(state)
 
 
 class Nodes:
-    """The agents of one job, each with its output in a file. Agents that still run at the end are killed."""
+    """The agents of one job. The output of each agent is in a file. Agents that are still running at the end of the test are
+    killed."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path):
         self.ddprun, self.folder = ddprun, folder
@@ -52,7 +56,7 @@ class Nodes:
                                                   TMPDIR=str(folder))
 
     def start(self, *args, token: pathlib.Path | None = None, **environment: str) -> subprocess.Popen:
-        """Options first; --token-file goes before them."""
+        """Starts an agent with these arguments, which follow the option `--token-file`."""
         number = len(self.agents)
         words = [str(a) for a in args]
         first = [words.pop(0), words.pop(0)] if words and words[0] == "join" else []
@@ -80,16 +84,17 @@ class Nodes:
             pytest.fail(self.all_text())
 
     def until(self, condition, what: str):
-        """Polls the files, because other processes give no other event here."""
+        """Polls until the condition returns a true value, and returns that value. Polls, since other processes write the files,
+        which causes no event."""
         end = time.monotonic() + PATIENCE
         while not (found := condition()):
             if time.monotonic() > end:
-                pytest.fail(f"waited in vain for {what}\n{self.all_text()}")
+                pytest.fail(f"timeout while waiting for {what}\n{self.all_text()}")
             time.sleep(0.01)
         return found
 
-    def until_said(self, number: int, pattern: str) -> re.Match:
-        return self.until(lambda: re.search(pattern, self.text(number)), f"agent {number} saying {pattern}")
+    def until_printed(self, number: int, pattern: str) -> re.Match:
+        return self.until(lambda: re.search(pattern, self.text(number)), f"agent {number} to print {pattern}")
 
     def close(self):
         for agent in self.agents:
@@ -103,5 +108,5 @@ LINE = ('echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROU
         'mv $OUT/tmp-$RANK-$TORCHELASTIC_RESTART_COUNT $OUT/rank-$RANK-$TORCHELASTIC_RESTART_COUNT')
 
 
-def said(tmp_path, rank: int, restart: int = 0) -> list[str]:
+def worker_line(tmp_path, rank: int, restart: int = 0) -> list[str]:
     return (tmp_path / "out" / f"rank-{rank}-{restart}").read_text().split()

@@ -1,5 +1,5 @@
-"""Draws faults from a seed, runs the jobs into which they are injected, and checks the results. --chaos injects the faults; a stall of the run
-directory is made from outside. Shared by test_soak.py and bench/soak_bench.py."""
+"""Draws faults from a seed, runs jobs in which these faults occur, and checks the results. `--chaos` injects most faults; this
+module itself stalls the disk of the run directory. test_soak.py and bench/soak_bench.py use this module."""
 
 import contextlib
 import dataclasses
@@ -17,22 +17,26 @@ import time
 import jobs
 from disks import StallingDisk
 
-KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")  # no oom: it changes the order of sums, so the weights would differ in some bits
+# "oom" is not in this list: it changes the order of sums, so the weights would differ in some bits.
+KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")
 PHASES = ("step", "backward", "optimizer")
 CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "exit_code", "nan": "diverged", "stop": "hang",
           "hang": "hang", "loop": "hang", "oom": "out_of_memory", "flip": "corrupt_state"}
 HANGS = ("stop", "hang", "loop")
 STALL = "stall"
-HANG_TIMEOUT = 5.0  # seconds, for jobs whose run directory stalls
-LONGEST_STALL = 0.7 * HANG_TIMEOUT  # longest stall in seconds; a worker that waits for it must not count as hanging
-MOST_FAULTS, FEWEST_FAULTS = 1000, 300
-COMPARED = {"compare_every_steps": 1}  # for jobs with flips, as the "ddp" key: without a comparison in every step, the next fault would remove a flip before it is found
+HANG_TIMEOUT = 5.0  # --hang-timeout in seconds for jobs whose run directory stalls
+# Longest stall of the disk in seconds. A worker that waits for the disk for this time must not be reported as hanging.
+LONGEST_STALL = 0.7 * HANG_TIMEOUT
+MAX_FAULTS, MIN_FAULTS = 1000, 300
+# The "ddp" settings of jobs with bit flips. The ranks' states are compared in every step. Otherwise the next fault could
+# discard the corrupt state before the bit flip is detected.
+COMPARED = {"compare_every_steps": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """How many faults to draw, and how many of them are hangs, refused allocations and stalls of the run directory. The others are drawn from
-    `kinds`, in which a kind may occur several times."""
+    """The number of faults in a run, and how many of them are hangs, failed allocations and stalls of the run directory. The
+    kinds of the other faults are drawn from `kinds`. A kind that occurs several times in `kinds` is drawn more often."""
 
     count: int
     hangs: int = 0
@@ -42,9 +46,10 @@ class Mix:
 
     @staticmethod
     def of(seed: int, count: int | None = None, stalls: bool = True) -> "Mix":
-        """Draws the mix of a soak: the number of faults (unless `count` is given), their kinds, and the frequency of each."""
+        """Draws the faults of a soak test from the seed: their number (unless `count` is given), their kinds, and the frequency
+        of each kind."""
         randomness = random.Random(f"mix of seed {seed}")
-        drawn = randomness.randint(FEWEST_FAULTS, MOST_FAULTS)
+        drawn = randomness.randint(MIN_FAULTS, MAX_FAULTS)
         hangs, stalling = randomness.uniform(0.05, 0.15), randomness.uniform(0.03, 0.1)
         kinds = tuple(kind for kind in KINDS for _ in range(randomness.randint(1, 4)))
         count = count or drawn
@@ -52,8 +57,8 @@ class Mix:
 
 
 def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
-    """Draws the steps of the faults: all different, no two adjacent, none among the first four. The last fault is not a stall, because the job might
-    end during it."""
+    """Draws mix.count steps, and one fault for each of them. The steps differ by at least 2, and the first is at least 4. The
+    last fault is not a stall, because the job might end during it."""
     randomness = random.Random(seed)
     at = sorted(randomness.sample(range(4, steps - 2, 2), mix.count))
     special = randomness.sample(range(mix.count - 1 if mix.stalls else mix.count), mix.hangs + mix.ooms + mix.stalls)
@@ -73,12 +78,12 @@ def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
 
 
 def injected(faults: list[str]) -> list[str]:
-    """The faults that --chaos injects."""
+    """Returns the faults that the option --chaos of ddprun injects: all except stalls of the disk."""
     return [fault for fault in faults if not fault.startswith(STALL)]
 
 
 def stalls(faults: list[str]) -> list[tuple[int, float]]:
-    """The stalls: the step and the seconds of each."""
+    """Returns the step and the duration in seconds of each stall of the disk."""
     return [(int(step.removeprefix("step=")), float(seconds.removeprefix("seconds=")))
             for kind, step, seconds in (fault.split() for fault in faults if fault.startswith(STALL))]
 
@@ -92,7 +97,8 @@ def expected_causes(faults: list[str]) -> dict[str, int]:
 
 
 def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TIMEOUT) -> list[str]:
-    """Options under which neither the restart budget nor a pause delays the job: injected faults come faster than real ones."""
+    """Returns options that inject the faults. They also raise the restart limits and remove the pauses between restarts, since
+    injected faults occur more often than real ones."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2 * len(faults), "same_failure_rounds": 0,
                                   "causes": {"diverged": 2 * len(faults)}, "pause": {"first_s": 0, "longest_s": 0}}),
@@ -101,7 +107,8 @@ def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TI
 
 
 def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | None]:
-    """Returns the exit codes. None stands for an agent that still runs when another has failed or when the time is over."""
+    """Returns the exit codes of the agents. The exit code is None for an agent that was still running when another agent failed
+    or the timeout expired."""
     waiting = {os.pidfd_open(agent.pid): agent for agent in agents}
     end = time.monotonic() + timeout
     try:
@@ -119,14 +126,15 @@ def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | N
 
 
 class Stalls:
-    """Stalls the disk of a run, once for each planned stall, when the run first reaches its step."""
+    """Stalls the disk of a run directory for the planned durations. A stall starts when the run first reaches its planned
+    step."""
 
     def __init__(self, disk: StallingDisk, run: pathlib.Path, planned: list[tuple[int, float]]):
         self.disk, self.metrics, self.planned, self.made = disk, run / "metrics.jsonl", planned, 0
         self._over = threading.Event()
 
     @contextlib.contextmanager
-    def going_on(self):
+    def running(self):
         thread = threading.Thread(target=self._watch)
         thread.start()
         try:
@@ -151,14 +159,14 @@ class Stalls:
 
 @dataclasses.dataclass
 class Place:
-    """A folder in which jobs run, with the files that they may leave elsewhere: temporary files, sockets, states, keys. Run directories are on
-    `disk`, if there is one."""
+    """A folder in which jobs run. Files that jobs normally create in other folders (temporary files, sockets, records and keys)
+    are in it, too. If `disk` is set, the run directories are on that disk."""
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
-    begin_with: tuple[str, ...] = ()  # words before each command, such as those that enter a network namespace
+    begin_with: tuple[str, ...] = ()  # first words of each command line, for example those that run it in a network namespace
     disk: StallingDisk | None = None
-    stalls_made: int = 0  # number of stalls in the last job
+    stalls_made: int = 0  # number of disk stalls during the last job
 
     def run_dir(self, name: str) -> pathlib.Path:
         return (self.disk.folder if self.disk else self.folder) / name
@@ -171,8 +179,8 @@ class Place:
         return jobs.clean_environment(**around)
 
     def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600, faults: list[str] = ()) -> str:
-        """Trains with two workers, on one agent or on one agent each. Returns their output; raises if an agent fails. The stalls among `faults` are
-        made here; flags() injects the others."""
+        """Trains with two workers, on one agent or on two. Returns the output of all agents. Raises AssertionError if an agent
+        fails. This method itself stalls the disk as listed in `faults`. The options of flags() inject the other faults."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
         command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.run_dir(name))]
         if agents > 1:
@@ -184,7 +192,7 @@ class Place:
                 with open(self.log(name, number), "wb") as log:
                     started.append(subprocess.Popen([*command, *more, str(file)], env=self.environment(), stdin=subprocess.DEVNULL, stdout=log,
                                                     stderr=subprocess.STDOUT))
-            with stalling.going_on() if stalling else contextlib.nullcontext():
+            with stalling.running() if stalling else contextlib.nullcontext():
                 codes = wait_for_all(started, timeout)
             self.agents += [agent.pid for agent in started]
             self.stalls_made = stalling.made if stalling else 0
@@ -201,20 +209,21 @@ class Place:
     def log(self, name: str, number: int) -> pathlib.Path:
         return self.folder / f"{name}-{number}.log"
 
-    def what_is_wrong(self, calm_digest: str, run: str, faults: list[str]) -> list[str]:
-        """Checks a run after all these faults. `calm_digest` is the digest of the undisturbed run's weights."""
+    def describe_problem(self, undisturbed_digest: str, run: str, faults: list[str]) -> list[str]:
+        """Checks a run in which the faults have occurred, and returns a list of problems. `undisturbed_digest` is the digest of
+        the weights of a run without faults."""
         run_dir, wrong = self.run_dir(run), []
         report = jobs.report(run_dir)
-        if "oom" not in " ".join(faults) and jobs.weights_digest(run_dir) != calm_digest:
+        if "oom" not in " ".join(faults) and jobs.weights_digest(run_dir) != undisturbed_digest:
             wrong.append("the weights differ from those of the undisturbed run")
         struck = len(list((run_dir / "chaos").glob("fault-*")))
         if report["failures"] != expected_causes(faults) or struck != len(injected(faults)):
             wrong.append(f"the report counts {report['failures']}, {struck} of these struck: {expected_causes(faults)}")
         if self.stalls_made != len(stalls(faults)):
             wrong.append(f"{self.stalls_made} of {len(stalls(faults))} stalls were made")
-        return wrong + self.things_left()
+        return wrong + self.leftovers()
 
-    def things_left(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         left = [f"cgroup {path}" for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified")
                 for agent in self.agents for path in pathlib.Path(root).glob(f"**/ddprun-{agent}")]
         left += [f"process {entry.name}" for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _mentions(entry, str(self.folder))]

@@ -1,5 +1,5 @@
-// Preloaded into a worker: appends to $SETENV_THREADS_TO how many threads the process has when it sets CUBLAS_WORKSPACE_CONFIG.
-// Used by test_precision.py.
+// This library is preloaded into a worker. It replaces setenv(). When the worker sets CUBLAS_WORKSPACE_CONFIG, the library
+// appends the process's number of threads to the file $SETENV_THREADS_TO. Used by test_precision.py.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// getaddrinfo() of a machine whose resolver can stop answering. Numeric addresses always resolve. SILENT_RESOLVER_NAME
-// ("NAME=ADDRESS") is the only name that it knows. While the file at the path in SILENT_RESOLVER_FILE exists, every lookup of a
-// name blocks for ten minutes.
+// Replaces getaddrinfo() by a version that can block, like a name server that does not answer. Numeric addresses are always
+// resolved. $SILENT_RESOLVER_NAME contains "NAME=ADDRESS" and defines one additional name. While the file $SILENT_RESOLVER_FILE
+// exists, each lookup of a name blocks for up to ten minutes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -23,6 +23,7 @@ int getaddrinfo(const char* host, const char* service, const struct addrinfo* hi
   for (int i = 0; file != NULL && access(file, F_OK) == 0 && i < 600; ++i) sleep(1);
   const char* known = getenv("SILENT_RESOLVER_NAME");
   const char* address = known == NULL ? NULL : strchr(known, '=');
-  if (address != NULL && strlen(host) == (size_t)(address - known) && strncmp(host, known, strlen(host)) == 0) host = address + 1;
+  if (address != NULL && strlen(host) == (size_t)(address - known) && strncmp(host, known, strlen(host)) == 0)
+    host = address + 1;
   return real(host, service, hints, found);
 }

@@ -1,5 +1,5 @@
-// A disk that stalls once. Preloaded into a job, the first fsync in each process of a file whose path contains $SLOW_FSYNC_OF
-// takes $SLOW_FSYNC_SECONDS. Used by test_hangs.py.
+// Simulates a disk that stalls once. This library is preloaded into a job. In each process, the first fsync of a file whose
+// path contains $SLOW_FSYNC_OF takes $SLOW_FSYNC_SECONDS. Used by test_hangs.py.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
-"""A private Slurm cluster on one machine: slurmctld, a slurmd on each host of a private network (hosts.py), and a munged with its own key. All files
-are in one folder, and all processes end with the test. Used by test_slurm.py."""
+"""A private Slurm cluster on one machine: slurmctld, a slurmd on each host of a private network (hosts.py), and the
+authentication daemon munged with a new key. All files are in one folder, and all processes end with the test. test_slurm.py
+and test_slurm_submit.py use it."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -42,9 +44,10 @@ PartitionName=all Nodes=host[0-{last}] Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """run() and start() run `srun`, `sbatch` and other commands on the first host."""
+    """The cluster. run() runs `srun`, `sbatch` and other commands on the first host."""
 
-    def __init__(self, hosts: Hosts, folder: pathlib.Path):
+    def __init__(self, hosts: Hosts, folder: pathlib.Path, more: str = ""):
+        """`more`: further lines of slurm.conf."""
         self.hosts, self.folder = hosts, folder
         self.daemons: list[subprocess.Popen] = []
         for name in ("state", "spool", "logs"):
@@ -53,7 +56,7 @@ class Slurm:
         (folder / "munge.key").chmod(0o400)
         folder.chmod(0o755)
         addresses = ",".join(hosts.address(n) for n in range(hosts.count))
-        (folder / "slurm.conf").write_text(CONFIG.format(folder=folder, control=hosts.address(0), last=hosts.count - 1, addresses=addresses))
+        (folder / "slurm.conf").write_text(CONFIG.format(folder=folder, control=hosts.address(0), last=hosts.count - 1, addresses=addresses) + more)
         self.environment = {**hosts.environment, "SLURM_CONF": str(folder / "slurm.conf")}
         self.names = {f"host{n}": hosts.address(n) for n in range(hosts.count)} | {"localhost": "127.0.0.1"}
         self.daemon(0, "munged", "--force", "--foreground", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key",
@@ -80,7 +83,11 @@ class Slurm:
         return "".join(f"--- {log.name} ---\n{log.read_text(errors='replace')[-4000:]}" for log in sorted((self.folder / "logs").iterdir()))
 
     def close(self):
+        # A failed test may leave a job. The daemons must live until its processes have ended, since they kill them.
         self.run("scancel", "--user=root", "--signal=KILL")
+        self.run("scancel", "--user=root")
+        with contextlib.suppress(pytest.fail.Exception):
+            self.hosts.until(lambda: not self.run("squeue", "-h").stdout.strip(), "the end of all jobs")
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:
@@ -91,14 +98,27 @@ class Slurm:
                 daemon.wait()
 
 
-@pytest.fixture
-def slurm(make_hosts):
+@contextlib.contextmanager
+def cluster_on(hosts: Hosts, more: str = ""):
+    """Runs a cluster on the hosts."""
+    # The path must be short, because it is part of the paths of Slurm's sockets. A batch job does not start if the path of a
+    # socket is longer than the kernel allows.
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        cluster = Slurm(hosts, pathlib.Path(folder), more)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def skip_without_slurm():
     missing = [tool for tool in NEEDED if not shutil.which(tool)]
     if missing:
         pytest.skip(f"a Slurm cluster needs {', '.join(missing)}: slurmctld, slurmd, slurm-client and munge")
-    hosts = make_hosts(2)
-    # A short path: it contains Slurm's sockets. If the path of a batch step's socket exceeds the limit for socket names, no batch job runs.
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
-        cluster = Slurm(hosts, pathlib.Path(folder))
+
+
+@pytest.fixture
+def slurm(make_hosts):
+    skip_without_slurm()
+    with cluster_on(make_hosts(2)) as cluster:
         yield cluster
-        cluster.close()

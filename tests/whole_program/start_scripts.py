@@ -1,8 +1,12 @@
-"""Random stops of start scripts: python tests/whole_program/start_scripts.py DDPRUN COUNT SEED [SECONDS_TO_SAVE].
+"""Stops jobs with start scripts at random times.
 
-Each of COUNT jobs has two workers behind a start script of one of seven kinds. The trainer needs SECONDS_TO_SAVE (2) to save
-when a signal stops it. The stop is random too. Afterwards every save must be complete, no process of the job may be left,
-and /dev/shm must be as before. Prints the seed, one line for each failure, and exits with their number (at most 100)."""
+usage: python tests/whole_program/start_scripts.py DDPRUN COUNT SEED [SECONDS_TO_SAVE]
+
+Each of COUNT jobs has two workers. Each worker is a start script of one of seven kinds, and starts a trainer process. The job
+is stopped in a random way. The trainer then needs SECONDS_TO_SAVE (default 2) to save. Afterwards every save must be complete,
+no process of the job may be left, and /dev/shm must contain no new files.
+
+Prints the seed, and one line for each failure. The exit code is the number of failures, at most 100."""
 
 import os
 import pathlib
@@ -14,7 +18,8 @@ import sys
 import tempfile
 import time
 
-# The trainer is connected to the store, like PyTorch's: a start script may leave the trainer in the background.
+# The trainer connects to the store (TCPStore), like a PyTorch script. By this connection ddprun recognizes a trainer that a
+# start script has left in the background.
 TRAINER = '''import os, signal, socket, sys, time
 from multiprocessing import shared_memory
 rank, seconds, how = os.environ["RANK"], float(sys.argv[1]), sys.argv[2]
@@ -38,7 +43,7 @@ while not saves:
     time.sleep(0.01)
 for number in SIGNALS:
     signal.signal(number, signal.SIG_IGN)
-open("begun." + rank, "w").close()
+open("started." + rank, "w").close()
 with open("saved." + rank, "w") as file:
     for part in range(20):
         file.write("x" * 1000)
@@ -54,7 +59,7 @@ KINDS = {
     "wait": '"$@" &\nwait $!\n',
     "forwarding": '"$@" & pid=$!\ntrap "kill -TERM $pid" TERM INT USR1 HUP\nwait $pid\nexit 3\n',
     "trap exits with 0": '"$@" & pid=$!\ntrap "kill -TERM $pid; exit 0" TERM INT USR1 HUP\nwait $pid\n',
-    "in a session of its own": 'setsid "$@" & pid=$!\ntrap "kill -TERM $pid; exit 143" TERM INT USR1 HUP\nwait $pid\n',
+    "in a new session": 'setsid "$@" & pid=$!\ntrap "kill -TERM $pid; exit 143" TERM INT USR1 HUP\nwait $pid\n',
     "background": 'nohup "$@" > trainer.log.$RANK 2>&1 &\nwhile [ ! -e up.$RANK ]; do sleep 0.02; done\n',
 }
 STOPS = ["TERM to the agent", "TERM to the group", "TERM to every process", "INT", "USR1", "peer"]
@@ -90,7 +95,7 @@ def send(process: subprocess.Popen, how: str, folder: pathlib.Path) -> None:
     if how == "TERM to the group":
         return os.killpg(process.pid, signal.SIGTERM)
     if how == "TERM to every process":
-        # The store belongs to ddprun: a scheduler that ends every process of a step ends the store as well.
+        # A scheduler may signal every process of a job step. ddprun's store process is one of them.
         for pid in [process.pid, *descendants(process.pid)]:
             try:
                 os.kill(pid, signal.SIGTERM)
@@ -105,7 +110,7 @@ def shared_memory() -> set[str]:
 
 
 def one_stop(ddprun: str, kind: str, how: str, seconds: float, python: str = sys.executable) -> str:
-    """Runs one job. Returns "" or a description of the error."""
+    """Runs one job and stops it. Returns a description of the errors, or "" if there are none."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="start-script-"))
     before = shared_memory()
     (folder / "train.py").write_text(TRAINER)
@@ -158,7 +163,9 @@ def main() -> int:
     failures = 0
     for number in range(count):
         kind, how = random.choice(list(KINDS)), random.choice(STOPS)
-        if kind == "background" and how == "peer":  # the exit code of the script counts, and it was 0
+        # With "peer", the failure of one trainer must end the job. A "background" script exits with 0 before its trainer fails,
+        # so ddprun cannot detect the failure.
+        if kind == "background" and how == "peer":
             how = "INT"
         if wrong := one_stop(ddprun, kind, how, seconds):
             failures += 1

@@ -1,5 +1,5 @@
-"""A client of TCPStore's protocol without torch, for workers of tests: `import tcp_store; store = tcp_store.Store()`. test_script_store.py puts
-this folder on their path."""
+"""A client of PyTorch's TCPStore that does not need torch, for the workers of tests: `import tcp_store; store =
+tcp_store.Store()`. test_script_store.py adds this folder to the workers' Python path."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.socket = socket.create_connection(where())
         self.send(struct.pack("=BI", VALIDATE, 0x3C85F7CE))
-        self.ping()  # as torch's clients do: the answer shows that the store has accepted this client
+        self.ping()  # torch's clients send a ping, too; the answer shows that the store has accepted this client
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -65,20 +65,20 @@ class Store:
 
 
 def ended(pid: int) -> None:
-    """Returns when that process has ended. It need not be a child of this one."""
+    """Returns when the process has ended. Unlike waitpid(), this works for any process, not only for a child."""
     with contextlib.suppress(ProcessLookupError):
         select.select([os.pidfd_open(pid)], [], [])
 
 
 def stores() -> list[int]:
-    """The processes of the store: children of the workers' parent."""
+    """Returns the pids of ddprun's store processes, which have the same parent as the workers."""
     parent = os.getppid()
     children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "job-store\n"]
 
 
 def listening() -> set[str]:
-    """The addresses that have a listening socket at MASTER_PORT."""
+    """Returns the local addresses on which a process listens on MASTER_PORT."""
     found = set()
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:

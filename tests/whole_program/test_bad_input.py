@@ -1,4 +1,5 @@
-"""Every user mistake ends in one clear error with what was expected, what was found, where, and what to do. No state is lost."""
+"""Tests that every user mistake ends in one clear error, which states what was expected, what was found, where, and what to do.
+No training state is lost."""
 
 import gzip
 import json
@@ -9,11 +10,6 @@ import subprocess
 
 import jobs
 import pytest
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
 def refused(done: subprocess.CompletedProcess, *words: str) -> None:
@@ -48,11 +44,11 @@ def test_config_errors_have_a_position(ddprun_bin, tmp_path, text, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_all_errors_of_a_config_come_together(ddprun_bin, tmp_path):
+def test_all_config_errors_are_reported_together(ddprun_bin, tmp_path):
     refused(launch(ddprun_bin, tmp_path, '{"data": {"dir": "/d"}, "epochs": 0, "batchsize": 3}'), "/epochs", "batch_size")
 
 
-def test_an_override_is_named_in_its_error(ddprun_bin, data, tmp_path):
+def test_an_override_error_names_the_override(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data), "optimizer.lr=fast"), "optimizer.lr=fast", "number")
     refused(launch(ddprun_bin, tmp_path, jobs.config(data), "optimizer.rl=1"), "optimizer.rl", "lr")
 
@@ -73,7 +69,7 @@ def test_dataset_truncated(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(folder)), "train-images-idx3-ubyte", str(expected), str(expected - 100))
 
 
-def test_dataset_of_another_magic(ddprun_bin, data, tmp_path):
+def test_dataset_with_a_wrong_magic_number(ddprun_bin, data, tmp_path):
     folder = broken(data, tmp_path)
     shutil.copy(folder / "train-labels-idx1-ubyte", folder / "train-images-idx3-ubyte")
     refused(launch(ddprun_bin, tmp_path, jobs.config(folder)), "train-images-idx3-ubyte", "801", "803")
@@ -89,18 +85,19 @@ def test_dataset_with_a_damaged_gz(ddprun_bin, data, tmp_path):
 
 def test_dataset_with_a_label_out_of_range(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data, data={"classes": 5})), "label", "5")
-    mended = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))  # nothing was trained: no --fresh is needed
-    assert mended.returncode == 0, mended.stderr
+    # no step has been trained yet, so the corrected start does not need --fresh
+    fixed = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))
+    assert fixed.returncode == 0, fixed.stderr
 
 
-def test_dataset_that_is_a_fifo_is_not_waited_for(ddprun_bin, data, tmp_path):
+def test_a_fifo_dataset_is_refused_without_waiting(ddprun_bin, data, tmp_path):
     folder = broken(data, tmp_path)
     (folder / "train-images-idx3-ubyte").unlink()
     os.mkfifo(folder / "train-images-idx3-ubyte")
     refused(launch(ddprun_bin, tmp_path, jobs.config(folder)), str(folder / "train-images-idx3-ubyte"), "is not a regular file", "data.dir")
 
 
-def test_dataset_in_a_link_to_itself(ddprun_bin, data, tmp_path):
+def test_dataset_behind_a_link_loop(ddprun_bin, data, tmp_path):
     folder = broken(data, tmp_path)
     (folder / "train-images-idx3-ubyte").unlink()
     (folder / "train-images-idx3-ubyte").symlink_to(folder / "train-images-idx3-ubyte")
@@ -133,7 +130,7 @@ def test_a_run_directory_of_another_config(ddprun_bin, data, tmp_path):
     assert jobs.weights_digest(tmp_path / "run") == before
 
 
-def test_a_folder_that_is_no_run_directory(ddprun_bin, data, tmp_path):
+def test_a_folder_that_is_not_a_run_directory(ddprun_bin, data, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("precious")
     refused(launch(ddprun_bin, tmp_path, jobs.config(data)), str(tmp_path / "run"))
@@ -154,17 +151,17 @@ def test_a_run_directory_in_use(ddprun_bin, data, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Mounts a file system of 3 MB."""
+    """Mounts a file system of the given size (default 3 MiB) and returns its folder."""
     mount = tmp_path / "disk"
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a small tmpfs")
+        pytest.skip("needs permission to mount a small tmpfs")
     yield mount
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, small_disk):
-    # The first checkpoint (0.3 MB of weights, 0.6 MB of moments) fits on the disk next to the filler; later ones do not.
+    # The first checkpoint (0.3 MB of weights, 0.6 MB of optimizer moments) fits on the disk; later checkpoints do not.
     config = jobs.write_config(tmp_path / "train.json", jobs.config(
         data, model={"type": "mlp", "hidden": [96]}, epochs=1, checkpoint={"every_steps": 5, "keep": 8, "wait_for_room_s": 1}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", small_disk / "run", config])
@@ -172,7 +169,7 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, s
     assert "No space left on device" in text
     assert jobs.losses(small_disk / "run")[-1][0] >= 15  # training continued after the failed save
     assert (small_disk / "run" / "checkpoints" / "latest" / "manifest.json").exists()
-    assert done.returncode != 0  # the last state could not be saved: this must not look like success
+    assert done.returncode != 0  # the last state could not be saved, so the job must report a failure
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
@@ -180,7 +177,7 @@ def test_a_read_only_folder(ddprun_bin, data, tmp_path):
     mount = tmp_path / "read-only"
     mount.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(mount)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a read-only tmpfs")
+        pytest.skip("needs permission to mount a read-only tmpfs")
     try:
         config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
         refused(jobs.run([ddprun_bin, "--run-dir", mount / "run", config]), str(mount / "run"), "Read-only")
@@ -198,7 +195,7 @@ def test_initial_weights_of_another_shape(ddprun_bin, data, tmp_path):
             "fc1.weight", str(weights))
 
 
-def test_a_file_in_place_of_the_checkpoints(ddprun_bin, data, tmp_path):
+def test_a_file_in_place_of_the_checkpoint_folder(ddprun_bin, data, tmp_path):
     config = jobs.config(data, epochs=1)
     assert launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1).returncode == 0
     checkpoints = tmp_path / "run" / "checkpoints"
@@ -208,12 +205,12 @@ def test_a_file_in_place_of_the_checkpoints(ddprun_bin, data, tmp_path):
     assert checkpoints.read_text() == "mine"
 
 
-def test_initial_weights_that_are_not_there(ddprun_bin, data, tmp_path):
+def test_missing_initial_weights(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data), "model.init=nope.safetensors"),
             "model.init", str(tmp_path / "nope.safetensors"), "No such file", "RUN_DIR/checkpoints/latest")
 
 
-def test_initial_weights_that_are_a_fifo_are_not_waited_for(ddprun_bin, data, tmp_path):
+def test_fifo_initial_weights_are_refused_without_waiting(ddprun_bin, data, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     refused(launch(ddprun_bin, tmp_path, jobs.config(data), "model.init=fifo"), "model.init", str(tmp_path / "fifo"), "is not a regular file")
 
@@ -231,11 +228,11 @@ def test_initial_weights_of_a_run_directory(ddprun_bin, data, tmp_path):
 
 
 @pytest.mark.parametrize("broken_text", ["", "{", "[]"])
-def test_broken_files_of_a_run_are_named_without_library_text(ddprun_bin, data, tmp_path, broken_text):
+def test_broken_run_files_are_named_without_library_text(ddprun_bin, data, tmp_path, broken_text):
     config = jobs.config(data, epochs=1)
     assert launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1).returncode == 0
     manifest = tmp_path / "run" / "checkpoints" / "latest" / "manifest.json"
     manifest.write_text(broken_text)
     done = launch(ddprun_bin, tmp_path, config, "max_steps=2", workers=1)
     assert done.returncode == 87, done.stderr
-    assert "manifest.json is not a manifest (" in done.stderr and "json.exception" not in done.stderr
+    assert "manifest.json is not a checkpoint manifest (" in done.stderr and "json.exception" not in done.stderr

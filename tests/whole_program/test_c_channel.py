@@ -1,5 +1,6 @@
-"""The C ABI of the worker channel, from plain C and from Python's ctypes: progress, the step by which a hang is attributed, errors that decide about
-a restart, and saving and stopping all ranks at one step."""
+"""Tests of the C ABI of the worker channel, in a plain C program and through Python's ctypes. They cover progress reports, the
+report of a hanging rank's step, errors that decide whether the job is restarted, and saving and stopping all ranks at the same
+step."""
 
 import json
 import os
@@ -36,7 +37,8 @@ def c_worker(library, tmp_path_factory):
 
 @pytest.fixture(params=["c", "ctypes"])
 def command(request, library):
-    """command(mode, *options): the command of a job with two workers of that kind."""
+    """Returns command(ddprun, folder, mode, *options), which returns the command line of a job with two workers. The workers
+    are written in C or use ctypes."""
     def words(ddprun_bin, folder, mode, *options):
         worker = ["--no-python", request.getfixturevalue("c_worker")] if request.param == "c" else [HERE / "channel_worker.py"]
         return [ddprun_bin, "--standalone", "--log-dir", folder / "logs", "--nproc-per-node", 2, *options, *worker, mode]
@@ -54,7 +56,7 @@ def report_in(folder: pathlib.Path) -> dict:
     return json.loads(report.read_text(encoding="utf-8"))
 
 
-def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
+def test_progress_and_checkpoints_are_reported(ddprun_bin, command, env, tmp_path):
     turns = {f"TURN_{i}": str(tmp_path / f"turn_{i}") for i in range(2)}
     for turn in turns.values():
         os.mkfifo(turn)
@@ -66,9 +68,9 @@ def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
     first, *between, last = [event for event in events if event["event"] == "progress" and event["rank"] == 0]
     assert (first["step"], first["loss"], first["figures"]) == (1, 1.0, {"accuracy": 0.5})
     assert (last["step"], last["steps_total"], last["samples"], last["loss"]) == (1000, 1000, 8000, 0.001)
-    assert len(between) < 100, "a few a second"
+    assert len(between) < 100, "ddprun must send only a few progress events per second"
     of_rank_1 = [event for event in events if event["event"] == "progress" and event["rank"] == 1]
-    assert of_rank_1 and not any(event.get("loss") or event.get("figures") for event in of_rank_1), "only rank 0's are sent"
+    assert of_rank_1 and not any(event.get("loss") or event.get("figures") for event in of_rank_1), "only rank 0 sends its loss and metrics"
     assert [(event["rank"], event["kind"]) for event in events if event["event"] == "straggler"] == [(1, "compute")], "by ddprun_step_time()"
     report = report_in(tmp_path)
     assert report["last_step"] == 1000
@@ -77,18 +79,18 @@ def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
 
 def test_a_usage_error_is_not_restarted(ddprun_bin, command, env, tmp_path):
     done = jobs.run(command(ddprun_bin, tmp_path, "error", "--max-restarts", 3), **env)
-    assert done.returncode == 1 and "usage errors are not restarted" in done.stderr, done.stderr
+    assert done.returncode == 1 and "no restart after a usage error" in done.stderr, done.stderr
     cause = report_in(tmp_path)["rounds"][0]["first_cause"]
     assert (cause["cause"], cause["step"], cause["message"]) == ("usage", 7, "shard 3 is missing")
 
 
-def test_the_rank_that_is_a_step_behind_is_to_blame(ddprun_bin, command, env, tmp_path):
+def test_the_rank_one_step_behind_is_blamed(ddprun_bin, command, env, tmp_path):
     done = jobs.run(command(ddprun_bin, tmp_path, "behind", "--hang-timeout", 1), **env)
     assert done.returncode == 82, done.stderr
     assert re.search(r"rank 1 \(pid \d+\) hangs: no progress for .*; it is in step 4; rank 0 waits in step 5", done.stderr), done.stderr
 
 
-def test_all_ranks_stop_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin, command, env, tmp_path):
+def test_all_ranks_stop_at_one_step_for_a_requeue(ddprun_bin, command, env, tmp_path):
     process = jobs.start(command(ddprun_bin, tmp_path, "save", "--shutdown-timeout", 60), **env)
     for _ in range(2):
         while "at_work" not in (line := process.stdout.readline()):
@@ -101,27 +103,29 @@ def test_all_ranks_stop_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin,
 
 
 def test_outside_a_job_it_does_nothing(command, library, request, env):
-    worker = command("ddprun", pathlib.Path("/"), "nobody")
+    worker = command("ddprun", pathlib.Path("/"), "no job")
     words = worker[worker.index("--no-python") + 1:] if "--no-python" in worker else [sys.executable, *worker[-2:]]
     for channel in ({}, {"DDPRUN_CHANNEL": "fd:1"}, {"DDPRUN_CHANNEL": "fd:x"}):
         done = jobs.run(words, **env, **channel)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
-    with socket.socket(socket.AF_INET) as other:  # a descriptor with that number that belongs to another file
+        assert (done.returncode, done.stdout, done.stderr) == (0, "no job 0 -1\n", "")
+    with socket.socket(socket.AF_INET) as other:  # the variable contains a descriptor that does not belong to the channel
         done = subprocess.run([str(word) for word in words], env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{other.fileno()}"), pass_fds=[other.fileno()],
                               capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)  # the program's own socket, after a wrapper has closed descriptors
+        assert (done.returncode, done.stdout, done.stderr) == (0, "no job 0 -1\n", "")
+    # A wrapper such as sudo has closed the channel's descriptor. Its number now belongs to a socket of the program.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
         number, inode = theirs.fileno(), os.fstat(theirs.fileno()).st_ino
         done = subprocess.run([str(word) for word in words], pass_fds=[number], capture_output=True, text=True, timeout=60, check=False,
                               env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{number}", DDPRUN_CHANNEL_INODE=str(inode + 1)))
-        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "no job 0 -1\n", "")
         theirs.close()
         assert ours.recv(64) == b""
 
 
-def test_a_closed_channel_wakes_a_thread_that_waits_for_the_agent(library, env):
-    """Otherwise the waiter would block forever. The agent's end no longer reads, so the worker's next message fails."""
+def test_a_closed_channel_wakes_a_waiting_thread(library, env):
+    """A thread that waits for the step at which all ranks stop must return when the channel fails. The test shuts down the
+    agent's end for reading, so the worker's next message fails."""
     code = """
 import ctypes, json, os, socket, struct, threading
 ours, theirs = socket.socketpair()
@@ -146,7 +150,7 @@ os._exit(0)
     assert done.stdout == "woken\n", done.stdout + done.stderr
 
 
-def test_the_library_shows_its_abi_and_nothing_else(library):
+def test_the_library_exports_only_its_abi(library):
     if not shutil.which("nm"):
         pytest.skip("needs nm")
     names = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", library], capture_output=True, text=True, timeout=60, check=True).stdout

@@ -1,4 +1,5 @@
-"""A data file changes while a job runs: one line names it, the trained state is saved, and the job ends with code 2."""
+"""Tests of a data file that changes while a job runs. The tests show that the message names the file, that the trained state is
+saved, and that the exit code is 2."""
 
 import os
 import pathlib
@@ -18,10 +19,11 @@ def overwrite(file: pathlib.Path) -> None:
         out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
 
 
-# If the job evaluates, an evaluation usually reads the changed file first and saves by its own rule. Otherwise training reads it first.
+# With evaluations, usually an evaluation is the first to read the changed file, so the evaluation code must save the state.
+# Without evaluations, training reads the file first.
 @pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without evaluations"])
 @pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
-def test_a_data_file_that_changes_is_named_and_the_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811
+def test_a_changed_data_file_is_named_and_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811
     job = Job(ddprun_bin, tmp_path, data, 3, 100000, "--recovery", recovery, eval_every_epochs=eval_every_epochs)
     job.trains()
     step = max(e["step"] for e in job.events if e["event"] == "progress")

@@ -1,5 +1,5 @@
-"""Checkpoints of whole jobs: saved during training, on a disk that fills up, removed by hand, interrupted by kills at any moment, and saved at an
-interval that limits their cost."""
+"""Tests of the checkpoints of whole jobs: saving during training, on a full disk, after checkpoints were removed, and while
+workers are killed. Also tests the automatic interval, which limits the cost of saving."""
 
 import contextlib
 import json
@@ -16,11 +16,6 @@ import pytest
 from disks import small_disk
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 def launch(ddprun, folder, config: dict, *flags, workers=2, **env):
     file = jobs.write_config(folder / "train.json", config)
     return jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", *flags, file], **env)
@@ -30,7 +25,7 @@ def steps_there(run_dir: pathlib.Path) -> list[int]:
     return sorted(int(p.name[5:]) for p in (run_dir / "checkpoints").glob("step-?????????"))
 
 
-def test_each_save_is_recorded_with_its_pause_and_its_time(ddprun_bin, data, tmp_path):
+def test_each_save_records_its_pause_and_duration(ddprun_bin, data, tmp_path):
     done = launch(ddprun_bin, tmp_path, jobs.config(data))
     assert done.returncode == 0, done.stderr
     saves = jobs.metrics(tmp_path / "run", "checkpoint")
@@ -42,7 +37,7 @@ def test_each_save_is_recorded_with_its_pause_and_its_time(ddprun_bin, data, tmp
     assert steps_there(tmp_path / "run") == [28, 35, 40]
 
 
-def test_with_and_without_a_thread_the_bits_are_the_same(ddprun_bin, data, tmp_path):
+def test_background_saving_changes_no_bit(ddprun_bin, data, tmp_path):
     for name, background in (("with", True), ("without", False)):
         (tmp_path / name).mkdir()
         done = launch(ddprun_bin, tmp_path / name, jobs.config(data, checkpoint={"background": background}))
@@ -51,30 +46,31 @@ def test_with_and_without_a_thread_the_bits_are_the_same(ddprun_bin, data, tmp_p
     assert jobs.losses(tmp_path / "with" / "run") == jobs.losses(tmp_path / "without" / "run")
 
 
-def test_what_is_kept_follows_the_rules(ddprun_bin, data, tmp_path):
+def test_retention_follows_the_rules(ddprun_bin, data, tmp_path):
     done = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3, checkpoint={"every_steps": 4, "keep": 2, "keep_every_steps": 15, "keep_best": 1}))
     assert done.returncode == 0, done.stderr
     evaluations = jobs.metrics(tmp_path / "run", "eval")
     best = max(evaluations, key=lambda e: (e["accuracy"], e["step"]))["step"]
-    # Saved at 4, 8, ... 60, evaluated at 20, 40, 60. First at or past 15, 30, 45, 60: 16, 32, 48, 60.
+    # Checkpoints are saved at steps 4, 8, ... 60, and the model is evaluated at 20, 40 and 60. With keep_every_steps 15, the
+    # first checkpoints at or after 15, 30, 45 and 60 are kept: 16, 32, 48 and 60.
     assert steps_there(tmp_path / "run") == sorted({56, 60, 16, 32, 48, best})
 
 
-def test_the_interval_that_pays_is_said_and_recorded(ddprun_bin, data, tmp_path):
+def test_the_automatic_interval_is_reported_and_recorded(ddprun_bin, data, tmp_path):
     done = launch(ddprun_bin, tmp_path, jobs.config(data, checkpoint={"every": "auto", "every_steps": 0, "keep_best": 1}))
     assert done.returncode == 0, done.stderr
-    said = jobs.metrics(tmp_path / "run", "checkpoint_interval")
-    assert said and said[0]["failures"] == 0 and said[0]["mtbf_s"] >= 4 * 3600
-    assert said[0]["interval_s"] >= 5
-    assert "a checkpoint every" in done.stdout
+    message = jobs.metrics(tmp_path / "run", "checkpoint_interval")
+    assert message and message[0]["failures"] == 0 and message[0]["mtbf_s"] >= 4 * 3600
+    assert message[0]["interval_s"] >= 5
+    assert "the checkpoint interval is now" in done.stdout
 
 
-def test_an_interval_beside_the_automatic_one_is_refused(ddprun_bin, data, tmp_path):
+def test_an_interval_together_with_auto_is_refused(ddprun_bin, data, tmp_path):
     done = launch(ddprun_bin, tmp_path, jobs.config(data, checkpoint={"every": "auto"}))
     assert done.returncode == 2 and "/checkpoint/every_steps" in done.stderr
 
 
-def test_figures_and_ledger_outlive_checkpoints_that_somebody_removed(ddprun_bin, data, tmp_path):
+def test_metrics_and_ledger_survive_removed_checkpoints(ddprun_bin, data, tmp_path):
     config, run_dir = jobs.config(data), tmp_path / "run"
     assert launch(ddprun_bin, tmp_path, config).returncode == 0
     before = {name: (run_dir / name).read_bytes() for name in ("metrics.jsonl", "ledger/rank-00001.jsonl")}
@@ -98,7 +94,7 @@ def test_a_failure_before_the_first_checkpoint_renames_nothing(ddprun_bin, data,
 
 
 @pytest.mark.parametrize("target", [None, "nowhere", "step-000000028"])
-def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_path, target):
+def test_the_latest_link_is_not_needed(ddprun_bin, data, tmp_path, target):
     assert launch(ddprun_bin, tmp_path, jobs.config(data)).returncode == 0
     latest = tmp_path / "run" / "checkpoints" / "latest"
     latest.unlink()
@@ -108,13 +104,13 @@ def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_p
     assert done.returncode == 0 and "already done" in done.stdout
     longer = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))
     assert longer.returncode == 0, longer.stderr
-    assert "going on from step 40" in longer.stdout
+    assert "continuing from step 40" in longer.stdout
     assert latest.resolve(strict=True).name == "step-000000060"
 
 
-def test_a_run_is_done_by_a_checkpoint_that_is_whole_and_says_what_it_passes_over(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The run ended twice, the second time with more epochs. One byte of the newest checkpoint is missing, so the older checkpoint decides whether
-    training is left to do."""
+def test_a_finished_run_names_the_damaged_checkpoints_it_skips(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """The run finishes with two epochs, and then again with three. The test then truncates the newest checkpoint by a byte. The
+    older checkpoint now determines whether steps remain to be trained."""
     def configured(epochs: int) -> dict:
         return jobs.config(data, epochs=epochs, checkpoint={"every_steps": 100})
 
@@ -123,24 +119,24 @@ def test_a_run_is_done_by_a_checkpoint_that_is_whole_and_says_what_it_passes_ove
     checkpoints = tmp_path / "run" / "checkpoints"
     newest, older = checkpoints / "step-000000060", checkpoints / "step-000000040"
     (newest / "model.safetensors").write_bytes((newest / "model.safetensors").read_bytes()[:-1])
-    said = f"the newest checkpoint is bad: {newest}/model.safetensors has "
+    message = f"the newest checkpoint is damaged: {newest}/model.safetensors has "
     done = launch(ddprun_bin, tmp_path, configured(2))
     assert done.returncode == 0 and f"is already done: 40 steps, checkpoint {older}" in done.stdout, done.stdout + done.stderr
-    assert said in done.stderr and f"; {older} is taken in its place\n" in done.stderr, done.stderr
+    assert message in done.stderr and f"; {older} is used instead\n" in done.stderr, done.stderr
     alone = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", tmp_path / "train.json"])
-    assert alone.returncode == 0 and "already done" in alone.stdout and said in alone.stderr, alone.stderr
+    assert alone.returncode == 0 and "already done" in alone.stdout and message in alone.stderr, alone.stderr
     measured = jobs.run([ddptrain_bin, "eval", tmp_path / "run"])
-    assert measured.returncode == 0 and measured.stderr.startswith(f"ddptrain: {said}"), measured.stderr
-    assert measured.stderr.endswith(f"; {older} is taken in its place\n") and measured.stderr.count("\n") == 1, measured.stderr
+    assert measured.returncode == 0 and measured.stderr.startswith(f"ddptrain: {message}"), measured.stderr
+    assert measured.stderr.endswith(f"; {older} is used instead\n") and measured.stderr.count("\n") == 1, measured.stderr
     again = launch(ddprun_bin, tmp_path, configured(3))
-    assert again.returncode == 0 and "going on from step 40" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and "continuing from step 40" in again.stdout, again.stdout + again.stderr
     assert {p.name for p in checkpoints.glob("*.bad")} == {newest.name + ".bad"}
 
 
 @pytest.mark.parametrize("background", [True, False])
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, background):
-    """The disk has room for a little more than one checkpoint. The second save fails, training continues to the end, and the last save reports what
-    to do."""
+    """The disk has space for slightly more than one checkpoint. The second save fails, training continues to the end, and the
+    last error message states what the user can do."""
     config = jobs.config(data, checkpoint={"keep": 1, "background": background, "wait_for_room_s": 0}, data={"ledger": False},
                          log={"every_steps": 1, "tensorboard": False})
     (tmp_path / "calm").mkdir()
@@ -148,17 +144,18 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, b
     with small_disk(tmp_path / "disk", "560k") as disk:
         full = launch(ddprun_bin, disk, config)
         assert full.returncode == 89, full.stdout + full.stderr
-        assert "is not mended by a restart" in full.stderr
+        assert "no restart, since a checkpoint cannot be read or saved" in full.stderr
         output = full.stdout + full.stderr
-        assert "No space left on device" in output and "training goes on" in output and "make room" in output
-        assert re.findall(r"(?m)^\[rank 0\].* step (\d+) could not be saved", full.stderr) == ["14", "40"], full.stderr  # 21, 28 and 35 failed in the same way
+        assert "No space left on device" in output and "training continues" in output and "free disk space" in output.lower()
+        # The saves at 21, 28 and 35 failed with the same error, which is not repeated.
+        assert re.findall(r"(?m)^\[rank 0\].* step (\d+) could not be saved", full.stderr) == ["14", "40"], full.stderr
         assert steps_there(disk / "run") == [7]
         assert [e["step"] for e in jobs.metrics(disk / "run", "step")][-1] == 40
         assert any("step 14 could not be saved" in e["message"] for e in jobs.metrics(disk / "run", "warning"))
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         done = launch(ddprun_bin, disk, config)
         assert done.returncode == 0, done.stderr
-        assert "going on from step 7" in done.stdout
+        assert "continuing from step 7" in done.stdout
         assert jobs.weights_digest(disk / "run") == jobs.weights_digest(tmp_path / "calm" / "run")
         assert jobs.losses(disk / "run") == jobs.losses(tmp_path / "calm" / "run")
 
@@ -172,30 +169,31 @@ def test_other_data_under_the_same_path_is_refused(ddprun_bin, tmp_path):
     labels.write_bytes(content[:8] + content[:7:-1])
     refused = launch(ddprun_bin, tmp_path, jobs.config(data))
     assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert "the data is not what this run began with" in refused.stderr and "--data-changed" in refused.stderr
+    assert "the data differs from the data that this run started with" in refused.stderr and "--data-changed" in refused.stderr
     assert steps_there(tmp_path / "run") == [7, 14, 20]
-    told = launch(ddprun_bin, tmp_path, jobs.config(data), "--data-changed")
-    assert told.returncode == 0, told.stderr
-    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # run.json now describes the new data
+    result = launch(ddprun_bin, tmp_path, jobs.config(data), "--data-changed")
+    assert result.returncode == 0, result.stderr
+    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # run.json has recorded the new data
     assert known.returncode == 0, known.stderr
     run = tmp_path / "run" / "run.json"
-    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))  # as an earlier version writes it
+    # Earlier versions of ddptrain wrote run.json without the key "data".
+    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))
     labels.write_bytes(content)
     unknown = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=4))
     assert unknown.returncode == 0, unknown.stderr
 
 
-def test_the_last_save_waits_for_room_on_a_full_disk(ddprun_bin, data, tmp_path):
+def test_the_last_save_waits_for_disk_space(ddprun_bin, data, tmp_path):
     config = jobs.config(data, checkpoint={"every_steps": 1000, "wait_for_room_s": 300}, data={"ledger": False},
                          log={"every_steps": 10, "tensorboard": False})
     with small_disk(tmp_path / "disk", "200k") as disk:
         job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", jobs.write_config(tmp_path / "train.json", config)])
-        said = next(line for line in job.stderr if "waits up to 300 s for room" in line)
-        assert "step 40, the last of this run" in said and "No space left" in said
+        message = next(line for line in job.stderr if "retries for up to 300 s: free disk space" in line)
+        assert "the final checkpoint (step 40)" in message and "No space left" in message
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         output, errors = job.communicate(timeout=60)
         assert job.returncode == 0, output + errors
-        assert "for room" not in errors
+        assert "free disk space" not in errors
         assert steps_there(disk / "run") == [40]
 
 
@@ -216,7 +214,7 @@ def test_a_ledger_that_cannot_be_written_is_a_warning(ddprun_bin, data, tmp_path
 
 
 def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
-    """SIGKILLs the worker of rank 0 after that many lines of the JSON console."""
+    """Kills the worker of rank 0 with SIGKILL after `lines` lines of the console output."""
     pid = None
     for line in job.stdout:
         event = json.loads(line)
@@ -230,9 +228,9 @@ def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
-def test_kills_at_any_moment_of_a_run_that_always_saves(ddprun_bin, data, tmp_path, kills):
-    """The job saves at every step, so a save is nearly always in progress. No state is lost, no checkpoint is corrupted, and the bits are the
-    same."""
+def test_kills_at_any_moment_of_a_constantly_saving_run(ddprun_bin, data, tmp_path, kills):
+    """The job saves after every step, so a save is nearly always in progress. No kill may lose or damage a published
+    checkpoint, and the results are bit-identical to those of a run without kills."""
     epochs = 2 if kills < 10 else 10
     config = jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1, "keep": 2}, model={"type": "mlp", "hidden": [256]})
     (tmp_path / "calm").mkdir()

@@ -1,6 +1,8 @@
-"""--print-completion in real shells: pressing TAB completes the typed words. zsh and tcsh are tested only if installed."""
+"""Tests of --print-completion in real shells: pressing TAB completes a typed word. zsh and tcsh are tested only if they are
+installed."""
 
 import os
+import pathlib
 import pty
 import re
 import select
@@ -38,14 +40,30 @@ def test_bash_completes(ddprun_bin, run):
     assert complete("train") == []
     assert complete("val") == ["validate"]
     assert complete("report", "--h") == ["--html"]
+    assert complete("report", "--f") == ["--follow"]
     assert complete("train.json", "optimizer.l") == ["optimizer.lr=", "optimizer.lr_batch_rule=", "optimizer.lr_base_batch="]
 
 
+def test_bash_completes_dev(run):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    script = run([root / "dev", "completion", "bash"]).stdout
+
+    def complete(*words):
+        line = f'{script}\nCOMP_WORDS=(./dev {" ".join(words)})\nCOMP_CWORD={len(words)}\n_ddprun_dev\necho "${{COMPREPLY[@]}}"'
+        return run(["bash", "-c", line]).stdout.split()
+
+    assert {"build", "test", "format", "lines", "completion"} <= set(complete("''"))
+    assert complete("format", "--") == ["--check"]
+    assert complete("build", "as") == ["asan"]
+    assert complete("test", "--l") == ["--long"]
+    assert "stragglers" in complete("bench", "''")
+
+
 class Shell:
-    """An interactive shell on its own terminal."""
+    """An interactive shell on a pseudo-terminal."""
 
     def __init__(self, argv: list[str], folder: str):
-        self._said = b""
+        self._output = b""
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             os.chdir(folder)
@@ -56,10 +74,10 @@ class Shell:
 
     def until(self, wanted: str) -> None:
         end = time.monotonic() + PATIENCE
-        while wanted.encode() not in self._said:
-            assert select.select([self._terminal], [], [], max(0, end - time.monotonic()))[0], f"no '{wanted}' in {self._said!r}"
-            self._said += os.read(self._terminal, 4096)
-        self._said = b""
+        while wanted.encode() not in self._output:
+            assert select.select([self._terminal], [], [], max(0, end - time.monotonic()))[0], f"no '{wanted}' in {self._text!r}"
+            self._output += os.read(self._terminal, 4096)
+        self._output = b""
 
     def close(self) -> None:
         os.close(self._terminal)

@@ -1,17 +1,10 @@
-"""Gradients that are summed with 16 bits (ddp.compress): neither a lost worker nor an interruption changes a bit. test_python_equivalence.py compares
-the losses with Python's hooks."""
-
-import pathlib
+"""Tests of gradients that are summed in 16 bits (ddp.compress). The tests show that a lost worker or an interruption does not
+change any bit of the results. test_python_equivalence.py compares the losses with those of Python's communication hooks."""
 
 import jobs
 import pytest
 
-BUCKETS = {"bucket_mb": 0.05, "first_bucket_mb": 0.01}  # several buckets
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+BUCKETS = {"bucket_mb": 0.05, "first_bucket_mb": 0.01}  # small enough for several buckets
 
 
 def test_compressed_sums_survive_a_lost_worker_and_an_interruption(ddprun_bin, ddptrain_bin, data, tmp_path):

@@ -1,4 +1,5 @@
-"""./dev for a user without root: it reports exactly what a build lacks, whichever package provides it."""
+"""Tests of ./dev for a user without root privileges. It must report exactly the missing build dependencies. The installed ones
+may come from any package."""
 
 import pathlib
 import shutil
@@ -10,10 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def without_root(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs ./dev build launcher as a user whose machine lacks the headers in these folders of /usr/include. It stops before it builds."""
+    """Runs `./dev build launcher` as a user without root privileges. The folders `hidden` of /usr/include are empty, so the
+    command fails before it builds."""
     hide = "".join(f"mount -t tmpfs none /usr/include/{folder} && " for folder in hidden)
     words = " ".join(f"{name}='{value}'" for name, value in environment.items())
-    # An unprivileged user id in a new namespace: files stay readable, and root's rights are gone.
+    # In a new user namespace the user id has no privileges of root, but can still read the files.
     return subprocess.run(["unshare", "-m", "sh", "-c", f"{hide} exec unshare -U env {words} ./dev build launcher"], cwd=ROOT, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=120, check=False)
 
@@ -23,23 +25,24 @@ def hideable():
     folders = [pathlib.Path("/usr/include") / name for name in ("boost", "CLI", "nlohmann", "openssl")]
     possible = subprocess.run(["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/include/CLI && unshare -U true"], capture_output=True, check=False)
     if possible.returncode != 0 or not all(folder.is_dir() for folder in folders) or not (ROOT / "dev").exists() or not shutil.which("apt-get"):
-        pytest.skip("this user cannot hide folders, or this machine has its headers elsewhere")
+        pytest.skip("this user cannot hide folders, or the headers of this machine are in another folder")
 
 
-def test_what_a_build_misses_is_named_with_its_packages():
+def test_missing_build_dependencies_are_named_with_packages():
     done = without_root("CLI", "boost", "openssl")
     assert done.returncode == 1, done
-    said = done.stderr.splitlines()
-    assert said[0] == "dev: the build needs what is not here:"
-    assert any(line.endswith(", Boost 1.81 or newer") for line in said), done.stderr
-    named = {line.split()[0]: line.split("Debian package ")[1].split(",")[0] for line in said[1:] if line.startswith("  ") and "Debian package" in line}
+    lines = done.stderr.splitlines()
+    assert lines[0] == "dev: the build needs these, which are not installed:"
+    assert any(line.endswith(", Boost 1.81 or newer") for line in lines), done.stderr
+    named = {line.split()[0]: line.split("Debian package ")[1].split(",")[0] for line in lines[1:] if line.startswith("  ") and "Debian package" in line}
     assert set(named) == {"boost/asio/as_tuple.hpp", "CLI/CLI.hpp", "openssl/ssl.h"}, done.stderr
     assert named["boost/asio/as_tuple.hpp"] in ("libboost1.81-dev", "libboost-dev")
-    assert said[-1] == f"  apt-get install -y --no-install-recommends {named['boost/asio/as_tuple.hpp']} libcli11-dev libssl-dev"
+    assert lines[-1] == f"  apt-get install -y --no-install-recommends {named['boost/asio/as_tuple.hpp']} libcli11-dev libssl-dev"
 
 
-def test_boost_counts_by_what_it_has(tmp_path):
-    """A Boost in a user's folder is accepted; one that is too old is not."""
+def test_boost_is_detected_by_its_components(tmp_path):
+    """A Boost installation in a user's folder is accepted if it has the required headers. An outdated Boost lacks one of
+    them."""
     folder = tmp_path / "mine" / "include" / "boost" / "asio"
     folder.mkdir(parents=True)
     done = without_root("CLI", "boost", CMAKE_PREFIX_PATH=str(tmp_path / "mine"))
@@ -49,7 +52,7 @@ def test_boost_counts_by_what_it_has(tmp_path):
     assert done.returncode == 1 and "CLI/CLI.hpp" in done.stderr and "boost" not in done.stderr
 
 
-def test_cmake_names_the_boost_that_it_wants(tmp_path):
+def test_cmake_names_the_required_boost(tmp_path):
     for name, content in {"boost/asio/as_tuple.hpp": "", "boost/beast/http.hpp": "", "boost/version.hpp": '#define BOOST_LIB_VERSION "1_99"\n'}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
@@ -62,7 +65,7 @@ def test_cmake_names_the_boost_that_it_wants(tmp_path):
                               text=True, timeout=120, check=False)
         return " ".join((done.stdout + done.stderr).split())
 
-    assert "boost/asio/as_tuple.hpp were not found: Boost 1.81 or newer has it" in configured("none", tmp_path / "nowhere")
+    assert "Boost 1.81 or newer (boost/asio/as_tuple.hpp) was not found" in configured("none", tmp_path / "nowhere")
     assert f"Boost in {tmp_path} lacks boost/crc.hpp" in configured("part", tmp_path)
     (tmp_path / "boost/crc.hpp").touch()
     assert f"Boost 1_99: {tmp_path}" in configured("whole", tmp_path)

@@ -1,6 +1,7 @@
-"""The device that a worker uses when a GPU installation is incomplete: a driver without a module, a module that does not load or belongs to another
-version, a driver that shows no GPU, fewer GPUs than workers. Each case is simulated with a /dev of the test and with a module that counts GPUs and
-computes nothing. In none of these cases does a worker train on the CPU without a message."""
+"""Tests of the device that a worker uses if a GPU installation is incomplete. The CUDA module may be missing, may not load, or
+may belong to a different version; the driver may report no GPU, or fewer GPUs than workers. Each case is simulated with a
+private /dev and with a CUDA module that can only count GPUs. In none of these cases may a worker train on the CPU without a
+message."""
 
 import os
 import pathlib
@@ -16,7 +17,8 @@ WITH_A_DRIVER = ('mount -t tmpfs none "$0" && mkdir "$0/upper" "$0/work" && '
 
 
 class Tree:
-    """A copy of the programs, with a CUDA module that the test chooses and an NVIDIA driver's files."""
+    """A copy of the programs, with a CUDA module chosen by the test and a private /dev with the device files of an NVIDIA
+    driver."""
 
     def __init__(self, folder: pathlib.Path, ddprun: pathlib.Path, data: pathlib.Path):
         self.folder, self.data, self.build = folder, data, ddprun.parent.parent
@@ -28,11 +30,11 @@ class Tree:
         (folder / "lib/ddprun/torch").symlink_to((self.build / "lib/ddprun/torch").resolve())
         self.module = folder / "lib/ddprun/libddptrain_cuda.so"
         if subprocess.run(self.command(["true"]), capture_output=True, check=False).returncode != 0:
-            pytest.skip("a /dev of its own cannot be made here (unshare, overlay)")
+            pytest.skip("cannot mount a private /dev on this machine (unshare, overlay)")
 
     def command(self, words: list) -> list:
         if os.geteuid() != 0 or not shutil.which("unshare"):
-            pytest.skip("needs root and unshare, for a /dev of its own")
+            pytest.skip("needs root and unshare, for a private /dev")
         return ["unshare", "-m", "sh", "-c", WITH_A_DRIVER, self.folder / "dev", *words]
 
     def play_module(self):
@@ -49,11 +51,6 @@ class Tree:
         return len(jobs.losses(self.folder / "run")) == 2
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def tree(ddprun_bin, ddptrain_bin, data, tmp_path) -> Tree:
     return Tree(tmp_path, ddprun_bin, data)
@@ -65,34 +62,34 @@ def no_module(tree):
 
 def broken_module(tree):
     tree.module.write_text("no library")
-    return {}, "the CUDA module can't be loaded"
+    return {}, "the CUDA module cannot be loaded"
 
 
 def older_module(tree):
     tree.play_module()
-    return {"FAKE_CUDA_VERSION": "1"}, "is of another version of ddptrain"
+    return {"FAKE_CUDA_VERSION": "1"}, "belongs to another version of ddptrain"
 
 
 def no_visible_gpu(tree):
     tree.play_module()
-    return {"FAKE_CUDA_DEVICES": "0"}, "CUDA shows no GPU to this process"
+    return {"FAKE_CUDA_DEVICES": "0"}, "CUDA reports no GPU to this process"
 
 
 CASES = [no_module, broken_module, older_module, no_visible_gpu]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_auto_says_why_it_is_the_cpu(tree, case):
+def test_auto_explains_the_choice_of_the_cpu(tree, case):
     environment, why = case(tree)
     done = tree.train("auto", "--nproc-per-node", 2, "--max-restarts", 0, **environment)
     assert done.returncode == 0, done.stderr
     assert tree.trained_on_the_cpu()
-    said = [line for line in (done.stdout + done.stderr).splitlines() if '"auto" is the CPU here' in line]
-    assert len(said) == 1 and why in said[0], "once, by one worker of the node\n" + done.stdout + done.stderr
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if '"auto" selects the CPU' in line]
+    assert len(lines) == 1 and why in lines[0], "expected one line, from one worker of the node\n" + done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_cuda_is_never_the_cpu(tree, case):
+def test_cuda_never_falls_back_to_the_cpu(tree, case):
     environment, why = case(tree)
     done = tree.train("cuda", "--nproc-per-node", 1, "--max-restarts", 0, **environment)
     assert done.returncode == 2, done.stdout + done.stderr
@@ -101,12 +98,12 @@ def test_cuda_is_never_the_cpu(tree, case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_a_worker_per_gpu_is_never_the_cpu(tree, case):
-    """The launcher counts one GPU by its device file, so it starts one worker."""
+def test_a_worker_per_gpu_never_falls_back_to_the_cpu(tree, case):
+    """The private /dev has one GPU device file, so the launcher counts one GPU and starts one worker."""
     environment, why = case(tree)
     done = tree.train("auto", "--max-restarts", 0, **environment)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert why in done.stdout + done.stderr and "was started for a GPU" in done.stdout + done.stderr
+    assert why in done.stdout + done.stderr and "was started for a GPU of this node" in done.stdout + done.stderr
 
 
 def test_fewer_gpus_than_workers_are_refused_with_both_numbers(tree):

@@ -1,5 +1,6 @@
-"""A run directory that an earlier ddprun left: it is resumed, reported and exported as its own version would. earlier/0486c00 was trained for 20 of 40
-steps by the build of that commit, on two workers of which one was killed; only the paths in its JSON were changed afterwards."""
+"""Tests of a run directory that an earlier version of ddprun has written. The present version must resume, report and export
+the run like the version that wrote it. The build of commit 0486c00 trained earlier/0486c00 for 20 of 40 steps, with two
+workers, one of which was killed. Afterwards only the paths in its JSON files were changed."""
 
 import json
 import pathlib
@@ -27,10 +28,11 @@ def config(tmp_path) -> pathlib.Path:
     return jobs.write_config(tmp_path / "train.json", content)
 
 
-def test_it_is_resumed_to_the_weights_of_a_run_that_was_never_interrupted(ddprun_bin, run, earlier, config, tmp_path):
-    """To the bit where this machine computes the first 20 steps as that one did, which another kind of CPU may not."""
+def test_an_earlier_run_resumes_to_the_uninterrupted_weights(ddprun_bin, run, earlier, config, tmp_path):
+    """The weights are compared bit by bit only if this machine computes the first 20 steps exactly like the machine that wrote
+    the run. Another kind of CPU may round differently."""
     done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", earlier, config, "max_steps=40"])
-    assert done.returncode == 0 and "going on from step 20" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "continuing from step 20" in done.stdout, done.stdout + done.stderr
     assert [step for step, _ in jobs.losses(earlier)] == list(range(1, 41))
     done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "whole", config, "max_steps=40", "checkpoint.keep=9"])
     assert done.returncode == 0, done.stderr
@@ -45,12 +47,12 @@ def test_it_is_resumed_to_the_weights_of_a_run_that_was_never_interrupted(ddprun
     for (step, a), (_, b) in zip(jobs.losses(earlier), jobs.losses(tmp_path / "whole"), strict=True):
         assert a == pytest.approx(b, rel=1e-4), f"step {step}"
     digests = {json.loads(file.read_text(encoding="utf-8"))["config_digest"] for file in (earlier / "checkpoints").glob("step-*/manifest.json")}
-    assert len(digests) == 1, "it names the folder of copies on nodes' own disks"
+    assert len(digests) == 1, "the digest names the folder of checkpoint copies, so it must not change"
     rounds = jobs.report(earlier)["rounds"]
     assert [r["invocation"] for r in rounds] == [0, 0, 1] and rounds[0]["first_cause"]["signal_name"] == "SIGKILL"
 
 
-def test_its_format_and_the_present_one_are_resumed_to_the_same_bits(ddprun_bin, run, earlier, config, tmp_path):
+def test_the_old_and_new_formats_resume_bitwise_equal(ddprun_bin, run, earlier, config, tmp_path):
     checksum = xxh3_128()
     shutil.copytree(earlier, tmp_path / "present", symlinks=True)
     file = tmp_path / "present/checkpoints/latest/manifest.json"
@@ -63,18 +65,18 @@ def test_its_format_and_the_present_one_are_resumed_to_the_same_bits(ddprun_bin,
     file.write_text(json.dumps(manifest | {"xxh3_128": checksum(text.encode())}), encoding="utf-8")
     for folder in (earlier, tmp_path / "present"):
         done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder, config, "max_steps=40"])
-        assert done.returncode == 0 and "going on from step 20" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "continuing from step 20" in done.stdout, done.stdout + done.stderr
     assert jobs.weights_digest(earlier) == jobs.weights_digest(tmp_path / "present")
 
 
-def test_what_is_done_stays_done(ddprun_bin, run, earlier, config):
+def test_a_finished_earlier_run_stays_finished(ddprun_bin, run, earlier, config):
     before = {path: path.read_bytes() for path in (earlier / "checkpoints").rglob("*.safetensors")}
     done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", earlier, config])
     assert done.returncode == 0 and "is already done: 20 steps" in done.stdout, done.stdout + done.stderr
     assert {path: path.read_bytes() for path in (earlier / "checkpoints").rglob("*.safetensors")} == before
 
 
-def test_its_report_is_read(ddprun_bin, run, earlier, tmp_path):
+def test_an_earlier_report_is_read(ddprun_bin, run, earlier, tmp_path):
     done = run([ddprun_bin, "report", earlier])
     assert done.returncode == 0, done.stderr
     for words in ("rank 1", "signal 9 (SIGKILL)", "step 12", "43.50 %"):

@@ -1,4 +1,5 @@
-"""How the end of one node affects the others: it has finished and its connection breaks, or a scheduler signals all of them."""
+"""Tests of how the other nodes of a job react when one node ends. Examples are a finished node whose connection breaks, and a
+scheduler that signals all nodes."""
 
 import pathlib
 import re
@@ -11,7 +12,7 @@ import time
 import jobs
 import pytest
 from jobs import free_port
-from node_agents import held_up
+from node_agents import suspended_process
 
 
 @pytest.fixture(scope="module")
@@ -20,19 +21,20 @@ def small(tmp_path_factory) -> pathlib.Path:
 
 
 def break_connections_to(port: int) -> None:
-    """Breaks connections like a reset, or like a NAT that drops its state. Breaking the dialling end is enough: the other end gets a reset, and each
-    loss counts."""
+    """Breaks all connections to a port, like a NAT that has lost its state. Only the end that opened a connection is closed
+    here. The other end then receives a reset."""
     subprocess.run(["ss", "-K", "dport", "=", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def connections_to(port: int) -> set[str]:
-    """The ends that dialled, by their local addresses."""
+    """Returns the local addresses of all established connections to a port."""
     shown = subprocess.run(["ss", "-Htn", "state", "established", "dport", "=", str(port)], stdout=subprocess.PIPE, text=True, check=True).stdout
     return {line.split()[2] for line in shown.splitlines()}
 
 
 def until_pinged(nodes, port: int, times: int) -> None:
-    """Waits for a ping over the one connection to that port. The node has then sent everything that it had queued before."""
+    """Waits until a node has sent data `times` more times over its only connection to the port. When a ping is sent, all data
+    that was queued before it has also been sent."""
     seen = set()
 
     def pinged() -> bool:
@@ -44,7 +46,8 @@ def until_pinged(nodes, port: int, times: int) -> None:
 
 
 def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> int:
-    """Starts an agent for each of `count` nodes, all with that shell script. Returns the port of their rendezvous."""
+    """Starts one agent for each of `count` nodes. Their workers run the shell script `text`. Returns the port of the
+    rendezvous."""
     script = folder / "s.sh"
     script.write_text(f"#!/bin/sh\n{text}")
     script.chmod(0o755)
@@ -56,7 +59,8 @@ def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> i
 
 
 def connections_can_be_broken() -> bool:
-    """False without the privilege, and on a kernel without INET_DIAG_DESTROY: ss -K then prints nothing."""
+    """Returns True if `ss -K` can break connections on this machine. Without the privilege, or on a kernel without
+    INET_DIAG_DESTROY, `ss -K` prints nothing and does nothing."""
     if shutil.which("ss") is None:
         return False
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
@@ -72,9 +76,9 @@ def connections_can_be_broken() -> bool:
                 return True
 
 
-def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
+def test_a_finished_nodes_broken_connection_ends_no_round(nodes, tmp_path):
     if not connections_can_be_broken():
-        pytest.skip("ss -K breaks no connections here")
+        pytest.skip("ss -K cannot close connections on this machine")
     port = start_script(nodes, tmp_path, f"echo $$ >> {tmp_path}/starts-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
                         f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 2, "--max-restarts", 3)
     starts = [tmp_path / f"starts-{rank}" for rank in range(2)]
@@ -84,7 +88,8 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
     until_pinged(nodes, port, 2)
     for _ in range(2):
         before = [text.count(word) for text, word in ((nodes.text(0), "closed its connection"), (nodes.text(1), "joined the job"))]
-        with held_up(nodes.agents[1].pid):  # longer than a session waits for a new connection
+        # the agent is suspended until its session has expired, so it cannot reconnect in time
+        with suspended_process(nodes.agents[1].pid):
             break_connections_to(port)
             nodes.until(lambda: nodes.text(0).count("closed its connection") > before[0], "node 1 to be lost")
         nodes.until(lambda: nodes.text(1).count("joined the job") > before[1], "node 1 to come back")
@@ -94,8 +99,8 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
 
 
 @pytest.mark.parametrize("apart_ms", [0, 5, 100], ids=lambda ms: f"{ms} ms apart")
-def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes, small, tmp_path, ddptrain_bin, apart_ms):
-    """The node that does not coordinate gets the signal first."""
+def test_a_signal_to_all_elastic_nodes_saves(nodes, small, tmp_path, ddptrain_bin, apart_ms):
+    """The node that is not the coordinator gets the signal first."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=10000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(2):
@@ -104,16 +109,17 @@ def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes,
     metrics = tmp_path / "run" / "metrics.jsonl"
     nodes.until(lambda: "2 nodes, 2 workers" in nodes.text(0) and metrics.exists() and metrics.read_text().count('"event":"step"') > 20, "steps of two")
     nodes.agents[1].send_signal(signal.SIGTERM)
-    time.sleep(apart_ms / 1000)  # what is tried
+    time.sleep(apart_ms / 1000)  # the delay between the signals that this test varies
     nodes.agents[0].send_signal(signal.SIGTERM)
     assert nodes.wait() == [85, 85], nodes.all_text()
     assert (tmp_path / "run" / "checkpoints" / "latest").exists()
 
 
-def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
-    """Workers run on three nodes. Their connections are broken one after the other, and then all at once. No worker is restarted."""
+def test_a_reset_connection_ends_no_round(nodes, tmp_path):
+    """Three nodes run one worker each. The test breaks all connections to the coordinator three times. The nodes connect again,
+    and no worker is restarted."""
     if not connections_can_be_broken():
-        pytest.skip("ss -K breaks no connections here")
+        pytest.skip("ss -K cannot close connections on this machine")
     port = start_script(nodes, tmp_path, f"echo $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 3,
                         "--max-restarts", 3)
     starts = [tmp_path / f"starts-{rank}" for rank in range(3)]
@@ -129,7 +135,7 @@ def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
     assert "restart" not in nodes.text(0) and "closed its connection" not in nodes.text(0), nodes.all_text()
 
 
-def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tmp_path, ddptrain_bin):
+def test_a_node_leaving_an_elastic_job_saves_first(nodes, small, tmp_path, ddptrain_bin):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(2):
@@ -141,16 +147,16 @@ def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tm
     nodes.agents[1].send_signal(signal.SIGTERM)
     nodes.until(lambda: nodes.agents[1].poll() is not None, "node 1 to leave")
     assert nodes.agents[1].returncode == 85, nodes.all_text()
-    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the other to go on")
+    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the other to continue")
     assert jobs.metrics(tmp_path / "run", "restart")[-1]["step"] >= reached
     nodes.agents[0].send_signal(signal.SIGTERM)
     nodes.until(lambda: nodes.agents[0].poll() is not None, "node 0 to end")
     assert nodes.agents[0].returncode == 85, nodes.all_text()
 
 
-def test_a_coordinator_that_leaves_an_elastic_job_in_order_hands_over(nodes, small, tmp_path, ddptrain_bin):
-    """All workers save, the coordinator's agent ends, and the others continue under a new coordinator before any lease expires. The lease is longer
-    than the test waits."""
+def test_a_coordinator_leaving_an_elastic_job_hands_over(nodes, small, tmp_path, ddptrain_bin):
+    """All workers save, and the agent that is the coordinator ends. The other agents must elect a new coordinator without
+    waiting until the lease of the old one expires. In this test the lease is longer than all timeouts."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(3):
@@ -162,7 +168,7 @@ def test_a_coordinator_that_leaves_an_elastic_job_in_order_hands_over(nodes, sma
     nodes.agents[0].send_signal(signal.SIGTERM)
     nodes.until(lambda: nodes.agents[0].poll() is not None, "the coordinator to leave")
     assert nodes.agents[0].returncode == 85, nodes.all_text()
-    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the others to go on")
+    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the others to continue")
     assert jobs.metrics(tmp_path / "run", "restart")[-1]["step"] >= reached
     assert any("the coordinator has left the job" in nodes.text(rank) for rank in (1, 2)), nodes.all_text()
     for agent in nodes.agents[1:]:
@@ -171,10 +177,10 @@ def test_a_coordinator_that_leaves_an_elastic_job_in_order_hands_over(nodes, sma
     assert nodes.wait() == [85, 85, 85], nodes.all_text()
 
 
-def test_a_finished_node_that_is_signalled_ends_as_the_job_ends(nodes, tmp_path):
+def test_a_signalled_finished_node_exits_with_the_jobs_code(nodes, tmp_path):
     start_script(nodes, tmp_path, f"[ $GROUP_RANK = 1 ] && exit 0\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 2, "--json")
-    nodes.until(lambda: '"event":"worker_ended"' in nodes.text(1), "node 1's agent to hear of its worker's end")
+    nodes.until(lambda: '"event":"worker_ended"' in nodes.text(1), "node 1's agent to report its worker's end")
     nodes.agents[1].send_signal(signal.SIGTERM)
-    nodes.until(lambda: '"event":"stop_requested"' in nodes.text(1), "node 1's agent to hear of the signal")
+    nodes.until(lambda: '"event":"stop_requested"' in nodes.text(1), "node 1's agent to report the signal")
     (tmp_path / "enough").touch()
     assert nodes.wait() == [0, 0], nodes.all_text()

@@ -1,4 +1,5 @@
-"""`ddptrain eval`: it finds the same metrics as the run at its end, whatever format the model is saved in."""
+"""Tests of `ddptrain eval`. It must report the same metrics as the last evaluation of the run, for each format of saved
+weights."""
 
 import json
 import pathlib
@@ -19,8 +20,8 @@ def figures(line: dict) -> dict:
     return {name: line[name] for name in ("loss", "accuracy", "samples")}
 
 
-def test_it_finds_what_the_run_found(ddprun_bin, ddptrain_bin, tmp_path):
-    """The run averages its weights, and evaluations use the average."""
+def test_eval_reproduces_the_runs_metrics(ddprun_bin, ddptrain_bin, tmp_path):
+    """The evaluations of this run use the moving average of the weights. `ddptrain eval` must use it, too."""
     run = finished(ddprun_bin, tmp_path, optimizer={"type": "adamw", "lr": 1e-3, "ema": {"decay": 0.9}})
     expected = figures(jobs.metrics(run, "eval")[-1])
     weights = tmp_path / "weights.safetensors"
@@ -38,7 +39,7 @@ def test_it_finds_what_the_run_found(ddprun_bin, ddptrain_bin, tmp_path):
 
 @pytest.fixture(scope="module")
 def places(ddprun_bin, ddptrain_bin, tmp_path_factory) -> dict[str, pathlib.Path]:
-    """Paths that users give: a run, its parts, and a path without a model."""
+    """Paths that a user may pass to `ddptrain eval`: a run, its parts, and paths that contain no model."""
     folder = tmp_path_factory.mktemp("eval")
     run = finished(ddprun_bin, folder, max_steps=1)
     empty, adapter, exported = folder / "empty", folder / "adapter", folder / "model.ddp"
@@ -56,23 +57,23 @@ def places(ddprun_bin, ddptrain_bin, tmp_path_factory) -> dict[str, pathlib.Path
 
 @pytest.mark.parametrize("arguments,words", [
     ([], "from is required; see ddptrain eval --help"),
-    (["RUN", "model.hidden=[33]"], "is not of the model of the config: "),
+    (["RUN", "model.hidden=[33]"], "does not match the model of the config: "),
     (["RUN", "data.dir=none"], "none"),
     (["RUN", "--jsn"], "unknown flag --jsn. Did you mean '--json'? See ddptrain eval --help"),
     (["RUN", "--metric", "f1"], "unknown flag --metric. See ddptrain eval --help"),
     (["RUN", "checkpoint.keep_best=1", "checkpoint.best_by=f1", "checkpoint.best_is=highest"],
-     "goes by the figure 'f1' (checkpoint.best_by), which this model is not evaluated by; its figures are loss, accuracy"),
-    (["RUN", "accuracy"], "override 'accuracy': expected key.path=value"),
+     "uses the metric 'f1' (checkpoint.best_by), which the evaluation of this model does not report; its metrics are loss, accuracy"),
+    (["RUN", "accuracy"], "override 'accuracy': expected KEY=VALUE"),
     (["nothing"], "nothing: No such file or directory; expected a run directory, a checkpoint's folder such as RUN_DIR/checkpoints/latest, or a safetensors file"),
     (["RUN/checkpoints/step-000000009"], "step-000000009: No such file or directory"),
-    (["DATA"], "data is neither a run directory, which has a folder checkpoints, nor a checkpoint, which has a manifest.json"),
-    (["EMPTY"], "empty is a run directory without checkpoints: nothing was saved in it yet"),
+    (["DATA"], "data is neither a run directory, which has a folder \"checkpoints\", nor a checkpoint, which has a manifest.json"),
+    (["EMPTY"], "empty is a run directory without checkpoints: no checkpoint was saved yet"),
     (["BROKEN"], "checkpoints has no valid checkpoint:"),
-    (["ADAPTER"], "adapter has low-rank updates alone, without the model that they are of: give the checkpoint that they are from"),
-    (["EXPORTED"], "model.ddp is an exported model and no checkpoint: a run whose model.path it is begins with its weights"),
-    (["TRAIN"], "does not say what model it is of; name its train.json by --config"),
+    (["ADAPTER"], "adapter contains only low-rank updates, without the weights of their model: use the checkpoint that they come from"),
+    (["EXPORTED"], "model.ddp is an exported model, not a checkpoint: to start from its weights, set model.path to it"),
+    (["TRAIN"], "does not contain the config of its model; pass the train.json of its run with --config"),
 ])
-def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, places, arguments, words):
+def test_invalid_arguments_are_refused_in_one_line(ddptrain_bin, places, arguments, words):
     given = []
     for argument in arguments:
         first, slash, rest = argument.partition("/")
@@ -81,8 +82,9 @@ def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, places, arguments, w
     assert done.returncode == 2 and words in done.stderr and done.stdout == "", done.stderr
 
 
-def test_a_buffer_that_the_file_lacks_is_missed(ddprun_bin, ddptrain_bin, tmp_path):
-    """Without this error, the statistics of a new model would pass for learned ones. PyTorch's load_state_dict() refuses this as well."""
+def test_a_missing_buffer_is_reported(ddprun_bin, ddptrain_bin, tmp_path):
+    """`ddptrain eval` refuses weights without a batch norm statistic. Otherwise the model would be evaluated with the initial
+    statistics instead of the trained ones. PyTorch's load_state_dict() reports the missing buffer, too."""
     safetensors = pytest.importorskip("safetensors.numpy")
     run = finished(ddprun_bin, tmp_path, max_steps=2, model={"type": "resnet20"})
     weights = safetensors.load_file(run / "checkpoints/latest/model.safetensors")
@@ -90,12 +92,12 @@ def test_a_buffer_that_the_file_lacks_is_missed(ddprun_bin, ddptrain_bin, tmp_pa
     without = {name: each for name, each in weights.items() if name != lacking and not name.endswith("num_batches_tracked")}
     safetensors.save_file(without, tmp_path / "w.safetensors")
     done = jobs.run([ddptrain_bin, "eval", tmp_path / "w.safetensors", "--config", tmp_path / "train.json"])
-    assert done.returncode == 2 and f"is not of the model of the config: 1 tensor is missing: {lacking}" in done.stderr, done.stderr
+    assert done.returncode == 2 and f"does not match the model of the config: 1 tensor is missing: {lacking}" in done.stderr, done.stderr
     safetensors.save_file({**without, lacking: weights[lacking]}, tmp_path / "w.safetensors")
     measured = [jobs.run([ddptrain_bin, "eval", *model, "--json"]) for model in ([run], [tmp_path / "w.safetensors", "--config", tmp_path / "train.json"])]
     assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
 
 
-def test_the_folder_of_all_checkpoints_stands_for_its_run(ddptrain_bin, places):
+def test_the_checkpoint_folder_stands_for_its_run(ddptrain_bin, places):
     run, folder = (jobs.run([ddptrain_bin, "eval", "--json", place]) for place in (places["RUN"], places["RUN"] / "checkpoints"))
     assert folder.returncode == 0 and folder.stdout == run.stdout, folder.stderr

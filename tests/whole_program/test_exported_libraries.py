@@ -1,5 +1,5 @@
-"""Models of other packages, exported and trained: losses and weights are bitwise those of eager Python's DistributedDataParallel, and the
-weights that ddptrain writes go back into the packages' own models.
+"""Tests of exported models that other Python packages define. Losses and weights are bit-identical to those of eager PyTorch
+with DistributedDataParallel. The packages can load the weights that ddptrain writes.
 """
 
 import importlib
@@ -25,7 +25,7 @@ def exporter():
 
 
 def samples(batch: dict, count: int, draw) -> dict:
-    """Samples like those of the example, from which a model can learn."""
+    """Returns `count` samples of the same form as `batch`, with a pattern that a model can learn."""
     import torch
 
     if "input_ids" in batch:
@@ -40,14 +40,15 @@ def samples(batch: dict, count: int, draw) -> dict:
         return {"input_ids": text, "attention_mask": mask, "label": first[:, 0] * 3 // 64}
     name, example = next(iter(batch.items()))
     labels = torch.randint(3, (count,), generator=draw)
-    pictures = torch.randn(count, *example.shape[1:], generator=draw)
-    pictures[torch.arange(count), labels] += 2
-    return {name: pictures, "label": labels}
+    images = torch.randn(count, *example.shape[1:], generator=draw)
+    images[torch.arange(count), labels] += 2
+    return {name: images, "label": labels}
 
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data and its train.json. Models of transformers are exported on the command line."""
+    """A folder with each model, its data and its train.json. Models of the package transformers are exported with the
+    command-line interface."""
     import safetensors.torch
     import torch
 
@@ -81,7 +82,7 @@ def python_path() -> str:
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("name", PACKAGES)
-def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, exported, tmp_path, name, world):
+def test_losses_and_weights_match_eager_python(ddprun, ddptrain_bin, exported, tmp_path, name, world):
     done = run_job(ddprun, exported / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
     assert done.returncode == 0, done.stderr
     assert_as_in_python(tmp_path / "run", exported / f"{name}-{world}")
@@ -102,8 +103,9 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
 
 
 @pytest.mark.parametrize("name", ["gpt2", "masked"])
-def test_transformers_begins_with_the_weights_that_were_trained(ddprun, ddptrain_bin, exporter, exported, tmp_path, name):
-    """Tied weights are stored once, and found under both names. The folder of trained weights can be exported again."""
+def test_transformers_loads_the_trained_weights(ddprun, ddptrain_bin, exporter, exported, tmp_path, name):
+    """The weights file stores tied weights once. transformers must load them under both names. The folder with the trained
+    weights can be exported again."""
     import safetensors.torch
     import torch
     import transformers
@@ -127,18 +129,18 @@ def test_transformers_begins_with_the_weights_that_were_trained(ddprun, ddptrain
 
 
 @pytest.mark.parametrize("change,more,reason", [
-    ({"architectures": None}, (), "its \"architectures\" name nothing, which is no class of transformers"),
-    ({"architectures": ["GPT3"]}, (), "its \"architectures\" name GPT3, which is no class of transformers"),
-    ({"architectures": ["GPT2DoubleHeadsModel"]}, (), "it is a GPT2DoubleHeadsModel; --hf knows what is learnt of classes that end in LMHeadModel, "),
-    ({"architectures": ["GPT2ForSequenceClassification"], "id2label": {"0": "a"}}, (), "it has 1 label; --hf knows classes, so 2 or more"),
-    ({"model_type": "gpt3"}, (), "transformers does not read it: "),
-    ({}, ("--tokens", "17"), "--tokens 17 is not between 2 and the 16 positions of the model"),
-    ({}, ("--batch", "1"), "the first dimension of each tensor of its batch must be the same number of samples, 2 or more"),
+    ({"architectures": None}, (), "\"architectures\" in the config names no class; expected a class of transformers"),
+    ({"architectures": ["GPT3"]}, (), "\"architectures\" in the config names GPT3; expected a class of transformers"),
+    ({"architectures": ["GPT2DoubleHeadsModel"]}, (), "the model is a GPT2DoubleHeadsModel; --hf supports classes that end in LMHeadModel, "),
+    ({"architectures": ["GPT2ForSequenceClassification"], "id2label": {"0": "a"}}, (), "num_labels in the config is 1; --hf supports classification with 2 or more labels"),
+    ({"model_type": "gpt3"}, (), "transformers cannot read the config: "),
+    ({}, ("--tokens", "17"), "--tokens 17: expected 2 to 16, the number of positions of the model"),
+    ({}, ("--batch", "1"), "expected the same number of samples, 2 or more, as the first dimension of each tensor in the batch"),
 ])
 def test_a_config_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, capsys, change, more, reason):
     export, zoo = exporter
     config = jobs.write_config(tmp_path / "config.json", {**zoo.HUGGING_FACE["gpt2"], **change})
     assert export.main(["--hf", str(config), "-o", str(tmp_path / "model.ddp"), *more]) == 2
-    said = capsys.readouterr().err
-    assert f"ddprun.export: {config}: " in said and reason in said, said
+    errors = capsys.readouterr().err
+    assert f"ddprun.export: {config}: " in errors and reason in errors, errors
     assert not (tmp_path / "model.ddp").exists()

@@ -1,5 +1,6 @@
-"""PyTorch models that python/ddprun/export.py wrote and ddptrain trains: the results have the bits of eager Python's DistributedDataParallel, through
-kills and resumes. Also the messages about models that cannot be exported, and about folders and data that do not fit."""
+"""Tests of PyTorch models that python/ddprun/export.py exported and that ddptrain trains. Losses and weights are bit-identical
+to those of eager PyTorch with DistributedDataParallel, even after kills and resumes. Other tests check the messages about
+models that cannot be exported, damaged model folders, and data that does not fit the model."""
 
 import importlib
 import json
@@ -11,6 +12,7 @@ import sys
 
 import jobs
 import pytest
+import references
 
 pytestmark = pytest.mark.needs_torch_python
 
@@ -22,14 +24,16 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def exporter():
-    """ddprun.export and the models, imported into this process, because importing torch takes longer than an export."""
+    """Returns the module ddprun.export and the module with the test models. Both are imported into the pytest process, because
+    a subprocess for each export would spend most of its time importing torch."""
     sys.path[:0] = [str(ROOT / "python"), str(REFERENCE)]
     yield importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
     del sys.path[:2]
 
 
 def write_data(folder: pathlib.Path, batch: dict) -> None:
-    """Writes 107 samples like those of the example, from which a model can learn. In one step of each epoch the two workers' shares are unequal."""
+    """Writes 107 training and 23 test samples with a pattern that a model can learn. 107 is not a multiple of the batch size
+    16, so in the last step of each epoch the two workers have different numbers of samples."""
     import safetensors.torch
     import torch
 
@@ -68,7 +72,7 @@ def settings_of(name: str, root: pathlib.Path) -> dict:
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data and its train.json."""
+    """A folder that contains each model, its data and its train.json."""
     export, zoo = exporter
     root = tmp_path_factory.mktemp("exported")
     for name in MODELS:
@@ -82,12 +86,17 @@ def exported(exporter, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def in_python(exported) -> pathlib.Path:
-    """The results of eager Python for all models, with 1 and 2 workers."""
-    for world in (1, 2):
-        done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world,
-                         REFERENCE / "exported_ddp.py", exported, *(exported / f"{name}.json" for name in MODELS)])
-        assert done.returncode == 0, done.stderr
-    return exported
+    """A folder with the losses and weights of all models in eager PyTorch, with 1 and with 2 workers."""
+    out = exported / "python"
+
+    def train():
+        for world in (1, 2):
+            done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world,
+                             REFERENCE / "exported_ddp.py", out, *(exported / f"{name}.json" for name in MODELS)])
+            assert done.returncode == 0, done.stderr
+
+    references.fill(out, train, *(settings_of(name, pathlib.Path("")) for name in MODELS), exported / "data")
+    return out
 
 
 def run_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, world: int = 1, *more, **environment: str):
@@ -101,14 +110,15 @@ def refused_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, *more) -> s
 
 
 def assert_as_in_python(run_dir, reference: pathlib.Path) -> None:
-    """Each loss and each weight has the same bits as in `reference`, .json and .safetensors."""
+    """Checks that the run's losses and weights are bit-identical to those in the files `reference`.json and
+    `reference`.safetensors."""
     import safetensors.torch
     import torch
 
     theirs = json.loads(reference.with_suffix(".json").read_text())
     ours = jobs.losses(run_dir)
     assert ours == list(enumerate(theirs, start=1))
-    assert len(ours) == STEPS and theirs[-1] < theirs[0], "nothing was learned, so equal losses would mean nothing"
+    assert len(ours) == STEPS and theirs[-1] < theirs[0], "the loss did not fall, so equal losses would prove nothing"
     weights = safetensors.torch.load_file(run_dir / "checkpoints/latest/model.safetensors")
     expected = safetensors.torch.load_file(reference.with_suffix(".safetensors"))
     assert weights.keys() == expected.keys()
@@ -117,13 +127,13 @@ def assert_as_in_python(run_dir, reference: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
-def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, in_python, tmp_path, name, world):
-    done = run_job(ddprun, in_python / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
+def test_losses_and_weights_match_eager_python(ddprun, ddptrain_bin, exported, in_python, tmp_path, name, world):
+    done = run_job(ddprun, exported / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
     assert done.returncode == 0, done.stderr
     assert_as_in_python(tmp_path / "run", in_python / f"{name}-{world}")
 
 
-def test_figures_are_those_of_the_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+def test_metrics_are_those_of_the_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     import safetensors.torch
     import torch
 
@@ -153,15 +163,16 @@ def test_a_killed_worker_and_a_resume_change_no_bit(ddprun, ddptrain_bin, export
         assert jobs.losses(tmp_path / other) == jobs.losses(tmp_path / "calm"), other
 
 
-def test_an_export_of_tied_weights_goes_into_the_model_that_they_are_of(ddprun, ddptrain_bin, exporter, exported, tmp_path):
-    """Tied weights are stored once, and strict loading finds both names."""
+def test_exported_tied_weights_load_into_their_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    """The weights file stores tied weights once, under one of their two names. Loading with strict=True still finds both
+    names."""
     import safetensors.torch
     import torch
 
     file = tmp_path / "weights.safetensors"
     assert run_job(ddprun, exported / "gpt.json", tmp_path / "run", 1, "max_steps=3").returncode == 0
     done = jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", file])
-    assert done.returncode == 0 and ", 1 of them with a second name) are in " in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and ", 1 of them with several names) are in " in done.stdout, done.stdout + done.stderr
     model = exporter[1].gpt()["model"]
     before = model.head.weight.detach().clone()
     missing, unexpected = safetensors.torch.load_model(model, file, strict=True)
@@ -173,7 +184,7 @@ def test_an_export_of_tied_weights_goes_into_the_model_that_they_are_of(ddprun, 
     model.load_state_dict({**stored, **{alias: stored[kept] for alias, kept in facts.items() if kept in stored}}, strict=True)
 
 
-def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+def test_another_model_at_the_same_path_is_refused(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     export, zoo = exporter
     model = tmp_path / "model.ddp"
     shutil.copytree(exported / "cnn.ddp", model)
@@ -182,17 +193,17 @@ def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin
     moved = tmp_path / "moved.ddp"
     model.rename(moved)
     done = run_job(ddprun, exported / "cnn.json", tmp_path / "run", 1, f"model.path={moved}", "max_steps=9")
-    assert done.returncode == 0, done.stderr  # the folder may be moved
+    assert done.returncode == 0, done.stderr  # a run may resume after its model folder has been moved
     built = zoo.cnn()
     built["model"][0].bias.data += 1
     export.export(built, model)
-    said = refused_job(ddprun, exported / "cnn.json", tmp_path / "run", here)
-    assert "is not what this run began with" in said and "Check data.dir and model.path" in said, said
+    message = refused_job(ddprun, exported / "cnn.json", tmp_path / "run", here)
+    assert "differs from the data that this run started with" in message and "Check data.dir and model.path" in message, message
 
 
 @pytest.mark.parametrize("built_in", [{"type": "mlp", "hidden": [16]}, {"type": "cnn"},
                                       pytest.param({"type": "resnet18"}, marks=pytest.mark.long)], ids=lambda model: model["type"])
-def test_pictures_feed_an_exported_model_as_the_built_in_one(ddprun, ddptrain_bin, exporter, tmp_path, built_in):
+def test_images_feed_exported_and_built_in_models_equally(ddprun, ddptrain_bin, exporter, tmp_path, built_in):
     import safetensors.torch
     import torch
     from reference.models import make_model
@@ -215,7 +226,8 @@ def test_pictures_feed_an_exported_model_as_the_built_in_one(ddprun, ddptrain_bi
     assert len(results[0][0]) == 12
     assert results[0][:2] == results[1][:2]
     for ours, theirs in zip(results[0][2], results[1][2]):
-        assert ours == pytest.approx(theirs)  # a metric of an exported model is a mean in float32
+        # The exported model averages its metric in float32, so the metrics of the two models differ by rounding.
+        assert ours == pytest.approx(theirs)
 
 
 @pytest.mark.long
@@ -238,24 +250,24 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
 
 
 @pytest.mark.parametrize("model,reason", [
-    ("Asks", "torch.export does not take it: "),
-    ("Branches", "cannot run these operators of it, which are not PyTorch's own (aten): cond"),
-    ("Casts", "cannot run these operators of it, which are not PyTorch's own (aten): wrap_with_autocast"),
-    ("Counts", "torch.export does not take it: "),
-    ("Drifts", "differs between its graph and the model|its graph has the loss"),
-    ("Moves", "it writes to the parameter 'slow.weight' in its forward pass"),
-    ("Owns", "cannot run these operators of it, which are not PyTorch's own (aten): zoo::twice"),
+    ("BranchesInPython", "torch.export rejects the model: "),
+    ("Branches", "cannot run these operators, which are not PyTorch's own (aten): cond"),
+    ("Casts", "cannot run these operators, which are not PyTorch's own (aten): wrap_with_autocast"),
+    ("Counts", "torch.export rejects the model: "),
+    ("Drifts", "differs between the exported graph and the model|the loss of the exported graph is"),
+    ("Moves", "the model writes to the parameter 'slow.weight' in its forward pass"),
+    ("Owns", "cannot run these operators, which are not PyTorch's own (aten): zoo::twice"),
     ("Flexes", ", flex_attention"),
-    ("Halves", "'weight' is trained as torch.bfloat16; ddptrain trains float32 weights"),
-    ("Leaves", "torch.export does not take it: "),
-    ("Loops", "torch.export does not take it: "),
-    ("Repeats", "cannot run these operators of it, which are not PyTorch's own (aten): while_loop"),
-    ("Shares", "'other.weight' and 'weight' are two tensors in one memory, and one of them changes"),
-    ("Mirrors", "'seen' and 'weight' are two tensors in one memory, and one of them changes"),
-    ("Hooks", "a hook is registered on the gradient of 'weight', and would be left out"),
-    ("Warms", "its forward pass changes 'steps' from 1 to 2, which the graph keeps as it is; make it a registered buffer"),
+    ("Halves", "parameter 'weight' is torch.bfloat16; ddptrain trains torch.float32 parameters only"),
+    ("Leaves", "torch.export rejects the model: "),
+    ("Loops", "torch.export rejects the model: "),
+    ("Repeats", "cannot run these operators, which are not PyTorch's own (aten): while_loop"),
+    ("Shares", "'other.weight' and 'weight' are two tensors that share memory, and one of them changes"),
+    ("Mirrors", "'seen' and 'weight' are two tensors that share memory, and one of them changes"),
+    ("Hooks", "a hook is registered on the gradient of 'weight', and the exported model would not have it"),
+    ("Warms", "the forward pass changes the attribute 'steps' from 1 to 2, but the exported graph would contain it as a constant; make it a registered buffer"),
     ("Alone", "with 1 samples in evaluation mode"),
-    ("Turned", "'weight' is not stored row by row, as a checkpoint holds it"),
+    ("Turned", "'weight' is not contiguous, which checkpoints require"),
 ])
 def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, model, reason):
     export, zoo = exporter
@@ -265,16 +277,17 @@ def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_of_torch_export_names_the_line_of_the_model(exporter, tmp_path):
-    """PyTorch's own message ends in a file of PyTorch."""
+def test_a_torch_export_error_names_the_model_line(exporter, tmp_path):
+    """The error message names the line in the user's model. PyTorch's own message names a line of PyTorch's code at its end."""
     export, zoo = exporter
-    with pytest.raises(export.Refused, match=r"(?s)torch\.export does not take it: .* \(\w+\.py:\d+\)$") as refused:
-        export.export(zoo.bad("Asks"), tmp_path / "model.ddp")
+    with pytest.raises(export.Refused, match=r"(?s)torch\.export rejects the model: .* \(\w+\.py:\d+\)$") as refused:
+        export.export(zoo.bad("BranchesInPython"), tmp_path / "model.ddp")
     assert f"({pathlib.Path(zoo.__file__).name}:" in str(refused.value)
 
 
-def test_pictures_that_are_stored_by_pixel_are_exported_as_files_hold_them(ddprun, exporter, tmp_path):
-    """With images in their channels-last layout, the outputs for the checked batch never matched."""
+def test_pixel_images_are_exported_as_stored(ddprun, exporter, tmp_path):
+    """A regression test. An exporter that traced the images in channels-last layout would always refuse the model, because the
+    outputs would differ."""
     import safetensors.torch
     import torch
     from torch import nn
@@ -295,14 +308,14 @@ def test_pictures_that_are_stored_by_pixel_are_exported_as_files_hold_them(ddpru
 
 
 @pytest.mark.parametrize("change,reason", [
-    ({"loss": None}, "build() does not return 'loss'"),
-    ({"figure": {}}, "build() returns an unknown 'figure'"),
-    ({"model": "text"}, "its model is str, no torch.nn.Module"),
-    ({"inputs": ["picture"]}, "its forward() takes picture, but its batch has image, label"),
-    ({"figures": {"loss": lambda output, batch: output.sum()}}, "a figure cannot be called 'loss'"),
-    ({"loss": lambda output, batch: output.sum(1)}, "its loss is a tensor of shape (8,); expected a scalar tensor"),
+    ({"loss": None}, "build() does not return the key 'loss'"),
+    ({"metric": {}}, "build() returns the unknown key 'metric'"),
+    ({"model": "text"}, "'model' is of type str; expected a torch.nn.Module"),
+    ({"inputs": ["photo"]}, "forward() of the model takes photo, but the batch has image, label"),
+    ({"figures": {"loss": lambda output, batch: output.sum()}}, "'figures' names a metric 'loss'; expected an identifier of at most 64 characters that is not reserved"),
+    ({"loss": lambda output, batch: output.sum(1)}, "the loss is a tensor of shape (8,); expected a scalar tensor"),
 ])
-def test_what_build_returns_is_checked(exporter, tmp_path, change, reason):
+def test_the_result_of_build_is_checked(exporter, tmp_path, change, reason):
     export, zoo = exporter
     built = {key: value for key, value in {**zoo.bad(torch_linear()), **change}.items() if value is not None}
     with pytest.raises(export.Refused) as refused:
@@ -316,41 +329,42 @@ def torch_linear():
     return nn.Linear(4, 3)
 
 
-def test_a_folder_that_is_no_model_is_not_overwritten(exporter, tmp_path):
+def test_a_folder_without_a_model_is_not_overwritten(exporter, tmp_path):
     export, zoo = exporter
     (tmp_path / "precious").mkdir()
-    with pytest.raises(export.Refused, match="exists and is no exported model"):
+    with pytest.raises(export.Refused, match="exists and is not an exported model"):
         export.export(zoo.bad(torch_linear()), tmp_path / "precious")
 
 
-def test_a_model_is_replaced_whole_and_nothing_beside_it_is_removed(exporter, tmp_path):
+def test_a_model_is_replaced_without_removing_other_files(exporter, tmp_path):
     export, zoo = exporter
     model = tmp_path / "model.ddp"
     for _ in range(2):
         export.export(zoo.bad(torch_linear()), model)
         assert {file.name for file in model.iterdir()} == export.FILES and list(tmp_path.iterdir()) == [model]
     (model / "runs").mkdir()
-    with pytest.raises(export.Refused, match="holds more than an exported model: runs; it is left alone"):
+    with pytest.raises(export.Refused, match="contains files that do not belong to an exported model: runs; it is not overwritten"):
         export.export(zoo.bad(torch_linear()), model)
     assert (model / "runs").exists()
 
 
-def test_weights_of_the_loss_are_refused_and_a_loss_that_is_no_mean_is_told(exporter, tmp_path, capsys):
+def test_loss_weights_are_refused_and_a_non_mean_loss_is_reported(exporter, tmp_path, capsys):
     import torch
 
     export, zoo = exporter
     loss, scale = zoo.bad(torch_linear())["loss"], torch.nn.Parameter(torch.ones(()))
-    with pytest.raises(export.Refused, match=r"its loss trains a tensor of shape \(\) that is no parameter of its model"):
+    with pytest.raises(export.Refused, match=r"the loss trains a tensor of shape \(\) that is not a parameter of the model"):
         export.export({**zoo.bad(torch_linear()), "loss": lambda output, batch: loss(output * scale, batch)}, tmp_path / "model.ddp")
     export.export(zoo.bad(torch_linear()), tmp_path / "model.ddp")
     assert capsys.readouterr().err == ""
     summed = torch.nn.CrossEntropyLoss(reduction="sum")
     export.export({**zoo.bad(torch_linear()), "loss": lambda output, batch: summed(output, batch["label"])}, tmp_path / "model.ddp")
-    assert "note: its loss is no mean over the samples" in capsys.readouterr().err
+    assert "note: the loss is not a mean over the samples" in capsys.readouterr().err
 
 
 def described_loss(name: str) -> dict:
-    """Models whose loss or gradients are not a mean over samples, or only seem not to be one."""
+    """Returns the model, batch and loss of one case. In some cases the loss or the gradients are not a mean over the samples.
+    In the other cases they are a mean, but seem not to be one."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -379,20 +393,20 @@ def described_loss(name: str) -> dict:
 
 
 @pytest.mark.parametrize("name,note", [
-    ("class weights in equal halves", "its loss is no mean over the samples"),
+    ("class weights in equal halves", "the loss is not a mean over the samples"),
     ("classes", ""),
     ("labels that may be ignored", "where labels are -100"),
     ("the mean over each sample first", ""),
     ("gradients by frequency", "the gradient of '0.weight' differs from the mean"),
 ])
-def test_a_loss_or_gradients_that_are_no_mean_get_a_note(exporter, tmp_path, capsys, name, note):
+def test_a_non_mean_loss_or_gradient_gets_a_note(exporter, tmp_path, capsys, name, note):
     export, _ = exporter
     export.export(described_loss(name), tmp_path / "model.ddp")
     written = capsys.readouterr().err
     assert note in written and bool(note) == bool(written), written
 
 
-def test_parts_that_build_put_into_evaluation_mode_stay_in_it(exporter, tmp_path, capsys):
+def test_modules_in_evaluation_mode_stay_in_it(exporter, tmp_path, capsys):
     import torch
     from torch import nn
 
@@ -401,16 +415,18 @@ def test_parts_that_build_put_into_evaluation_mode_stay_in_it(exporter, tmp_path
     model[1].eval()
     built = {"model": model, "batch": {"input": torch.randn(8, 4)}, "inputs": ["input"], "loss": lambda output, batch: output.square().mean()}
     export.export(built, tmp_path / "model.ddp")
-    assert "in evaluation mode in every step, as build() left them with eval(): 1\n" in capsys.readouterr().err
-    assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1  # a trained batch norm takes 2
-    model.eval()  # the whole model in evaluation mode: then it is probably intended, as for a loaded model
+    assert "these modules stay in evaluation mode in every step, as set by eval() in build(): 1\n" in capsys.readouterr().err
+    # The smallest batch would be 2 if the batch norm layer were in training mode.
+    assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1
+    model.eval()  # a model that is in evaluation mode as a whole was perhaps just loaded, so no note is printed
     export.export(built, tmp_path / "model.ddp")
     assert capsys.readouterr().err == ""
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 2
 
 
-def test_rounding_of_pytorchs_fast_paths_is_no_difference(ddprun, exporter, tmp_path):
-    """In evaluation mode a transformer's encoder uses fused kernels that torch.export does not trace."""
+def test_fast_path_rounding_is_not_a_difference(ddprun, exporter, tmp_path):
+    """In evaluation mode, PyTorch's transformer encoder uses fused kernels, which torch.export does not trace. The exported
+    model therefore differs from the eager model by rounding. The exporter must accept this difference."""
     import safetensors.torch
     import torch
     from torch import nn
@@ -430,19 +446,19 @@ def test_rounding_of_pytorchs_fast_paths_is_no_difference(ddprun, exporter, tmp_
     assert done.returncode == 0, done.stderr
 
 
-def test_a_difference_beyond_rounding_is_one(exporter):
+def test_a_difference_beyond_rounding_is_reported(exporter):
     import torch
 
-    export, _ = exporter
+    close = importlib.import_module("ddprun._export_check").close
     one = torch.ones(4)
-    assert export.close(one, one + 1e-6) and export.close(None, None) and export.close(one / 0, one / 0)
-    assert not export.close(one, one + 1e-4) and not export.close(one, None) and not export.close(one, one.double())
-    assert not export.close(one / 0, one) and not export.close(one.long(), one.long() + 1)
+    assert close(one, one + 1e-6) and close(None, None) and close(one / 0, one / 0)
+    assert not close(one, one + 1e-4) and not close(one, None) and not close(one, one.double())
+    assert not close(one / 0, one) and not close(one.long(), one.long() + 1)
 
 
 @pytest.mark.parametrize("directly", [False, True])
-def test_a_loss_that_uses_weights_of_the_model_is_exported(exporter, tmp_path, directly):
-    """The loss has an L2 penalty, which reads the weights through the module or as a tensor."""
+def test_a_loss_using_model_weights_is_exported(exporter, tmp_path, directly):
+    """The loss has an L2 penalty on the weights. The loss function refers to the module, or directly to the weight tensor."""
     import torch
     from torch import nn
 
@@ -458,7 +474,7 @@ def test_a_loss_that_uses_weights_of_the_model_is_exported(exporter, tmp_path, d
     assert torch.equal(model.weight, before) and model.weight.grad is None
 
 
-@pytest.mark.parametrize("name,reason", [("lazy", "'weight' of its model has no shape before the first forward pass"),
+@pytest.mark.parametrize("name,reason", [("lazy", "'weight' of the model has no shape before the first forward pass"),
                                          ("sparse", "the gradient of '0.weight' is sparse")])
 def test_lazy_and_sparse_parameters_are_refused_in_one_line(exporter, tmp_path, name, reason):
     import torch
@@ -471,38 +487,40 @@ def test_lazy_and_sparse_parameters_are_refused_in_one_line(exporter, tmp_path, 
         export.export({**built, "inputs": ["input"], "loss": lambda output, batch: output.square().mean()}, tmp_path / "model.ddp")
 
 
-def test_an_operator_that_does_more_than_compute_is_refused_with_its_line(ddprun, exporter, exported, tmp_path):
-    """A downloaded folder whose graph would create a file is refused."""
+def test_an_unsafe_operator_is_refused_with_its_line(ddprun, exporter, exported, tmp_path):
+    """A graph in a downloaded model folder could call an operator that creates a file. The graph is rejected, and the file is
+    not created."""
     shutil.copytree(exported / "mlp.ddp", tmp_path / "model.ddp")
     graph, victim = tmp_path / "model.ddp" / "train.graph", tmp_path / "victim"
     lines = graph.read_text().splitlines()
-    number = len(lines) - 2  # number of nodes so far
+    number = len(lines) - 2  # number of the node that is inserted
     lines.insert(len(lines) - 1, f"%{number} = op aten::from_file s{victim} true i64")
     graph.write_text("\n".join(lines) + "\n")
-    said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/model.ddp")
-    assert f"train.graph:{len(lines) - 1}: the operator aten::from_file takes the text argument 'filename'" in said, said
+    message = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/model.ddp")
+    assert f"train.graph:{len(lines) - 1}: the operator aten::from_file is not allowed, because it takes the text argument 'filename'" in message, message
     assert not victim.exists()
 
 
-def test_a_model_that_draws_in_evaluation_trains(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+def test_a_model_with_random_evaluation_trains(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     export, zoo = exporter
     export.export(zoo.noise(), tmp_path / "noise.ddp")
     done = run_job(ddprun, exported / "mlp.json", tmp_path / "run", 1, f"model.path={tmp_path}/noise.ddp", "max_steps=3")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_share_that_is_too_small_for_batch_norm_ends_with_a_reason(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+def test_a_batch_too_small_for_batch_norm_is_explained(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     export, zoo = exporter
     export.export(zoo.flat_norm(), tmp_path / "norm.ddp")
-    said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/norm.ddp", "micro_batch_size=5")
-    assert "the model trains with 2 samples or more at once, as batch norm needs, but with " in said, said
-    assert "micro_batch_size 5 and 1 worker a pass would have 1" in said, said
+    message = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/norm.ddp", "micro_batch_size=5")
+    assert "batch norm needs at least 2 samples per forward pass in training, but with " in message, message
+    assert "micro_batch_size 5 and 1 worker the smallest pass has 1" in message, message
     assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
-def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
-    """The label is in the test set, so it is found at the end of an epoch. After the data is corrected, the run repeats that evaluation and ends with
-    the same bits."""
+def test_a_bad_test_label_is_named_and_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
+    """The invalid label is in the test set, so the evaluation at the end of the first epoch fails. After the label is
+    corrected, the next start repeats only this evaluation. The final weights are bit-identical to those of a run without the
+    error."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")
@@ -516,7 +534,7 @@ def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_ste
     assert done.returncode == 2, done.stdout + done.stderr
     assert "the evaluation after step 7 failed: the model cannot use a sample: Target 10 is out of bounds" in done.stderr, done.stderr
     assert f"'label' of sample 17 in {file} is 10. Correct the data" in done.stderr, done.stderr
-    assert "usage errors are not restarted" in done.stderr
+    assert "no restart after a usage error" in done.stderr
     assert (tmp_path / "run/checkpoints/latest").resolve().name == "step-000000007"
     safetensors.torch.save_file(whole, file)
     again = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--data-changed", config, *more])
@@ -529,8 +547,9 @@ def test_a_label_out_of_range_is_named_and_an_evaluation_that_fails_costs_no_ste
 
 
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
-def test_a_training_label_out_of_range_costs_no_step_whichever_rank_meets_it(ddprun, ddptrain_bin, exported, tmp_path, recovery):
-    """Rank 1 finds the label in step 6. It saves step 5, although rank 0 usually writes the checkpoints and no other worker is kept."""
+def test_a_bad_training_label_on_any_rank_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path, recovery):
+    """In step 6, rank 1 fails because of an invalid label. Rank 1 must save the state after step 5, although normally rank 0
+    writes the checkpoints. With `--recovery checkpoint`, no other worker keeps its state after the failure."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")
@@ -560,7 +579,7 @@ def test_a_training_label_out_of_range_costs_no_step_whichever_rank_meets_it(ddp
     assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
 
 
-def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddptrain_bin, exported, tmp_path):
+def test_a_changed_model_folder_is_refused_before_the_start(ddprun, ddptrain_bin, exported, tmp_path):
     config, model = exported / "mlp.json", tmp_path / "model.ddp"
     shutil.copytree(exported / "mlp.ddp", model)
     graph = (model / "train.graph").read_text()
@@ -571,15 +590,15 @@ def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddp
 
     assert "has no operator aten::relu7 (line " in refusal(graph.replace("aten::relu", "aten::relu7"))
     assert "train.graph:3: expected '%1', found '%7'" in refusal(graph.replace("%1 =", "%7 =", 1))
-    said = refusal(graph.replace("f0.2", "f0.3"))
-    assert "the checked batch does not come out as the exporter had it: the training loss is " in said
+    message = refusal(graph.replace("f0.2", "f0.3"))
+    assert "the model's results for the batch in this file differ from those at export: the training loss is " in message
     (model / "train.graph").unlink()
     assert "train.graph: cannot be read" in refused_job(ddprun, config, tmp_path / "run", f"model.path={model}")
     assert "model.json cannot be read" in refused_job(ddprun, config, tmp_path / "run", f"model.path={tmp_path}")
     assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
-def test_data_that_does_not_fit_is_refused(ddprun, ddptrain_bin, exported, tmp_path):
+def test_mismatched_data_is_refused(ddprun, ddptrain_bin, exported, tmp_path):
     import safetensors.torch
     import torch
 
@@ -592,16 +611,17 @@ def test_data_that_does_not_fit_is_refused(ddprun, ddptrain_bin, exported, tmp_p
 
     image, label = torch.zeros(20, 1, 12, 12), torch.zeros(20, dtype=torch.int64)
     assert "test.safetensors: has no tensor 'label'" in refusal("test.safetensors", {"image": image})
-    assert "a sample is label int32 []; the model takes label int64 []" in refusal("train.safetensors",
-                                                                                 {"image": image, "label": label.int()})
-    assert "'image' has 20 samples but 'label' has 19" in refusal("train.safetensors", {"image": image, "label": label[1:]})
+    assert "a sample is label int32 [], but the model takes label int64 []" in refusal("train.safetensors",
+                                                                                     {"image": image, "label": label.int()})
+    assert "'image' has 20 samples, but 'label' has 19" in refusal("train.safetensors", {"image": image, "label": label[1:]})
     whole = (exported / "data/mlp/train.safetensors").read_bytes()
     (data / "train.safetensors").write_bytes(whole[:-5])
     assert "is the file truncated?" in refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"data.dir={data}")
 
 
-def test_a_loss_that_is_no_number_names_the_sample_that_made_it_so(ddprun, ddptrain_bin, exported, tmp_path):
-    """This also works if some samples are held out of training, which changes their numbering."""
+def test_a_nan_loss_names_the_bad_sample(ddprun, ddptrain_bin, exported, tmp_path):
+    """The message must name the correct sample. A validation split is taken from the training set, which changes the numbering
+    of the samples."""
     import safetensors.torch
 
     data = tmp_path / "data"
@@ -610,13 +630,13 @@ def test_a_loss_that_is_no_number_names_the_sample_that_made_it_so(ddprun, ddptr
     tensors["image"][:3, 0, 7, 5] = float("-inf")
     safetensors.torch.save_file(tensors, data / "train.safetensors")
     for more in ((), ("data.validation.samples=40",)):
-        said = refused_job(ddprun, exported / "mlp.json", tmp_path / f"run{len(more)}", f"data.dir={data}", *more)
+        message = refused_job(ddprun, exported / "mlp.json", tmp_path / f"run{len(more)}", f"data.dir={data}", *more)
         found = re.search(r"the loss of step \d+ is NaN or infinite on rank 0, whose data has -inf at \[0, 7, 5\] of 'image' of sample (\d+) in "
-                          + re.escape(f"{data}/train.safetensors"), said)
-        assert found and int(found[1]) < 3, said
+                          + re.escape(f"{data}/train.safetensors"), message)
+        assert found and int(found[1]) < 3, message
 
 
-def test_the_recipe_of_the_page_works(ddprun, ddptrain_bin, tmp_path):
+def test_the_documented_recipe_works(ddprun, ddptrain_bin, tmp_path):
     page = (ROOT / "docs" / "exported-models.md").read_text(encoding="utf-8")
     model, data = re.findall(r"```python\n(.*?)```", page, re.S)
     export, train = re.findall(r"```sh\n(.*?)```", page, re.S)
@@ -636,12 +656,12 @@ def test_the_recipe_of_the_page_works(ddprun, ddptrain_bin, tmp_path):
     assert evaluations[-1]["accuracy"] > evaluations[0]["accuracy"]
 
 
-def test_the_command_line_says_what_it_expected(exporter, tmp_path, capsys):
+def test_command_line_errors_state_what_was_expected(exporter, tmp_path, capsys):
     (tmp_path / "mine.py").write_text("def build():\n    return 5\n", encoding="utf-8")
     for source, reason in ((f"{tmp_path}/mine.py:nothing", f"{tmp_path}/mine.py has no nothing()"),
-                           (f"{tmp_path}/none.py:build", f"{tmp_path}/none.py is no file"),
+                           (f"{tmp_path}/none.py:build", f"{tmp_path}/none.py is not a file"),
                            ("mine.py", "expected FILE.py:FUNCTION, found 'mine.py'"),
-                           (f"{tmp_path}/mine.py:build", "build() returned int; expected a dict with model, batch and loss")):
+                           (f"{tmp_path}/mine.py:build", "build() returned int; expected a dict with the keys 'model', 'batch' and 'loss'")):
         assert exporter[0].main([source, "-o", str(tmp_path / "model.ddp")]) == 2
         assert capsys.readouterr().err == f"ddprun.export: {source}: {reason}\n"
 
@@ -649,7 +669,7 @@ def test_the_command_line_says_what_it_expected(exporter, tmp_path, capsys):
 def test_a_config_of_transformers_needs_that_package(exporter, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    for source, reason in ((tmp_path / "none", f"{tmp_path}/none is no file"), (tmp_path, "--hf needs the package transformers: ")):
+    for source, reason in ((tmp_path / "none", f"{tmp_path}/none is not a file"), (tmp_path, "--hf needs the package transformers: ")):
         assert exporter[0].main(["--hf", str(source), "-o", str(tmp_path / "model.ddp")]) == 2
         assert capsys.readouterr().err.startswith(f"ddprun.export: {source}: {reason}")
     for arguments in ([], ["mine.py:build", "--hf", "config.json"], ["mine.py:build", "--tokens", "5"]):

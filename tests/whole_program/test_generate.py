@@ -1,5 +1,5 @@
-"""`ddptrain generate`: it chooses the same tokens as Python's PyTorch with the same weights and seed, whatever format the model is saved in. Models
-that can't write text are refused."""
+"""Tests of `ddptrain generate`. It must choose the same tokens as PyTorch in Python with the same weights and seed, for each
+format of saved weights. Models that cannot generate text are refused."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32}
 
 @pytest.fixture(scope="module")
 def trained(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # noqa: F811
-    """A run directory, and its weights in a file next to it."""
+    """Trains a model and returns its run directory. A file next to it contains the exported weights."""
     run = tmp_path_factory.mktemp("trained") / "run"
     train = jobs.write_config(run.parent / "train.json", config(data, model=MODEL, optimizer={"type": "adamw", "lr": 0.01}))
     done = jobs.run([ddprun_bin, "--run-dir", run, train])
@@ -54,8 +54,8 @@ def chosen_in_python(weights: pathlib.Path, prompt: list[int], count: int, tempe
 
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("temperature,top_k,seed", [(0, 0, 0), (1, 0, 3), (0.7, 5, 4)])
-def test_the_tokens_are_pythons(ddptrain_bin, trained, temperature, top_k, seed):
-    """60 tokens, so that the text is longer than the model's 32 positions."""
+def test_tokens_match_python(ddptrain_bin, trained, temperature, top_k, seed):
+    """Generates 60 tokens, which is more than the 32 positions of the model."""
     prompt = list(b"The run directory")
     expected = chosen_in_python(trained.parent / "weights.safetensors", prompt, 60, temperature, top_k, seed)
     found = generated(ddptrain_bin, trained, "--prompt", "The run directory", "--max-tokens", 60, "--temperature", temperature, "--top-k", top_k,
@@ -65,7 +65,7 @@ def test_the_tokens_are_pythons(ddptrain_bin, trained, temperature, top_k, seed)
     assert found["text"] == bytes(prompt + expected).decode(errors="replace")
 
 
-def test_whatever_holds_the_weights_and_however_it_is_shown(ddptrain_bin, trained):
+def test_every_model_source_and_output_form(ddptrain_bin, trained):
     options = ("--prompt", "A", "--max-tokens", 20, "--temperature", 0)
     expected = generated(ddptrain_bin, trained, *options)
     for model in (trained / "checkpoints/latest", trained / "checkpoints" / "step-000000020"):
@@ -82,8 +82,8 @@ def test_whatever_holds_the_weights_and_however_it_is_shown(ddptrain_bin, traine
     assert stopped["tokens"] == expected["tokens"][:expected["tokens"].index(stop)]
 
 
-def test_a_text_ends_where_its_document_does(ddptrain_bin, trained):
-    """A text ends with the end token. The model sees only the last document of the prompt."""
+def test_a_text_ends_with_its_document(ddptrain_bin, trained):
+    """Generation must end at the end-of-document token. The model receives only the last document of the prompt."""
     options = ("--prompt-tokens", "65,66", "--max-tokens", 20, "--temperature", 0)
     whole = generated(ddptrain_bin, trained, *options)["tokens"]
     end = whole[9]
@@ -92,7 +92,7 @@ def test_a_text_ends_where_its_document_does(ddptrain_bin, trained):
     assert generated(ddptrain_bin, trained, "--prompt-tokens", f"70,71,{other},65,66", *options[2:], f"data.end_of_document={other}")["tokens"] == whole
 
 
-def test_a_temperature_next_to_zero_is_as_zero(ddptrain_bin, trained):
+def test_a_tiny_temperature_acts_as_zero(ddptrain_bin, trained):
     texts = [generated(ddptrain_bin, trained, "--temperature", t, "--max-tokens", 20)["text"] for t in ("0", "1e-40", "1e-320")]
     assert texts[0] == texts[1] == texts[2]
 
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_text(ddptrain_bin, trained):
     assert texts[0].startswith("\n")
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_a_named_one_refused(ddptrain_bin, trained, tmp_path):
+def test_a_damaged_checkpoint_is_skipped_and_a_named_one_refused(ddptrain_bin, trained, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run, symlinks=True)
     newest = (run / "checkpoints/latest").resolve()
@@ -113,44 +113,44 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_named_one_refused(ddptrain_bi
     passed = jobs.run([ddptrain_bin, "generate", run, "--json", "--max-tokens", 1])
     assert passed.returncode == 0 and json.loads(passed.stdout)["tokens"], passed.stderr
     older = sorted((run / "checkpoints").glob("step-*"))[-2]
-    assert passed.stderr.startswith(f"ddptrain: the newest checkpoint is bad: {newest}/model.safetensors has checksum "), passed.stderr
-    assert passed.stderr.endswith(f"; {older} is taken in its place\n") and passed.stderr.count("\n") == 1, passed.stderr
+    assert passed.stderr.startswith(f"ddptrain: the newest checkpoint is damaged: {newest}/model.safetensors has checksum "), passed.stderr
+    assert passed.stderr.endswith(f"; {older} is used instead\n") and passed.stderr.count("\n") == 1, passed.stderr
     done = jobs.run([ddptrain_bin, "generate", newest])
     assert done.returncode == 2 and "model.safetensors" in done.stderr and "checksum" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("arguments,words", [
-    (["RUN", "--prompt", ""], "--prompt: expected a text to continue, found an empty one"),
+    (["RUN", "--prompt", ""], "--prompt: expected a text to continue, found an empty text"),
     (["RUN", "--prompt-tokens", "1,x"], "such as 12,7,300, found '1,x'"),
-    (["RUN", "--prompt-tokens", "1,256"], "--prompt-tokens has token 256; the model has 256, which count from 0 (data.vocab_size)"),
+    (["RUN", "--prompt-tokens", "1,256"], "--prompt-tokens has token 256; the model has 256 tokens, numbered from 0 (data.vocab_size)"),
     (["RUN", "--prompt-tokens", "1", "--prompt", "a"], "excludes"),
     (["RUN", "--prompt-tokens", ""], "such as 12,7,300, found ''"),
     (["RUN", "--temperature", "-1"], "--temperature"),
     (["RUN", "--temperature", "nan"], "--temperature: expected a number from 0 to 1000000, found nan"),
     (["RUN", "--max-tokens", "0"], "--max-tokens"),
     (["RUN", "--prmpt", "a"], "unknown flag --prmpt. Did you mean '--prompt'? See ddptrain generate --help"),
-    (["RUN", "model.n_embd=64"], "is not of the model of the config: "),
-    (["RUN", "data.train_tokens=train.bin"], "the model learned from the tokens of train.bin, and what they stand for is not known; give --prompt-tokens"),
-    (["WEIGHTS"], "does not say what model it is of; name its train.json by --config"),
-    (["WEIGHTS", "--config", "none.json"], "none.json is not there"),
+    (["RUN", "model.n_embd=64"], "does not match the model of the config: "),
+    (["RUN", "data.train_tokens=train.bin"], "the model was trained on the tokens of train.bin, so a text cannot be converted to its tokens; use --prompt-tokens"),
+    (["WEIGHTS"], "does not contain the config of its model; pass the train.json of its run with --config"),
+    (["WEIGHTS", "--config", "none.json"], "none.json does not exist"),
     (["none"], "none: No such file or directory; expected a run directory, a checkpoint's folder"),
     ([], "from is required"),
 ])
-def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, trained, arguments, words):
+def test_invalid_arguments_are_refused_in_one_line(ddptrain_bin, trained, arguments, words):
     named = {"RUN": trained, "WEIGHTS": trained.parent / "weights.safetensors"}
     done = jobs.run([ddptrain_bin, "generate", *(named.get(argument, argument) for argument in arguments)])
     assert done.returncode == 2 and words in done.stderr and done.stdout == "", done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
 
 
-def test_a_model_of_pictures_writes_no_text(ddprun_bin, ddptrain_bin, tmp_path):
+def test_an_image_model_generates_no_text(ddprun_bin, ddptrain_bin, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), max_steps=1))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     done = jobs.run([ddptrain_bin, "generate", tmp_path / "run"])
-    assert done.returncode == 2 and "only a language model writes text" in done.stderr, done.stderr
+    assert done.returncode == 2 and "only a language model can generate text" in done.stderr, done.stderr
 
 
-def test_help_and_a_config_of_that_name(ddptrain_bin, tmp_path):
+def test_help_and_a_config_named_generate(ddptrain_bin, tmp_path):
     done = jobs.run([ddptrain_bin, "generate", "--help"])
     assert done.returncode == 0 and "--temperature" in done.stdout
     (tmp_path / "generate").write_text("{}", encoding="utf-8")

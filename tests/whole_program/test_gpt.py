@@ -1,5 +1,6 @@
-"""A GPT on text and on token files: a lost worker and an interruption change no bit, token files of other tools are read in the same way, and
-impossible settings are refused. test_python_equivalence.py compares its losses with Python's."""
+"""Tests of GPT and Llama models on text and on token files. The tests show that a lost worker or an interruption does not
+change any bit of the results, and that token files of other tools give the same results as text. Invalid settings are refused.
+test_python_equivalence.py compares the losses with those of Python."""
 
 import json
 import pathlib
@@ -12,12 +13,13 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 BLOCK = 32
-TEXT = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
+TEXT = (pathlib.Path(__file__).parents[2] / "LICENSE").read_bytes()  # ASCII text that never changes
 TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
 MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "n_inner": 64}
 
-# Starts the program from a small process, because a program's peak memory includes that of the process that forks it.
+# A small Python process that starts a program and prints the program's peak memory. The peak of a child process starts at the
+# peak of the process that forks it, so pytest itself must not start the program.
 PEAK_OF = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 
 
@@ -33,7 +35,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 def config(data: pathlib.Path, **changes) -> dict:
-    """160 samples, 10 steps per epoch."""
+    """Returns a config for a run with 160 training samples and 10 steps per epoch."""
     tokens = {"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": BLOCK, "vocab_size": 256}
     return jobs.config(data, **{"model": MODEL, "batch_size": 16, "eval_every_steps": 7, "clip_grad_norm": 1.0, "data": tokens, **changes})
 
@@ -67,8 +69,8 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
     assert weights["transformer.wpe.weight"].shape == (BLOCK, 32) and len(weights) == 2 + 2 * 12 + 2
 
 
-def test_a_lost_worker_of_a_llama_changes_no_bit_and_fewer_or_more_continue(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The job runs with 2 workers, then 1, then 3. Each epoch has each sample once."""
+def test_a_llama_survives_a_lost_worker_and_other_world_sizes(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """The job is started with 2 workers, then with 1, then with 3. Each epoch must use each sample exactly once."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model=LLAMA, optimizer={"type": "lion", "lr": 0.001, "weight_decay": 0.1}))
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=12 phase=backward")):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train], DDPTRAIN_FAULT=fault)
@@ -82,7 +84,7 @@ def test_a_lost_worker_of_a_llama_changes_no_bit_and_fewer_or_more_continue(ddpr
     assert jobs.metrics(tmp_path / "changing", "eval")[-1]["loss"] == pytest.approx(jobs.metrics(tmp_path / "calm", "eval")[-1]["loss"], rel=1e-2)
 
 
-def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrain_bin, data, tmp_path):
+def test_text_nanogpt_and_llm_c_files_train_equally(ddprun_bin, ddptrain_bin, data, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=3))
     for kind, suffix in (("text", ".txt"), ("nanogpt", ".bin"), ("llm.c", "-llm.bin")):
         done = jobs.run([ddprun_bin, "--run-dir", tmp_path / kind, train, f"data.train_tokens=train{suffix}", f"data.test_tokens=val{suffix}"])
@@ -91,9 +93,10 @@ def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrai
 
 
 @pytest.mark.parametrize("end", [None, ord("\n")])
-def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
-    """13 samples per step over 2 and 3 workers, in micro-batches of 2, give the losses of one worker within rounding. If lines are documents, samples
-    have different numbers of tokens and so different weights."""
+def test_batches_are_weighted_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
+    """A step has 13 samples. They are split over 2 workers, or over 3 workers and into micro-batches of 2. The losses must
+    equal those of one worker within rounding. If each line is a document, the samples have different numbers of predicted
+    tokens, so the samples have different weights."""
     train = jobs.write_config(tmp_path / "train.json", config(data, batch_size=13, model={**MODEL, "dropout": 0}, max_steps=14))
     written = json.loads(train.read_text(encoding="utf-8"))
     jobs.write_config(train, {**written, "data": {**written["data"], "end_of_document": end}})
@@ -107,7 +110,8 @@ def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
 
 
 def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The model has dropout, the job accumulates gradients, and a worker is killed in the middle of a backward pass and replaced."""
+    """The same job runs without and with activation checkpointing. The model has dropout, and the job accumulates gradients. In
+    the last run a worker is killed during a backward pass and replaced."""
     train = jobs.write_config(tmp_path / "train.json", config(data, micro_batch_size=4))
     for run, more, fault in (("plain", (), ""), ("again", ("model.activation_checkpointing=true",), ""),
                              ("killed", ("model.activation_checkpointing=true",), "kill rank=1 step=12 phase=backward")):
@@ -118,7 +122,8 @@ def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data,
 
 
 def test_activation_checkpointing_takes_less_memory(ddptrain_bin, data, tmp_path):
-    """Compares the peak memory of a step with 4,096 tokens through eight blocks."""
+    """Compares the peak memory of a step without and with activation checkpointing. The step has 4,096 tokens, and the model
+    has eight blocks."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model={**MODEL, "n_layer": 8, "n_embd": 64}, batch_size=128, max_steps=1, eval_every_steps=0,
                                                               eval_batch_size=1))
     peaks = []
@@ -130,11 +135,12 @@ def test_activation_checkpointing_takes_less_memory(ddptrain_bin, data, tmp_path
     assert state_of(tmp_path / "true") == state_of(tmp_path / "false")
 
 
-def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data, tmp_path):
+def test_initial_weights_are_loaded_and_exported(ddprun_bin, ddptrain_bin, data, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=2))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     assert jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / "weights.safetensors"]).returncode == 0
-    with safe_open(tmp_path / "weights.safetensors", "numpy") as weights:  # once; its second name where save_model() of safetensors puts it
+    # The tied weight is stored once. Its second name is in the metadata, in the format of safetensors' save_model().
+    with safe_open(tmp_path / "weights.safetensors", "numpy") as weights:
         assert "lm_head.weight" not in weights.keys() and weights.metadata()["lm_head.weight"] == "transformer.wte.weight"
     again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "again", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0"])
     assert again.returncode == 0, again.stderr
@@ -142,17 +148,17 @@ def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data,
 
 
 @pytest.mark.parametrize("changes,words", [
-    (("data.vocab_size=100",), "with data.vocab_size 100 it has to be below that"),
+    (("data.vocab_size=100",), "expected a number below data.vocab_size, 100"),
     (("data.end_of_document=256",), "expected a token below vocab_size, which is 256, found 256 (/data/end_of_document)"),
     (("data.block_size=100000",), "one sample of data.block_size 100000 needs 100001"),
     (("data.train_tokens=none.bin",), "none.bin: cannot be mapped: No such file or directory"),
     (("model.n_head=3",), "expected a multiple of n_head, which is 3, found 32 (/model/n_embd)"),
     (("model.n_layer=0",), "(/model/n_layer)"),
     (("model.type=llama", "model.dropout=0"), "key 'dropout' is for model type "),
-    (("model.type=mlp",), 'expected "tokens" or "synthetic" beside a model of type "gpt" or "llama", and "tokens" beside no other, found "tokens" beside "mlp" (/data/type)'),
-    (("data.augment.flip=true",), 'only pictures can be augmented, found "tokens" for data.type'),
-    (("checkpoint.keep_best=1",), "its figures are loss"),
+    (("model.type=mlp",), 'data.type "tokens" is for model type "gpt" or "llama" only, found "mlp" (/data/type)'),
+    (("data.augment.flip=true",), 'only images can be augmented, found data.type "tokens"'),
+    (("checkpoint.keep_best=1",), "its metrics are loss"),
 ])
-def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, data, tmp_path, changes, words):
+def test_invalid_models_are_refused(ddprun_bin, ddptrain_bin, data, tmp_path, changes, words):
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", config(data)), *changes])
     assert done.returncode == 2 and words in done.stderr, done.stderr

@@ -1,15 +1,16 @@
-"""A GPT on megabytes of text from Debian's packages, with the settings of configs/gpt-perl.json. With the same first weights it reaches the same
-losses as Python's DDP, it generates text, and low-rank updates of it learn other text (configs/gpt-perl-code.json)."""
+"""Tests of a GPT on megabytes of text from Debian's packages, with the settings of configs/gpt-perl.json. With the same initial
+weights, its losses equal those of Python's DDP. The model generates text, and low-rank updates of the model learn a different
+kind of text (configs/gpt-perl-code.json)."""
 
 import json
 import math
 import os
 import pathlib
 import subprocess
-import sys
 
 import jobs
 import pytest
+from test_python_equivalence import train_in_python
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,7 +20,7 @@ def text(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("text")
     done = subprocess.run(["sh", ROOT / "configs/perl-text.sh", folder], capture_output=True, text=True, check=False)
     if "/usr/share/perl" in done.stderr:
-        pytest.skip("Debian's package perl-modules is not here")
+        pytest.skip("Debian's package perl-modules is not installed")
     assert done.returncode == 0, done.stderr
     assert (folder / "train.txt").stat().st_size > 3_000_000 and (folder / "val.txt").stat().st_size > 100_000
     return folder
@@ -32,7 +33,8 @@ def settings_of(text: pathlib.Path, name: str = "gpt-perl", **changes) -> dict:
 
 
 def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """The weights that the seed gives, saved by a step that does not change them."""
+    """Returns a file with the initial weights for the seed of the config. A run saves them after one step with a negligible
+    learning rate."""
     done = jobs.run([ddprun, "--run-dir", folder / "first", config, "max_steps=1", "optimizer.lr=1e-30", "optimizer.weight_decay=0",
                      "schedule.type=constant", "schedule.warmup_steps=0", "data.test_samples=1"])
     assert done.returncode == 0, done.stderr
@@ -40,34 +42,32 @@ def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) 
     return folder / "init.safetensors"
 
 
-def in_both(ddprun, ddptrain, tmp_path: pathlib.Path, settings: dict) -> list[tuple[str, int, float]]:
-    """ddptrain's log, after a check that every loss has the same bits as in Python's log."""
+def in_both(ddprun, ddptrain, tmp_path: pathlib.Path, text: pathlib.Path, settings: dict) -> list[tuple[str, int, float]]:
+    """Trains with ddptrain and in Python, checks that all losses are bit-identical, and returns the events and losses of
+    ddptrain's log."""
     config = jobs.write_config(tmp_path / "train.json", settings)
     done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=3600)
     assert done.returncode == 0, done.stderr
     init = first_weights(ddprun, ddptrain, config, tmp_path)
-    (tmp_path / "python").mkdir()
     peer = jobs.write_config(tmp_path / "python.json", {**settings, "model": {**settings["model"], "init": str(init)}})
-    done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
-                     pathlib.Path(__file__).parent / "reference/python_ddp.py", peer, tmp_path / "python"], timeout=3600)
-    assert done.returncode == 0, done.stderr
+    train_in_python(peer, 2, tmp_path / "python", init, text)
     theirs = [json.loads(line) for line in (tmp_path / "python/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     ours = [(e["event"], e["step"], e["loss"]) for e in jobs.metrics(tmp_path / "run") if e["event"] in ("step", "eval")]
     assert ours == [(e["event"], e["step"], e["loss"]) for e in theirs]
-    if place := os.environ.get("DDPRUN_KEEP_RUNS"):  # for docs/gpt-loss.svg
+    if place := os.environ.get("DDPRUN_KEEP_RUNS"):  # keeps the runs for docs/gpt-loss.svg
         subprocess.run(["cp", "-r", tmp_path / "run", tmp_path / "python", place], check=True)
     return ours
 
 
 @pytest.mark.needs_torch_python
-def test_its_first_steps_are_those_of_python_ddp(ddprun_bin, ddptrain_bin, text, tmp_path):
+def test_first_steps_match_python_ddp(ddprun_bin, ddptrain_bin, text, tmp_path):
     short = {"max_steps": 6, "eval_every_steps": 3, "batch_size": 8, "schedule": {"type": "cosine", "warmup_steps": 2}}
-    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, settings_of(text, **short, data={"test_samples": 5}))
+    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, text, settings_of(text, **short, data={"test_samples": 5}))
     assert [step for event, step, _ in logged if event == "eval"] == [3, 6]
     assert logged[-1][2] < math.log(256) - 0.3
 
 
-def test_its_updates_for_code_begin_with_what_it_knows(ddprun_bin, ddptrain_bin, text, tmp_path):
+def test_fine_tuning_on_code_starts_from_the_trained_model(ddprun_bin, ddptrain_bin, text, tmp_path):
     short = {"max_steps": 6, "eval_every_steps": 6, "batch_size": 8, "schedule": {"type": "constant"}, "data": {"test_samples": 8}}
     base = jobs.write_config(tmp_path / "base.json", settings_of(text, **short))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "base", base]).returncode == 0
@@ -76,7 +76,7 @@ def test_its_updates_for_code_begin_with_what_it_knows(ddprun_bin, ddptrain_bin,
     code = jobs.write_config(tmp_path / "code.json", settings_of(text, "gpt-perl-code", **short, model=model))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "code", code])
     assert done.returncode == 0, done.stderr
-    assert "model.init: 52 tensors are those of" in done.stderr, done.stderr
+    assert "model.init: 52 tensors come from" in done.stderr, done.stderr
     losses = [event["loss"] for event in jobs.metrics(tmp_path / "code", "step")]
     known = jobs.metrics(tmp_path / "base", "eval")[-1]["loss"]
     assert losses[-1] < losses[0] < math.log(256) and losses[0] < known + 1.5, (losses, known)
@@ -85,8 +85,8 @@ def test_its_updates_for_code_begin_with_what_it_knows(ddprun_bin, ddptrain_bin,
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.needs_torch_python
-def test_it_reaches_the_loss_of_python_ddp_and_writes_text(ddprun_bin, ddptrain_bin, text, tmp_path):
-    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, settings_of(text))
+def test_the_loss_matches_python_ddp_and_text_is_generated(ddprun_bin, ddptrain_bin, text, tmp_path):
+    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, text, settings_of(text))
     losses = [loss for event, _, loss in logged if event == "eval"]
     assert len(losses) == 8 and losses[-1] < 1.95
     written = jobs.run([ddptrain_bin, "generate", tmp_path / "run", "--prompt", "=head1 DESCRIPTION\n\n", "--max-tokens", 300, "--json"])

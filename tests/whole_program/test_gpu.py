@@ -1,4 +1,4 @@
-"""Tests that need an NVIDIA GPU; `./dev gpu` runs them. On other machines they are skipped and counted as skipped."""
+"""Tests that need an NVIDIA GPU. `./dev gpu` runs them; on other machines they are skipped."""
 
 import json
 import pathlib
@@ -12,11 +12,6 @@ GPUS = len([p for p in pathlib.Path("/dev").glob("nvidia[0-9]*") if p.name[6:].i
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(GPUS == 0, reason="no NVIDIA GPU on this machine")]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 def train(ddprun, folder, dataset, workers, fault="", environment=None, options=(), **changes):
     folder.mkdir(exist_ok=True)
     config = jobs.write_config(folder / "train.json", jobs.config(dataset, device="cuda", **changes))
@@ -25,7 +20,7 @@ def train(ddprun, folder, dataset, workers, fault="", environment=None, options=
     return done, folder / "run"
 
 
-def test_one_worker_trains_on_the_gpu_and_loses_no_sample(ddprun_bin, data, tmp_path):
+def test_one_worker_trains_on_the_gpu_without_losing_samples(ddprun_bin, data, tmp_path):
     done, calm = train(ddprun_bin, tmp_path / "calm", data, 1, model={"type": "cnn"})
     assert done.returncode == 0, done.stderr
     done, struck = train(ddprun_bin, tmp_path / "struck", data, 1, "kill rank=0 step=17", model={"type": "cnn"})
@@ -35,9 +30,10 @@ def test_one_worker_trains_on_the_gpu_and_loses_no_sample(ddprun_bin, data, tmp_
     jobs.assert_each_sample_once(struck, 2)
 
 
-# In fp32, convolutions use float32 as well. PyTorch allows TF32 for them by default, with which the cnn would differ by more.
+# With "fp32", ddptrain must also compute convolutions in full float32. PyTorch allows TF32 for them by default, and then the
+# cnn would differ by more than this test allows.
 @pytest.mark.parametrize("model", [{"type": "mlp", "hidden": [32]}, {"type": "cnn"}], ids=lambda model: model["type"])
-def test_the_gpu_and_the_cpu_agree(ddprun_bin, data, tmp_path, model):
+def test_gpu_and_cpu_agree(ddprun_bin, data, tmp_path, model):
     slow = {"optimizer": {"type": "sgd", "lr": 0.005}, "epochs": 1, "clip_grad_norm": 0.5, "model": model,
             "data": {"augment": {"crop_padding": 2, "flip": True}}}
     done, gpu = train(ddprun_bin, tmp_path / "gpu", data, 1, **slow)
@@ -64,7 +60,7 @@ def test_each_precision_learns_what_fp32_does(ddprun_bin, data, tmp_path, precis
     assert manifest["precision"] == precision + (" channels_last" if channels_last else "") and manifest["device"] != "cpu"
 
 
-def test_going_on_from_a_gpu_on_the_cpu_is_said(ddprun_bin, data, tmp_path):
+def test_resuming_a_gpu_run_on_the_cpu_is_reported(ddprun_bin, data, tmp_path):
     done, run_dir = train(ddprun_bin, tmp_path / "run", data, 1, max_steps=5)
     assert done.returncode == 0, done.stderr
     config = jobs.write_config(tmp_path / "cpu.json", jobs.config(data, device="cpu", max_steps=8))
@@ -73,7 +69,7 @@ def test_going_on_from_a_gpu_on_the_cpu_is_said(ddprun_bin, data, tmp_path):
     assert "device: cpu instead of" in done.stdout + done.stderr
 
 
-def test_nothing_complains_at_the_end(ddprun_bin, data, tmp_path):
+def test_the_end_prints_no_warning(ddprun_bin, data, tmp_path):
     done, _ = train(ddprun_bin, tmp_path / "end", data, GPUS, max_steps=3)
     assert done.returncode == 0 and "destroy_process_group" not in done.stdout + done.stderr
 
@@ -92,8 +88,8 @@ def test_two_gpus_with_nccl_survive_a_killed_worker(ddprun_bin, data, tmp_path):
 
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
-def test_the_other_gpus_worker_keeps_its_state_when_one_is_killed(ddprun_bin, data, tmp_path):
-    """Live recovery through NCCL is opt-in until this test has run."""
+def test_a_surviving_gpu_worker_keeps_its_state(ddprun_bin, data, tmp_path):
+    """Live recovery on GPUs (through NCCL) stays off by default until this test has passed on two GPUs."""
     done, run_dir = train(ddprun_bin, tmp_path / "live", data, 2, "kill rank=1 step=17", options=["--recovery", "live"], model={"type": "cnn"})
     assert done.returncode == 0, done.stderr
     assert "rank 1 is replaced" in done.stderr and "rank 0 kept step" in done.stdout + done.stderr
@@ -106,8 +102,8 @@ def test_more_workers_than_gpus_is_refused(ddprun_bin, data, tmp_path):
     assert str(GPUS + 1) in done.stderr and "GPU" in done.stderr
 
 
-def test_out_of_memory_is_named(ddprun_bin, data, tmp_path):
-    huge = {"model": {"type": "mlp", "hidden": [400000, 400000]}, "epochs": 1}  # 640 GB of weights
+def test_out_of_memory_is_reported(ddprun_bin, data, tmp_path):
+    huge = {"model": {"type": "mlp", "hidden": [400000, 400000]}, "epochs": 1}  # this model has 640 GB of weights
     done, run_dir = train(ddprun_bin, tmp_path / "huge", data, 1, **huge)
     assert done.returncode == 84, done.stderr
     assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out_of_memory"
@@ -123,12 +119,12 @@ sys.stdin.read()
 """
 
 
-def test_a_real_out_of_memory_is_followed_by_a_smaller_micro_batch(ddprun_bin, data, tmp_path):
-    """Another process leaves 3 GiB of the GPU free. 640 images in one pass through ResNet-18 do not fit into that."""
+def test_a_real_out_of_memory_shrinks_the_micro_batch(ddprun_bin, data, tmp_path):
+    """Another process leaves only 3 GiB of the GPU's memory free. A pass of 640 images through ResNet-18 needs more."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, "3072"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if holder.stdout.readline() != "held\n":
-            pytest.skip("Python's torch does not start here, which would take the rest of the GPU's memory")
+            pytest.skip("Python's torch does not start on this machine, so it cannot fill the rest of the GPU memory")
         done, run_dir = train(ddprun_bin, tmp_path / "tight", data, 1, model={"type": "resnet18"}, batch_size=640, epochs=2)
     finally:
         holder.stdin.close()

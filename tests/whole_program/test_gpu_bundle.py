@@ -1,4 +1,5 @@
-"""The bundle that is copied to a machine with a GPU: it is small, complete, and refused by a torch with which it was not built."""
+"""Tests of the bundle that is copied to a machine with a GPU. It must be small and complete, and must refuse to run with a
+torch version other than the one it was built with."""
 
 import json
 import pathlib
@@ -31,8 +32,8 @@ def check(unpacked: pathlib.Path, *options) -> subprocess.CompletedProcess:
     return jobs.run([sys.executable, unpacked / "tests/gpu/check.py", *options], timeout=550, cwd=unpacked.parent)
 
 
-@pytest.mark.skipif(HAS_GPU or not (ROOT / "dev").exists(), reason="this machine has a GPU, or this is no checkout")
-def test_without_a_gpu_dev_says_one_line():
+@pytest.mark.skipif(HAS_GPU or not (ROOT / "dev").exists(), reason="this machine has a GPU, or this is not a checkout")
+def test_dev_without_a_gpu_prints_one_line():
     done = jobs.run([ROOT / "dev", "gpu"])
     assert done.returncode == 3 and done.stderr == ""
     assert done.stdout.count("\n") == 1 and done.stdout.startswith("no NVIDIA GPU on this machine: nothing was checked")
@@ -49,8 +50,9 @@ def test_another_torch_is_refused_with_both_versions(unpacked, tmp_path):
     assert done.stderr.count("\n") == 1 and not (tmp_path / "figures").exists()
 
 
-def test_its_tests_need_nothing_that_such_a_machine_may_lack(unpacked, tmp_path):
-    """Its tests import torch, numpy and safetensors only where they use them. Everything else comes with pytest."""
+def test_bundled_tests_need_no_extra_packages(unpacked, tmp_path):
+    """The bundled tests can be loaded with no other package than pytest. They import torch, numpy and safetensors only in the
+    functions that use them."""
     for name in ("jsonschema", "prometheus_client", "tensorboard", "safetensors", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('there is no {name} on that machine', name='{name}')\n")
     named = set(re.findall(r"\btest_\w+\b", (unpacked / "tests/gpu/check.py").read_text(encoding="utf-8")))
@@ -65,7 +67,7 @@ def test_its_tests_need_nothing_that_such_a_machine_may_lack(unpacked, tmp_path)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU: ./dev gpu runs more")
-def test_its_cpu_part_runs_from_where_it_was_unpacked(unpacked, ddprun_bin, tmp_path):
+def test_the_cpu_part_runs_where_it_is_unpacked(unpacked, ddprun_bin, tmp_path):
     torch = (ddprun_bin.parents[1] / "lib/ddprun/torch").resolve()
     done = check(unpacked, "--torch", torch, "--figures", tmp_path / "figures")
     assert done.returncode == 0, done.stdout + done.stderr

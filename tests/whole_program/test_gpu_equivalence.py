@@ -1,6 +1,7 @@
-"""The tables of test_python_equivalence.py and test_exported_models.py on a GPU: with `deterministic`, each loss and each weight has the bits of
-Python's DistributedDataParallel on the same GPU. Two workers share the GPU, so both sides communicate through Gloo. `./dev gpu` runs this; without a
-GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, as a check of the tests themselves."""
+"""Runs the cases of test_python_equivalence.py and test_exported_models.py on a GPU. With `deterministic`, all losses and
+weights are bit-identical to those of Python's DistributedDataParallel on the same GPU. Two workers share the GPU, so both
+programs communicate through Gloo. `./dev gpu` runs these tests; without a GPU they are skipped. DDPRUN_GPU_TESTS_ON=cpu runs
+them on the CPU, which checks the tests themselves."""
 
 import dataclasses
 import importlib
@@ -33,8 +34,9 @@ ENVIRONMENT = {"DDPTRAIN_SHARE_GPU": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 @pytest.mark.parametrize("name", ALL_CASES)
-def test_a_models_losses_and_weights_are_those_of_python_ddp(ddprun, ddptrain_bin, tmp_path, monkeypatch, name):
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # a variable for Python; ddptrain sets it because of `deterministic`
+def test_losses_and_weights_match_python_ddp(ddprun, ddptrain_bin, tmp_path, monkeypatch, name):
+    # set for the Python program; with `deterministic`, ddptrain sets this variable itself
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     case = ALL_CASES[name]
     write_job = equivalence.write_job
 
@@ -48,7 +50,8 @@ def test_a_models_losses_and_weights_are_those_of_python_ddp(ddprun, ddptrain_bi
 
 
 def shared(train, monkeypatch):
-    """jobs.run() removes ddptrain's variables from the environment."""
+    """Wraps `train` so that its job receives the variables in ENVIRONMENT. Without this, jobs.run() would remove them as
+    variables of ddptrain."""
     run = jobs.run
 
     def with_sharing(*arguments):
@@ -61,7 +64,7 @@ def shared(train, monkeypatch):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data, its train.json, and the results of eager Python with 1 and 2 workers."""
+    """Returns a folder with each model, its data, its train.json, and the results of eager PyTorch with 1 and 2 workers."""
     sys.path[:0] = [str(ROOT / "python"), str(exported_models.REFERENCE)]
     export, zoo = importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
     del sys.path[:2]
@@ -80,7 +83,7 @@ def exported(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("name", exported_models.MODELS)
-def test_an_exported_models_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, exported, tmp_path, name, world):
+def test_exported_losses_and_weights_match_eager_python(ddprun, ddptrain_bin, exported, tmp_path, name, world):
     done = jobs.run([ddprun, "--nproc-per-node", world, "--max-restarts", 0, "--run-dir", tmp_path / "run", exported / f"{name}.json"], **ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     exported_models.assert_as_in_python(tmp_path / "run", exported / f"{name}-{world}")

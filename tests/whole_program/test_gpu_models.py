@@ -1,5 +1,6 @@
-"""Each model on a GPU compared with the same model on the CPU, the guarantees of `deterministic` there, and the uses of trained models. `./dev gpu`
-runs this; without a GPU these tests are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, as a check of the tests themselves."""
+"""Compares each model on a GPU with the same model on the CPU, and tests the key `deterministic` and the uses of trained models
+on the GPU. `./dev gpu` runs these tests; without a GPU they are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, which
+checks the tests themselves."""
 
 import json
 import os
@@ -16,7 +17,7 @@ SGD = {"type": "sgd", "lr": 0.01, "momentum": 0.9}
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> pathlib.Path:
+def images(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
@@ -29,12 +30,12 @@ def text(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def settings(model: dict, pictures: pathlib.Path, text: pathlib.Path, **changes) -> dict:
-    """Settings of one epoch of 20 steps."""
+def settings(model: dict, images: pathlib.Path, text: pathlib.Path, **changes) -> dict:
+    """Returns a config for one epoch of 20 steps."""
     base = {"model": model, "epochs": 1, "optimizer": SGD}
     if model["type"] in ("gpt", "llama"):
         base.update(batch_size=16, data={"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": BLOCK, "vocab_size": 256})
-    return jobs.config(text if model["type"] in ("gpt", "llama") else pictures, **{**base, **changes})
+    return jobs.config(text if model["type"] in ("gpt", "llama") else images, **{**base, **changes})
 
 
 def train(ddprun, folder: pathlib.Path, config: dict, device: str = ON, workers: int = 1, options=(), **environment: str):
@@ -50,10 +51,11 @@ MODELS = {"gpt": {"type": "gpt", **SMALL}, "llama": {"type": "llama", **SMALL}, 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_device_and_the_cpu_agree(ddprun_bin, pictures, text, tmp_path, name):
-    config = settings(MODELS[name], pictures, text)
+def test_gpu_and_cpu_agree(ddprun_bin, images, text, tmp_path, name):
+    config = settings(MODELS[name], images, text)
     device, cpu = (train(ddprun_bin, tmp_path / on, config, on) for on in (ON, "cpu"))
-    # Batch norm enlarges rounding errors from step to step: two runs on one GPU, whose kernels add in no fixed order, differed by 0.5 % at step 14.
+    # Batch norm amplifies rounding errors from step to step. Even two runs on the same GPU differed by 0.5 % at step 14,
+    # because its kernels add numbers in a varying order.
     for (step, a), (_, b) in zip(jobs.losses(device), jobs.losses(cpu), strict=True):
         assert a == pytest.approx(b, rel=2e-2 if name == "resnet20" and step > 8 else 2e-3), f"step {step}"
     on_device, on_cpu = (jobs.metrics(run, "eval")[-1] for run in (device, cpu))
@@ -61,8 +63,8 @@ def test_the_device_and_the_cpu_agree(ddprun_bin, pictures, text, tmp_path, name
 
 
 @pytest.mark.parametrize("name", ["gpt", "resnet20"])
-def test_bf16_learns_what_fp32_does(ddprun_bin, pictures, text, tmp_path, name):
-    config = settings(MODELS[name], pictures, text)
+def test_bf16_learns_what_fp32_does(ddprun_bin, images, text, tmp_path, name):
+    config = settings(MODELS[name], images, text)
     exact = train(ddprun_bin, tmp_path / "fp32", config)
     rounded = train(ddprun_bin, tmp_path / "bf16", {**config, "precision": "bf16"})
     for (step, a), (_, b) in zip(jobs.losses(exact), jobs.losses(rounded), strict=True):
@@ -70,9 +72,10 @@ def test_bf16_learns_what_fp32_does(ddprun_bin, pictures, text, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["gpt", "resnet20"])
-def test_fp16_with_its_scaler_learns_and_continues(ddprun_bin, pictures, text, tmp_path, name):
-    """The scale begins at 65536 and falls until the gradients are finite. Some first steps are therefore skipped, so only the end is compared."""
-    config = settings(MODELS[name], pictures, text, epochs=2)
+def test_fp16_with_its_scaler_learns_and_continues(ddprun_bin, images, text, tmp_path, name):
+    """The loss scale starts at 65536 and falls until the gradients are finite. Some of the first steps are therefore skipped,
+    so the losses of fp16 and fp32 are compared only at the end of the run."""
+    config = settings(MODELS[name], images, text, epochs=2)
     exact = train(ddprun_bin, tmp_path / "fp32", config)
     halves = train(ddprun_bin, tmp_path / "fp16", {**config, "precision": "fp16"})
     assert jobs.losses(halves)[-1][1] == pytest.approx(jobs.losses(exact)[-1][1], rel=0.3)
@@ -85,8 +88,8 @@ def test_fp16_with_its_scaler_learns_and_continues(ddprun_bin, pictures, text, t
 
 
 @pytest.mark.parametrize("name, precision", [("gpt", "fp32"), ("gpt", "bf16"), ("resnet20", "tf32"), ("cnn", "fp32")])
-def test_deterministic_is_the_same_bits_also_through_a_kill(ddprun_bin, pictures, text, tmp_path, name, precision):
-    config = settings(MODELS.get(name, {"type": name}), pictures, text, deterministic=True, precision=precision)
+def test_deterministic_runs_keep_their_bits_through_a_kill(ddprun_bin, images, text, tmp_path, name, precision):
+    config = settings(MODELS.get(name, {"type": name}), images, text, deterministic=True, precision=precision)
     one, again = (train(ddprun_bin, tmp_path / which, config) for which in ("one", "again"))
     assert jobs.losses(one) == jobs.losses(again) and jobs.weights_digest(one) == jobs.weights_digest(again)
     killed = train(ddprun_bin, tmp_path / "killed", config, DDPTRAIN_FAULT="kill rank=0 step=17")
@@ -94,9 +97,9 @@ def test_deterministic_is_the_same_bits_also_through_a_kill(ddprun_bin, pictures
     assert jobs.losses(killed) == jobs.losses(one) and jobs.weights_digest(killed) == jobs.weights_digest(one)
 
 
-def test_a_worker_of_two_on_one_gpu_is_killed_and_the_other_keeps_its_state(ddprun_bin, pictures, text, tmp_path):
-    """The workers share the GPU, so they communicate through Gloo."""
-    config = settings({"type": "mlp", "hidden": [32]}, pictures, text, deterministic=True, epochs=2)
+def test_a_survivor_on_a_shared_gpu_keeps_its_state(ddprun_bin, images, text, tmp_path):
+    """The two workers share one GPU. NCCL does not allow this, so they communicate through Gloo."""
+    config = settings({"type": "mlp", "hidden": [32]}, images, text, deterministic=True, epochs=2)
     share = {"DDPTRAIN_SHARE_GPU": "1"}
     calm = train(ddprun_bin, tmp_path / "calm", config, workers=2, **share)
     killed = train(ddprun_bin, tmp_path / "killed", config, workers=2, DDPTRAIN_FAULT="kill rank=1 step=12 phase=backward", **share)
@@ -105,8 +108,8 @@ def test_a_worker_of_two_on_one_gpu_is_killed_and_the_other_keeps_its_state(ddpr
     assert jobs.losses(killed) == jobs.losses(calm) and jobs.weights_digest(killed) == jobs.weights_digest(calm)
 
 
-def test_a_trained_gpt_is_evaluated_and_writes(ddprun_bin, ddptrain_bin, pictures, text, tmp_path):
-    run = train(ddprun_bin, tmp_path / "gpt", settings(MODELS["gpt"], pictures, text))
+def test_a_trained_gpt_is_evaluated_and_generates(ddprun_bin, ddptrain_bin, images, text, tmp_path):
+    run = train(ddprun_bin, tmp_path / "gpt", settings(MODELS["gpt"], images, text))
     evaluated = jobs.run([ddptrain_bin, "eval", run])
     assert evaluated.returncode == 0, evaluated.stderr
     written = jobs.run([ddptrain_bin, "generate", run, "--json", "--prompt", "def ", "--max-tokens", 20])
@@ -114,7 +117,7 @@ def test_a_trained_gpt_is_evaluated_and_writes(ddprun_bin, ddptrain_bin, picture
     assert len(json.loads(written.stdout)["tokens"]) == 20
 
 
-def test_the_checkpoint_tells_what_the_gpu_is(ddprun_bin, pictures, text, tmp_path):
-    run = train(ddprun_bin, tmp_path / "gpu", settings({"type": "cnn"}, pictures, text))
+def test_the_checkpoint_names_the_gpu(ddprun_bin, images, text, tmp_path):
+    run = train(ddprun_bin, tmp_path / "gpu", settings({"type": "cnn"}, images, text))
     device = json.loads((run / "checkpoints/latest/manifest.json").read_text())["device"]
     assert device == "cpu" if ON == "cpu" else "NVIDIA" in device, device

@@ -1,5 +1,6 @@
-"""Python scripts that compute on a GPU, and ddprun's reports about the GPU: utilization, memory that ran out, a failed assertion in a kernel, state
-that survives in memory. `./dev gpu` runs this; without a GPU these tests are skipped."""
+"""Tests of Python scripts that compute on a GPU, and of what ddprun reports about the GPU: its utilization, exhausted
+memory, a failed assertion in a kernel, and state that is restored from memory. `./dev gpu` runs these tests; without a GPU they
+are skipped."""
 
 import json
 import pathlib
@@ -52,7 +53,8 @@ def test_a_ddp_script_with_nccl_finds_the_agents_store(job):
 
 
 def test_spare_interpreters_compute_on_the_gpu(job, tmp_path):
-    """The spare interpreter has imported torch but has not opened the GPU, which a child of fork() could not use."""
+    """The spare interpreter has imported torch but has not initialized CUDA, because a forked child could not use an
+    initialized CUDA context."""
     body = """
 x = torch.ones(1000, device="cuda").sum().item()
 print("round", os.environ["TORCHELASTIC_RESTART_COUNT"], x, os.getpid(), flush=True)
@@ -64,10 +66,10 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     done = job(body, "--nproc-per-node", 1, "--standby", 1, "--max-restarts", 1, "-v")
     assert done.returncode == 0, done.stderr
     first, second = re.findall(r"round [01] 1000.0 (\d+)", done.stdout)
-    assert f"a spare interpreter waits (pid {second})" in done.stderr and first != second
+    assert f"spare interpreter ready (pid {second})" in done.stderr and first != second
 
 
-def test_memory_that_ran_out_is_named_as_such(job, tmp_path):
+def test_exhausted_memory_is_named(job, tmp_path):
     body = "held = [torch.empty(2**34, dtype=torch.uint8, device='cuda') for _ in range(100)]"
     done = job(body, "--nproc-per-node", 1, "--max-restarts", 3)
     assert done.returncode == 84, done.stderr
@@ -114,7 +116,8 @@ print("end", loss.item(), sum(p.abs().sum().item() for p in model.parameters()),
 
 
 def test_a_script_resumes_from_the_memory_of_its_last_step(job, tmp_path):
-    """The snapshot has weights, moments and the GPU's random state: a run that was killed twice ends with the bits of an undisturbed run."""
+    """The snapshot contains the weights, the optimizer moments and the random state of the GPU. The final results of a run that
+    was killed twice are therefore bit-identical to those of an undisturbed run."""
     policy = tmp_path / "policy.json"
     policy.write_text('{"pause": {"instant_s": 0}}')
     ends = []
@@ -126,7 +129,7 @@ def test_a_script_resumes_from_the_memory_of_its_last_step(job, tmp_path):
     assert ends[0] == ends[1]
 
 
-def test_the_gpus_use_is_told(ddprun_bin, run, tmp_path):
+def test_gpu_use_is_reported(ddprun_bin, run, tmp_path):
     listed = run([ddprun_bin, "gpus", "--json"])
     assert listed.returncode == 0, listed.stderr
     assert json.loads(listed.stdout)["gpus"][0]["memory_total_bytes"] > 2**30
@@ -136,8 +139,8 @@ def test_the_gpus_use_is_told(ddprun_bin, run, tmp_path):
     assert "here" in job.stdout.readline()
     done = run([ddprun_bin, "status", "--json"], **env)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)["workers"][0]["gpu"]
-    assert told["uuid"].startswith("GPU-") and 2**31 < told["memory_used_bytes"] <= told["memory_total_bytes"], told
+    gpu_status = json.loads(done.stdout)["workers"][0]["gpu"]
+    assert gpu_status["uuid"].startswith("GPU-") and 2**31 < gpu_status["memory_used_bytes"] <= gpu_status["memory_total_bytes"], gpu_status
     assert "GiB" in run([ddprun_bin, "status"], **env).stdout
     job.terminate()
     job.wait(timeout=30)

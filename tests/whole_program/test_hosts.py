@@ -1,5 +1,6 @@
-"""Jobs on private hosts: network namespaces on a bridge, each with its own address and host name. They test behaviour that only a network shows: the
-addresses that nodes exchange, pulled cables, silent hosts. Skipped where namespaces cannot be made."""
+"""Tests of jobs on private hosts, which are network namespaces on a bridge. Each host has an address and a host name. The tests
+cover behavior that needs a real network: the addresses that nodes exchange, disconnected cables, and hosts that stop answering.
+The tests are skipped if namespaces cannot be created."""
 
 import collections
 import itertools
@@ -9,7 +10,7 @@ import re
 
 import jobs
 import pytest
-from node_agents import LINE, PATIENCE, held_up, lives, said
+from node_agents import LINE, PATIENCE, suspended_process, lives, worker_line
 
 
 def test_nodes_find_each_other_by_address(hosts, script, tmp_path):
@@ -21,7 +22,7 @@ def test_nodes_find_each_other_by_address(hosts, script, tmp_path):
     assert "node host1 joined" in hosts.text(0) and "node host2 joined" in hosts.text(0)
 
 
-def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
+def test_a_pulled_cable_costs_only_its_node(hosts, script, tmp_path):
     job = script(f"{LINE}; [ $WORLD_SIZE = 2 ] && exit 0; sleep 1000 & wait")
     for host in range(3):
         hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "--rdzv-conf",
@@ -34,9 +35,9 @@ def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
     workers = hosts.until(that_sleep, "the worker's child on the last host")
     hosts.cable(2, "down")
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
-    assert said(tmp_path, 0)[2] == "2" and said(tmp_path, 0)[9] == "0"
-    assert not any(lives(pid) for pid in workers)  # they were gone before the others continued
-    hosts.until_said(2, "no answer from the coordinator for")
+    assert worker_line(tmp_path, 0)[2] == "2" and worker_line(tmp_path, 0)[9] == "0"
+    assert not any(lives(pid) for pid in workers)  # the workers of the disconnected host ended before the other hosts continued
+    hosts.until_printed(2, "no answer from the coordinator for")
     assert "failed" not in hosts.text(2)
 
 
@@ -71,23 +72,24 @@ def pull_cable(hosts, host: int):
 
 
 def world_sizes(run_dir: pathlib.Path) -> list[int]:
-    """The world size of each step: the number of ranks with that step in their ledgers."""
+    """Returns the world size of each step. It is computed as the number of ranks whose ledgers (records of used samples)
+    contain the step."""
     ranks = collections.Counter(json.loads(line)["step"] for file in (run_dir / "ledger").glob("rank-*.jsonl")
                                 for line in file.read_text(encoding="utf-8").splitlines())
     return [ranks[step] for step in sorted(ranks)]
 
 
 @pytest.mark.parametrize(("count", "fault"), [pytest.param(2, kill_agent, marks=pytest.mark.long), (3, pull_cable)])
-def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(make_hosts, tmp_path, ddprun_bin, ddptrain_bin, count, fault):
+def test_a_replaced_host_keeps_the_losses_of_each_world_size(make_hosts, tmp_path, ddprun_bin, ddptrain_bin, count, fault):
     hosts = make_hosts(count + 1)
-    epochs = 40
+    epochs = 25
     config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=epochs, batch_size=30))
     run_dir = tmp_path / "run"
     command = ["--nnodes", f"{count - 1}:{count}", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", hosts.endpoint(0),
                "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.3", "--run-dir", run_dir, config]
     for host in range(count):
         hosts.start_on(host, *command)
-        hosts.until_said(0, "coordinates the job")
+        hosts.until_printed(0, "coordinates the job")
 
     def until_steps_of(world: int, steps: int):
         hosts.until(lambda: (run_dir / "ledger").exists() and whole_world_sizes().count(world) >= steps, f"{steps} steps of {world}")
@@ -96,12 +98,12 @@ def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(ma
         try:
             return world_sizes(run_dir)
         except json.JSONDecodeError:
-            return []  # an incomplete line, which is being written
+            return []  # a rank has written only a part of a line so far
 
     until_steps_of(count, 50)
     fault(hosts, count - 1)
     until_steps_of(count - 1, 50)
-    with held_up(int(re.findall(r"rank 0 pid (\d+)", hosts.text(0))[-1])):
+    with suspended_process(int(re.findall(r"rank 0 pid (\d+)", hosts.text(0))[-1])):
         over = hosts.text(0).count("the round is over")
         hosts.start_on(count, *command)
         hosts.until(lambda: hosts.text(0).count("the round is over") > over, "the new host being let in")
@@ -111,7 +113,8 @@ def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(ma
     sizes = world_sizes(run_dir)
     assert [size for size, _ in itertools.groupby(sizes)] == [count, count - 1, count]
     step = 0
-    for size, steps in itertools.groupby(sizes):  # an undisturbed run of the same job on one machine
+    # runs the same number of steps with each world size on one machine, without faults
+    for size, steps in itertools.groupby(sizes):
         step += len(list(steps))
         done = jobs.run([ddprun_bin, "--nproc-per-node", size, "--run-dir", tmp_path / "calm", config, f"max_steps={step}"])
         assert done.returncode == 0, done.stderr

@@ -1,9 +1,10 @@
-"""Each model loses its workers a hundred times at random moments while the other worker keeps the state: the weights, metrics and samples equal those
-of an undisturbed run. Each model also continues with 1 and with 3 workers where 2 have stopped, with every sample once per epoch.
+"""For each model, workers are killed a hundred times at random moments while the other worker keeps the state. The final
+weights, metrics and used samples must equal those of an undisturbed run. Each model is also trained with 2 workers, then with
+1, then with 3. It must use every sample once per epoch.
 
     DDPRUN_LONG_TESTS=1 [DDPRUN_KILLS=100] [DDPRUN_SEED=N] python -m pytest -s tests/whole_program/test_hundred_kills.py [-k resnet]
 
-The lines that it prints are rows of docs/internals/hundred-kills.md."""
+The printed lines that start with | are rows of docs/internals/hundred-kills.md."""
 
 import json
 import os
@@ -16,19 +17,19 @@ import time
 import jobs
 import pytest
 from killed_models import MODELS, Killed
-from live_jobs import Job, assert_nothing_lost, seed_of_this_run
+from live_jobs import Job, assert_no_sample_lost, seed_of_this_run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 KILLS = int(os.environ.get("DDPRUN_KILLS", 100))
-MOST_RUNS = 50
-PATIENCE_S = 600  # allowance for delays that only the machine's load causes
-# Kills follow each other faster than real failures do.
+MAX_RUNS = 50
+PATIENCE_S = 600  # time limit in seconds; long enough for the delays of a busy machine
+# The kills are more frequent than real failures. The restart policy must not end or delay the job because of them.
 POLICY = {"max_restarts": 100000, "same_failure_rounds": 0, "pause": {"first_s": 0, "longest_s": 0}}
 
 
 class Model:
-    """A model of the table, with its undisturbed run."""
+    """A model of killed_models.py and the results of its undisturbed run."""
 
     def __init__(self, killed: Killed, ddprun: pathlib.Path, ddptrain: pathlib.Path, folder: pathlib.Path):
         self.killed, self.ddprun, self.ddptrain, self.folder = killed, ddprun, ddptrain, folder
@@ -47,7 +48,7 @@ class Model:
                    flags=("--restart-policy", self.folder / "policy.json"))
 
     def differences(self, run_dir: pathlib.Path) -> list[str]:
-        """The ways in which the run differs from the undisturbed one."""
+        """Returns the names of the results that differ from those of the undisturbed run."""
         weights = {}
         for run in (self.calm, run_dir):
             file = self.folder / f"{run.parent.name}.safetensors"
@@ -63,8 +64,8 @@ class Model:
 
 
 def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random) -> set[int]:
-    """Kills a worker in the middle of training, or sometimes a replacement during its start, but never the only one with the state. Returns the
-    killed pids."""
+    """Kills random workers until `kills` workers were killed or the run has ended. Sometimes kills a new worker while it
+    starts, but never the only worker that has the state. Returns the pids of the killed processes."""
     job.wait_until(lambda j: j.step >= 1, PATIENCE_S)
     killed: set[int] = set()
     lost = None
@@ -78,7 +79,7 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
         try:
             os.kill(before, signal.SIGKILL)
         except ProcessLookupError:
-            break  # the run has ended
+            break  # the worker has already exited, because the run has ended
         killed.add(before)
         lost = rank
         job.wait_until(lambda j: j.pids[rank] != before or j.of("run_ended"), PATIENCE_S)
@@ -86,15 +87,15 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
 
 
 def losses(job: Job, killed: set[int]) -> tuple[int, list[dict]]:
-    """The number of workers that our kills ended, and of events after which all workers had to start from a checkpoint. A kill during a regroup is
-    not a round of its own."""
+    """Returns the number of workers that the test has killed, and the events after which all workers had to restart from a
+    checkpoint. The number is counted from ended workers, because a kill during a recovery has no failure event."""
     ended = {e["pid"] for e in job.of("worker_ended") if e.get("signal") == signal.SIGKILL}
-    anew = [e for e in job.events if e["event"] == "regroup_failed" or e["event"] == "round_failed" and e["decision"] != "regroup" or e["event"] == "regrouped" and not e["kept"]]
-    return len(killed & ended), anew
+    full_restarts = [e for e in job.events if e["event"] == "regroup_failed" or e["event"] == "round_failed" and e["decision"] != "regroup" or e["event"] == "regrouped" and not e["kept"]]
+    return len(killed & ended), full_restarts
 
 
 def resumed(model: Model) -> list[int]:
-    """The steps at which 2, 1 and 3 workers ended, one run after the other in one run directory."""
+    """Trains with 2, then 1, then 3 workers in the same run directory. Returns the step at which each of these jobs ended."""
     a_step = model.content["batch_size"]
     of_an_epoch = -(-model.killed.samples // a_step)
     config = jobs.write_config(model.folder / "changing.json", model.content)
@@ -113,27 +114,27 @@ def test_a_hundred_kills_change_no_bit(ddprun_bin, ddptrain_bin, tmp_path, name)
     seed = seed_of_this_run()
     print(f"\n{name}: seed {seed}", flush=True)
     model = Model(MODELS[name], ddprun_bin, ddptrain_bin, tmp_path)
-    kills = regroups = anew = standbys = runs = 0
+    kills = regroups = full_restarts = standbys = runs = 0
     wrong: list[str] = []
-    while kills - anew < KILLS and not wrong:
-        assert runs < MOST_RUNS, f"{kills} kills in {runs} runs"
+    while kills - full_restarts < KILLS and not wrong:
+        assert runs < MAX_RUNS, f"{kills} kills in {runs} runs"
         with model.job(f"run-{runs}") as job:
-            killed = kill_at_random(job, KILLS + anew - kills, max(0.1, 3 * model.step_s), random.Random(seed + runs))
+            killed = kill_at_random(job, KILLS + full_restarts - kills, max(0.1, 3 * model.step_s), random.Random(seed + runs))
             assert job.finish(PATIENCE_S) == 0, job.errors
         found = losses(job, killed)
-        kills, anew, runs = kills + found[0], anew + len(found[1]), runs + 1
+        kills, full_restarts, runs = kills + found[0], full_restarts + len(found[1]), runs + 1
         regroups += len(job.of("regrouped"))
         standbys += sum(len(e["by_standby"]) for e in job.of("regrouped"))
         wrong += model.differences(job.run_dir)
         jobs.assert_each_sample_once(job.run_dir, model.killed.epochs, model.killed.samples)
-        assert_nothing_lost(job)
+        assert_no_sample_lost(job)
         for event in found[1]:
-            print(f"{name}: all begin anew: {json.dumps(event)}", flush=True)
+            print(f"{name}: all ranks start from a checkpoint: {json.dumps(event)}", flush=True)
         print(f"{name}: {kills} kills, {regroups} regroups in {runs} runs", flush=True)
         if not wrong and not found[1]:
             shutil.rmtree(tmp_path / f"run-{runs - 1}")
     reached = resumed(model) if not wrong else []
-    print(f"| {name} | {kills} | {kills - anew} | {regroups} | {standbys} | {anew} | {runs} x {model.steps} | {'no: ' + ', '.join(wrong) if wrong else 'yes'} "
+    print(f"| {name} | {kills} | {kills - full_restarts} | {regroups} | {standbys} | {full_restarts} | {runs} x {model.steps} | {'no: ' + ', '.join(wrong) if wrong else 'yes'} "
           f"| {', '.join(map(str, reached))}: yes | {seed} |", flush=True)
     assert not wrong, f"{wrong} of {job.run_dir} differ from {model.calm}; seed {seed}"
-    assert anew == 0
+    assert full_restarts == 0

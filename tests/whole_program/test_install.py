@@ -1,4 +1,5 @@
-"""cmake --install: the installed tree can be moved as a whole, the links in its documents lead somewhere, and uninstalling it leaves nothing."""
+"""Tests of `cmake --install`: the installed folder can be moved, the links in its documents have targets, and uninstalling
+removes all files."""
 
 import os
 import pathlib
@@ -10,23 +11,25 @@ import jobs
 import pytest
 
 
-def cmake(*words) -> str:
-    done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True, timeout=300, check=False)
+def cmake(*words, **environment: str) -> str:
+    done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture
 def build(ddprun_bin, tmp_path):
-    """A build folder whose manifest belongs to the test, because a real installation may depend on the real manifest."""
+    """The build folder. install() moves its manifest out of this folder, because a user's installation from this folder may
+    need its own manifest."""
     folder = ddprun_bin.parent.parent
     if not (folder / "cmake_install.cmake").exists() or not (folder / "pages").exists():
-        pytest.skip(f"{folder} is no build folder that can be installed from")
+        pytest.skip(f"{folder} is not a build folder that can be installed from")
     return folder
 
 
 def install(build: pathlib.Path, prefix: pathlib.Path) -> list[str]:
-    """Installs one component and writes its manifest in the form that the target `uninstall` reads."""
+    """Installs the build in `prefix` and returns the paths of the installed files. The manifest is moved to a folder next to
+    `prefix`, where the target `uninstall` reads it."""
     mine = prefix.parent / "build"
     mine.mkdir()
     shutil.copy(build / "cmake_install.cmake", mine)
@@ -36,7 +39,7 @@ def install(build: pathlib.Path, prefix: pathlib.Path) -> list[str]:
     return (mine / manifest.name).read_text().splitlines()
 
 
-def test_what_is_installed_can_be_moved_and_leaves_nothing(build, run, tmp_path):
+def test_an_installation_can_be_moved_and_removed(build, run, tmp_path):
     prefix = tmp_path / "first" / "prefix"
     prefix.parent.mkdir()
     installed = install(build, prefix)
@@ -62,7 +65,7 @@ def test_what_is_installed_can_be_moved_and_leaves_nothing(build, run, tmp_path)
     assert (package / "ddprun/__pycache__").exists()
 
     (prefix / "share/doc/other").mkdir()
-    (prefix / "share/doc/other/README").write_text("somebody else's")
+    (prefix / "share/doc/other/README").write_text("another package's")
     cmake(f"-DBUILD={prefix.parent / 'build'}", "-P", pathlib.Path(__file__).parents[2] / "cmake/Uninstall.cmake")
     left = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir() or path.is_symlink())
     assert left == ["share/doc/other/README"]
@@ -70,14 +73,14 @@ def test_what_is_installed_can_be_moved_and_leaves_nothing(build, run, tmp_path)
     assert not package.exists()
 
 
-def test_links_of_installed_documents_lead_somewhere(build, tmp_path):
+def test_links_of_installed_documents_have_targets(build, tmp_path):
     prefix = tmp_path / "prefix"
     install(build, prefix)
     documents = prefix / "share/doc/ddprun"
     dead = []
     for page in documents.rglob("*.md"):
         if "internals" in page.parts or page.name == "CONTRIBUTING.md":
-            continue  # these pages link to source files, which are not installed
+            continue  # not checked, because these pages link to source files, which are not installed
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if not re.match(r"\w+:", link) and not os.path.exists(page.parent / link):
                 dead.append(f"{page.relative_to(documents)}: {link}")

@@ -1,4 +1,5 @@
-"""Hosts with several interfaces, and firewalls: the effect of --interface and --port-range. Skipped where namespaces cannot be made."""
+"""Tests of --interface and --port-range on hosts with several network interfaces and with firewalls. The tests are skipped if
+network namespaces cannot be created."""
 
 import re
 
@@ -10,7 +11,7 @@ LINE = 'echo "$MASTER_ADDR $MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"
 
 
 def second_interfaces(hosts: Hosts) -> None:
-    """Adds data0 to each host, on the same bridge with separate addresses."""
+    """Adds the interface data0 to each host, on the same bridge but with separate addresses."""
     for host in range(hosts.count):
         space = hosts.space(host)
         ip("-n", space, "link", "add", "data0", "type", "veth", "peer", "name", f"data{host}", "netns", hosts.space("sw"))
@@ -19,7 +20,7 @@ def second_interfaces(hosts: Hosts) -> None:
         hosts.add_address(host, f"10.78.0.{10 + host}", "data0")
 
 
-def test_an_interface_is_that_of_agents_gloo_and_nccl(make_hosts, script, tmp_path):
+def test_an_interface_applies_to_agents_gloo_and_nccl(make_hosts, script, tmp_path):
     hosts = make_hosts(2)
     second_interfaces(hosts)
     job = script(LINE)
@@ -31,7 +32,7 @@ def test_an_interface_is_that_of_agents_gloo_and_nccl(make_hosts, script, tmp_pa
         assert (addr, gloo, nccl) == ("10.78.0.10", "data0", "data0")
 
 
-def test_a_port_range_is_all_that_a_firewall_has_to_open(make_hosts, script, tmp_path):
+def test_a_port_range_covers_all_ports(make_hosts, script, tmp_path):
     hosts = make_hosts(3)
     hosts.drop("ip protocol tcp tcp dport != 30000-30015 tcp sport != 30000-30015")
     job = script(LINE + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
@@ -42,8 +43,9 @@ def test_a_port_range_is_all_that_a_firewall_has_to_open(make_hosts, script, tmp
     assert 30000 <= int((tmp_path / "out" / "rank-0").read_text().split()[1]) <= 30015
 
 
-def test_ddptrains_gloo_keeps_to_the_range_as_well(make_hosts, tmp_path):
-    """A lost worker is replaced meanwhile, which creates a second process group."""
+def test_ddptrain_gloo_uses_the_port_range(make_hosts, tmp_path):
+    """A lost worker is replaced during the run, so ddptrain also creates a second process group. Both groups must use ports of
+    the range."""
     hosts = make_hosts(2)
     hosts.drop("ip protocol tcp tcp dport != 30000-30015 tcp sport != 30000-30015")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=3))
@@ -52,26 +54,26 @@ def test_ddptrains_gloo_keeps_to_the_range_as_well(make_hosts, tmp_path):
                        "--max-restarts", "1", "--recovery", "live", "--chaos", "kill rank=1 step=20", "--run-dir", tmp_path / "run", config)
     assert hosts.wait() == [0, 0], hosts.all_text()
     assert jobs.report(tmp_path / "run")["failures"] == {"signal": 1}
-    assert "is free for Gloo" not in hosts.all_text()
+    assert "so Gloo uses a port outside of the range" not in hosts.all_text()
 
 
-def test_on_one_machine_the_master_port_is_one_of_the_range(ddprun_bin, run):
+def test_the_master_port_is_within_the_range(ddprun_bin, run):
     done = run([ddprun_bin, "--port-range", "31000-31050", "--interface", "lo", "--no-python", "sh", "-c",
                 "echo $MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"], NCCL_SOCKET_IFNAME="^docker0")
     port, gloo, nccl = done.stdout.split()
     assert 31000 <= int(port) <= 31050 and (gloo, nccl) == ("lo", "^docker0")
 
 
-@pytest.mark.parametrize("options, says", [
-    (["--interface", "nosuch0"], r"--interface: expected a network interface of this machine that has an address, but got 'nosuch0'; there is .*\blo\b"),
+@pytest.mark.parametrize("options, message", [
+    (["--interface", "nosuch0"], r"--interface: expected a network interface of this machine that has an address, but got 'nosuch0'; available: .*\blo\b"),
     (["--port-range", "5-4"], r"--port-range: expected LOW-HIGH with at least 4 ports"),
     (["--port-range", "30000"], r"--port-range: expected LOW-HIGH"),
 ])
-def test_what_cannot_be_is_refused(ddprun_bin, run, options, says):
+def test_invalid_interfaces_are_refused(ddprun_bin, run, options, message):
     done = run([ddprun_bin, *options, "--no-python", "true"])
-    assert done.returncode == 2 and re.search(says, done.stderr), done.stderr
+    assert done.returncode == 2 and re.search(message, done.stderr), done.stderr
 
 
-def test_a_typed_port_outside_the_range_is_said(ddprun_bin, run):
+def test_an_explicit_port_outside_the_range_is_reported(ddprun_bin, run):
     done = run([ddprun_bin, "--port-range", "31000-31050", "--master-port", "31999", "--no-python", "true"])
-    assert "warning: port 31999, which was asked for, is outside --port-range 31000-31050" in done.stderr
+    assert "warning: the requested port 31999 is outside --port-range 31000-31050" in done.stderr

@@ -1,4 +1,5 @@
-"""Processes that workers leave behind: ddprun kills them, and waits for those that work for the job."""
+"""Tests of processes that still run after the worker that started them has exited. ddprun kills them, or waits for them if they
+work for the job."""
 
 import json
 import os
@@ -34,7 +35,8 @@ def test_shared_memory_of_a_dead_worker_is_removed(ddprun_bin, tmp_path, end):
 
 
 def test_a_restart_does_not_wait_for_an_orphan_that_holds_nothing(ddprun_bin, tmp_path):
-    """The orphan ignores SIGTERM and ends when the second round has begun."""
+    """A worker leaves an orphan process that ignores SIGTERM and exits only after the restart. The orphan holds no resource of
+    the job, so the restart must not wait for it."""
     run = script(tmp_path, 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then\n'
                            "  python3 -c 'import os, signal, time\n"
                            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -47,7 +49,7 @@ def test_a_restart_does_not_wait_for_an_orphan_that_holds_nothing(ddprun_bin, tm
     assert done.returncode == 0, done.stderr
 
 
-def test_a_leftover_that_works_for_nobody_is_ended_and_named(ddprun_bin, tmp_path):
+def test_an_orphan_of_the_job_is_ended_and_named(ddprun_bin, tmp_path):
     run = script(tmp_path, "sleep 1234 &\necho $! > pid\nexit 0\n")
     done = jobs.run([ddprun_bin, "--standalone", "--log-dir", "logs", "--json", "--no-python", run], cwd=tmp_path)
     pid = int((tmp_path / "pid").read_text())
@@ -68,8 +70,9 @@ CONNECTS = ("import os, socket, time\n"
             "open('trained.' + os.environ['RANK'], 'w').close()\n")
 
 
-def test_training_in_the_background_is_waited_for(ddprun_bin, tmp_path, monkeypatch):
-    """The job's exit code is still the start script's. Output that the trainer writes after the script's end arrives."""
+def test_background_training_is_waited_for(ddprun_bin, tmp_path, monkeypatch):
+    """A start script exits while its trainer still runs in the background. The exit code of the job must be that of the script,
+    and the later output of the trainer must not be lost."""
     (tmp_path / "train.py").write_text(CONNECTS + "print('trained', flush=True)\nos._exit(7)\n")
     run = script(tmp_path, f"{sys.executable} train.py &\nwhile [ ! -e connected.$RANK ]; do sleep 0.01; done\n")
     monkeypatch.chdir(tmp_path)
@@ -83,22 +86,23 @@ def test_training_in_the_background_is_waited_for(ddprun_bin, tmp_path, monkeypa
     assert "trained" in job.text()
 
 
-def test_a_script_that_makes_itself_a_daemon_is_waited_for(ddprun_bin, tmp_path):
+def test_a_daemonized_script_is_waited_for(ddprun_bin, tmp_path):
     (tmp_path / "train.py").write_text("import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(2.5)\nopen('trained', 'w').close()\n")
     done = jobs.run([ddprun_bin, "--standalone", "train.py"], cwd=tmp_path, **ENV)
     assert done.returncode == 0 and (tmp_path / "trained").exists(), done.stderr
 
 
 @pytest.mark.parametrize("number,code", [("TERM", 143), ("INT", 130)])
-def test_a_worker_stops_the_job_by_its_parent(ddprun_bin, tmp_path, number, code):
-    """The worker signals its parent, which is the launcher under torchrun."""
+def test_a_worker_can_stop_the_job_by_its_parent_pid(ddprun_bin, tmp_path, number, code):
+    """The worker signals its parent process. Under torchrun the parent is the launcher. Under ddprun the parent is the guardian
+    process, which must act like the launcher."""
     run = script(tmp_path, f"if [ $RANK = 0 ]; then kill -{number} $PPID; fi\nexec sleep 600\n")
     done = jobs.run([ddprun_bin, "--standalone", "--nproc-per-node", 2, "--no-python", run], cwd=tmp_path)
     assert done.returncode == code, done.stderr
 
 
-def test_killing_all_of_the_name_leaves_no_process(ddprun_bin, tmp_path):
-    """The test does the same as `pkill -9 ddprun`, which selects processes by the names in /proc/PID/comm."""
+def test_killing_all_processes_by_name_leaves_none(ddprun_bin, tmp_path):
+    """Kills the processes that `pkill -9 ddprun` would kill: those with this name in /proc/PID/comm."""
     run = script(tmp_path, "setsid sleep 600 &\nsleep 600 &\necho up\nwait\n")
     job = Job([ddprun_bin, "--standalone", "--no-python", run])
     job.wait_for(lambda line: "up" in line)
@@ -112,7 +116,7 @@ def test_killing_all_of_the_name_leaves_no_process(ddprun_bin, tmp_path):
 
 
 def test_an_interrupt_that_the_caller_ignores_stays_ignored(ddprun_bin, tmp_path, monkeypatch):
-    """A shell without job control ignores SIGINT in its background processes."""
+    """A shell without job control starts background processes with SIGINT ignored. ddprun must then keep ignoring it."""
     run = script(tmp_path, "echo up; while [ ! -e go ]; do sleep 0.02; done\n")
     monkeypatch.chdir(tmp_path)
     job = Job(["sh", "-c", f"trap '' INT QUIT; exec {ddprun_bin} --standalone --no-python {run}"])
@@ -128,8 +132,9 @@ def has_namespaces() -> bool:
 
 
 @pytest.mark.skipif(not has_namespaces(), reason="this user cannot make pid namespaces")
-def test_as_process_1_it_reaps_orphans_of_others(ddprun_bin, tmp_path):
-    """`docker exec` leaves such orphans, for example from a health probe."""
+def test_as_pid_1_it_reaps_orphans(ddprun_bin, tmp_path):
+    """A container in which ddprun has pid 1 gets orphan processes from `docker exec`, for example after a health check. ddprun
+    must reap them."""
     run = script(tmp_path, "echo up; exec sleep 600\n")
     job = Job(["unshare", "--pid", "--fork", "--mount-proc", ddprun_bin, "--standalone", "--no-python", run])
     job.wait_for(lambda line: "up" in line)

@@ -1,5 +1,5 @@
-"""ddprun.restore() on a node without a copy: it gets the snapshot of another node, and the job continues from its last step. Clients outside the job
-get no snapshot."""
+"""Tests of ddprun.restore() on a node without a snapshot: the node receives (borrows) a snapshot from another node, and the job
+continues from its last step. Clients outside the job must not receive a snapshot."""
 
 import hashlib
 import os
@@ -15,58 +15,61 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
-from ddprun import _lending, _snapshot  # noqa: E402
+from ddprun import _lending, _snapshot, _snapshot_choice  # noqa: E402
 
 PROGRAMS = ROOT / "tests/whole_program/reference/programs"
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-# ---- which node lends to which ----
+# ---- which node sends its snapshot to which ----
 
 
 def offer(at: int, own=(), replicated=None, refused=(), why: str = "", able: bool = True) -> dict:
-    """The offer of one rank. A step belongs to round 0 unless it is a pair of step and round."""
+    """Returns the offer (list of snapshots) of one rank on node `at`. A snapshot is given as a step number, which means round
+    0, or as a pair of step and round."""
     kinds = {"own": own, "replicated": own if replicated is None else replicated, "refused": refused}
     return {**{kind: [list(step) if isinstance(step, tuple) else [step, 0] for step in steps] for kind, steps in kinds.items()},
             "why": why, "able": able, "at": at}
 
 
 def decide(offers: list[dict]) -> dict:
-    """The decision; the round is left out if it is 0."""
-    decision = _snapshot.decide(offers)
+    """Returns the decision of decide(), without the key `round` if it is 0."""
+    decision = _snapshot_choice.decide(offers)
     return {key: value for key, value in decision.items() if key != "round" or value}
 
 
-def test_a_node_without_a_copy_borrows_the_newest_that_most_have():
+def test_a_node_without_a_copy_borrows_the_most_common_newest():
     assert decide([offer(0, [9, 10]), offer(1)]) == {"step": 10, "lend": [0], "borrow": [1]}
-    # One rank per node lends or borrows.
+    # With two ranks per node, only one rank of each node sends or receives.
     assert decide([offer(0, [9, 10])] * 2 + [offer(1)] * 2 + [offer(2, [9, 10])] * 2) == {"step": 10, "lend": [0, 4], "borrow": [2]}
-    # A node that is one step behind keeps its own copy. A node that was away for long borrows.
+    # A node that is one step behind keeps its own copy. A node whose copies are much older receives a newer one.
     assert decide([offer(0, [9, 10]), offer(1, [10, 11]), offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
     assert decide([offer(0, [9, 10]), offer(1, [4, 5]), offer(2, [4, 5])]) == {"step": 10, "lend": [0], "borrow": [1, 2]}
-    # No node borrows if all have a copy of the step, their own or another one.
+    # No node receives a copy if every node already has one of this step. It does not matter which rank wrote the copy.
     assert decide([offer(0, [9, 10]), offer(0)]) == {"step": 10}
-    # A node has a copy if any of its ranks has one.
+    # A node has a copy of a step if at least one of its ranks has one.
     assert decide([offer(0, [9, 10]), offer(0), offer(1), offer(1, [9])]) == {"step": 9}
 
 
-def test_a_step_of_another_round_is_another_state():
-    """Node 0 had been a step ahead when all ranks returned to step 10, and node 1 has repeated step 11."""
-    ahead, anew = offer(0, [10, 11]), offer(1, [10, (11, 1)])
-    assert decide([ahead, anew]) == {"step": 10}
-    assert decide([{**ahead, "own": []}, {**anew, "own": []}]) == {"step": 10}
-    assert decide([ahead, anew, offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
+def test_the_same_step_of_another_round_is_another_state():
+    """All ranks restarted from step 10. Before, only node 0 had finished step 11. Afterwards node 1 repeated step 11 in round
+    1, so the two snapshots of step 11 differ."""
+    ahead, repeated = offer(0, [10, 11]), offer(1, [10, (11, 1)])
+    assert decide([ahead, repeated]) == {"step": 10}
+    assert decide([{**ahead, "own": []}, {**repeated, "own": []}]) == {"step": 10}
+    assert decide([ahead, repeated, offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
     assert decide([offer(0, [9, (11, 1)]), offer(1, [9, (11, 1)]), offer(2)]) == {"step": 11, "round": 1, "lend": [0, 1], "borrow": [2]}
 
 
-def test_what_cannot_be_borrowed():
-    none = {"step": None, "why": "rank 1 has no snapshot, so that none is restored"}
-    assert decide([offer(0, [9], replicated=[]), offer(1)]) == none  # the ranks' states differ
-    # A rank without memory for snapshots could not even read its node's copy.
-    unable = {"step": None, "why": "rank 1 has no memory for snapshots, so that none is restored"}
+def test_states_that_cannot_be_borrowed():
+    none = {"step": None, "why": "no snapshot is restored: rank 1 has none"}
+    # The state is not replicated: each rank has a different state, so no rank can use another rank's copy.
+    assert decide([offer(0, [9], replicated=[]), offer(1)]) == none
+    # A rank without snapshot memory cannot read the copies of its node.
+    unable = {"step": None, "why": "no snapshot is restored: rank 1 has no memory for snapshots"}
     assert decide([offer(0, [9]), offer(1, able=False)]) == decide([offer(0, [9]), offer(0, able=False)]) == unable
     assert decide([offer(0, [9]), offer(1), offer(1, able=False)]) == {**unable, "why": unable["why"].replace("1", "2")}
-    refused = "the snapshot of step 5 has another shape: it has no x; it is not restored"
+    refused = "the snapshot of step 5 is not restored: it differs from the script's state: x is missing in the snapshot"
     assert decide([offer(0, [9]), offer(1, why=refused)]) == {"step": None, "why": refused}
     assert decide([offer(0, [9]), offer(1, [], refused=[9], why=refused)]) == {"step": None, "why": refused}
     assert decide([offer(0, [5, 9]), offer(0, refused=[9], why=refused)]) == {"step": 5}
@@ -79,10 +82,10 @@ SECRET = bytes(range(32))
 
 
 class Two:
-    """The snapshot memories of two nodes. The first node has a snapshot and lends it."""
+    """The snapshot memories of two nodes. The first node has a snapshot and can send it to the second."""
 
     def __init__(self):
-        self.said = []
+        self.printed = []
         self.files = []
         self.rich, self.poor = (self.memory(rank) for rank in (0, 1))
         assert self.rich.take({"data": bytes(range(256)) * 20000}, 7, True)
@@ -92,10 +95,10 @@ class Two:
         file = os.memfd_create("test")
         self.files.append(file)
         os.ftruncate(file, 1 << 41)
-        return _snapshot.Snapshots(f"/proc/self/fd/{file}:0", rank, 2, 3, lambda text, with_rank=True: self.said.append(text))
+        return _snapshot.Snapshots(f"/proc/self/fd/{file}:0", rank, 2, 3, lambda text, with_rank=True: self.printed.append(text))
 
     def lend(self, ports: str = "", receivers=(1,)) -> _lending.Lender:
-        self.lenders.append(_lending.Lender(self.rich.copy_to_lend((7, 3)), SECRET, list(receivers), "127.0.0.1", ports, self.said.append))
+        self.lenders.append(_lending.Lender(self.rich.copy_to_lend((7, 3)), SECRET, list(receivers), "127.0.0.1", ports, self.printed.append))
         return self.lenders[-1]
 
     def borrow(self, port: int, secret: bytes = SECRET, like=None) -> None:
@@ -118,47 +121,49 @@ def two():
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """Reads the rest of the connection. A reset counts as an end as well: the kernel sends it if the peer closes the connection with unread data."""
+    """Reads until the peer closes the connection, and returns the data. A reset also counts as the end: the kernel sends a
+    reset if the peer closes the connection before it has read all data."""
     try:
         return connection.recv(1)
     except ConnectionResetError:
         return b""
 
 
-def test_the_copy_is_the_same(two):
+def test_a_borrowed_copy_is_identical(two):
     two.borrow(two.lend().port)
     assert two.kept() == [7]
     mine, header = two.poor._of_all_ranks((7, 3))
     assert mine.read(header)[0] == {"data": bytes(range(256)) * 20000} and header["rank"] == 0
-    assert re.fullmatch(r"the snapshot of step 7 came from rank 0 at 127\.0\.0\.1: 4\.(89|9) MiB in \d+\.\d s", two.said[-1])
+    assert re.fullmatch(r"the snapshot of step 7 was received from rank 0 at 127\.0\.0\.1: 4\.(89|9) MiB in \d+\.\d s", two.printed[-1])
 
 
-def test_who_does_not_know_the_secret_gets_nothing(two):
+def test_a_borrower_without_the_secret_gets_nothing(two):
     lender = two.lend()
     with pytest.raises(ConnectionError, match="does not know the secret"):
         two.borrow(lender.port, secret=bytes(32))
     assert two.kept() == []
 
-    # A client that skips the check of the lender's proof still has to send its own: without it, no byte follows the lender's proof.
+    # A malicious client does not check the lender's proof, but it must send its own. With a wrong proof it must not receive
+    # more data.
     for proof in (bytes(32), b""):
-        with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
-            stranger.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
-            hello = stranger.recv(64, socket.MSG_WAITALL)
-            # The lender's own proof, sent back to it, proves nothing.
-            stranger.sendall(proof or hello[32:])
-            assert rest_of(stranger) == b""
-    # A rank that borrows nothing, and a client with another protocol.
+        with socket.create_connection(("127.0.0.1", lender.port)) as client:
+            client.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
+            hello = client.recv(64, socket.MSG_WAITALL)
+            # if `proof` is empty, the client returns the lender's own proof, which must also be rejected
+            client.sendall(proof or hello[32:])
+            assert rest_of(client) == b""
+    # A rank that is not to receive a snapshot is rejected, and so is a client with another protocol.
     for hello in (_lending._MAGIC + bytes(32) + (0).to_bytes(4, "little"), b"GET / HTTP/1.1\r\nHost: a-name-of-some-length\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", lender.port)) as stranger:
-            stranger.sendall(hello)
-            assert rest_of(stranger) == b""
-    two.borrow(lender.port)  # a client with the token is still served
+        with socket.create_connection(("127.0.0.1", lender.port)) as client:
+            client.sendall(hello)
+            assert rest_of(client) == b""
+    two.borrow(lender.port)  # a client with the secret is still served after these attacks
     assert two.kept() == [7]
-    refusals = [line for line in two.said if "does not know the secret" in line]
-    assert refusals == ["somebody at 127.0.0.1 asked for the snapshot that this rank lends and does not know the secret: it got nothing"]
+    refusals = [line for line in two.printed if "does not know the secret" in line]
+    assert refusals == ["a process at 127.0.0.1 requested the snapshot that this rank lends but does not know the secret: the request was refused"]
 
 
-def test_who_pretends_to_lend_is_not_believed(two):
+def test_a_lender_without_the_secret_is_refused(two):
     with socket.create_server(("127.0.0.1", 0)) as impostor:
         def answer():
             connection = impostor.accept()[0]
@@ -167,14 +172,14 @@ def test_who_pretends_to_lend_is_not_believed(two):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(ConnectionError, match="who answers there does not know the secret of this round"):
+        with pytest.raises(ConnectionError, match="the process at that address does not know the secret of this round"):
             two.borrow(impostor.getsockname()[1])
         thread.join()
     assert two.kept() == []
 
 
 @pytest.mark.parametrize("at", [100, 64 + 80 + 32 + 100, 64 + 80 + 32 + (3 << 20)], ids=["header", "first piece", "later piece"])
-def test_what_is_changed_on_the_way_is_not_restored(two, at):
+def test_a_modified_transfer_is_not_restored(two, at):
     lender = two.lend()
 
     def read(source):
@@ -203,22 +208,22 @@ def test_what_is_changed_on_the_way_is_not_restored(two, at):
 
         thread = threading.Thread(target=pass_on)
         thread.start()
-        with pytest.raises(ConnectionError, match="what came was changed on the way"):
+        with pytest.raises(ConnectionError, match="the data was changed in transit"):
             two.borrow(between.getsockname()[1])
         thread.join()
     assert two.kept() == []
 
 
-def test_silent_strangers_keep_nobody_out(two):
+def test_silent_connections_do_not_block_borrowers(two):
     lender = two.lend()
-    strangers = [socket.create_connection(("127.0.0.1", lender.port)) for _ in range(_lending._MOST_STRANGERS + 20)]
+    clients = [socket.create_connection(("127.0.0.1", lender.port)) for _ in range(_lending._MAX_UNPROVEN + 20)]
     two.borrow(lender.port)
     assert two.kept() == [7]
-    for stranger in strangers:
-        stranger.close()
+    for client in clients:
+        client.close()
 
 
-def test_a_lender_that_falls_silent_is_given_up(two, monkeypatch):
+def test_a_silent_lender_is_abandoned(two, monkeypatch):
     monkeypatch.setattr(_lending, "_SILENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(socket.timeout):
@@ -231,9 +236,9 @@ def test_a_lender_that_falls_silent_is_given_up(two, monkeypatch):
     assert two.kept() == []
 
 
-def test_a_copy_for_which_there_is_no_room_is_refused(two, monkeypatch):
-    monkeypatch.setattr(_snapshot, "room", lambda: 1 << 20)
-    with pytest.raises(ValueError, match=r"^its 4\.(89|9) MiB do not fit into the 1 MiB of memory that are left$"):
+def test_a_copy_without_enough_memory_is_refused(two, monkeypatch):
+    monkeypatch.setattr(_snapshot, "free_memory", lambda: 1 << 20)
+    with pytest.raises(ValueError, match=r"^it needs 4\.(89|9) MiB of memory, but only 1 MiB are left$"):
         two.borrow(two.lend().port)
     assert two.kept() == []
 
@@ -242,7 +247,7 @@ def test_a_copy_of_another_shape_is_refused(two):
     class Shaped:
         shape = (1,)
 
-    with pytest.raises(ValueError, match=r"^the snapshot of step 7 has another shape: it has no weight; it is not restored$"):
+    with pytest.raises(ValueError, match=r"^the snapshot of step 7 is not restored: it differs from the script's state: weight is missing in the snapshot$"):
         two.borrow(two.lend().port, like={"weight": Shaped()})
     assert two.kept() == []
 
@@ -250,26 +255,27 @@ def test_a_copy_of_another_shape_is_refused(two):
 def test_the_lender_listens_within_the_port_range(two):
     first = jobs.free_port()
     assert two.lend(ports=f"{first}-{first}").port == first
-    assert two.lend(ports=f"{first}-{first}").port != first  # the port is taken
+    assert two.lend(ports=f"{first}-{first}").port != first  # the port is taken, so the lender uses another one
 
 
 # ---- jobs ----
 
-# All ranks run in lockstep, through the store of the worker channel. At step 20 of the first round they wait for an action of the test.
+# The script that all ranks run. They wait for each other in every step, through the store of the worker channel. At step 20 of
+# the first round they wait until the test kills a node.
 LOCKSTEP = """
 import hashlib, os, signal, sys, time
 import ddprun
 HARM
 
 def meet(n):
-    ask = ddprun._channel.ask_store
-    ask("set", "test/%d/%d" % (n, ddprun.rank), b"here")
+    request = ddprun._channel.request_store
+    request("set", "test/%d/%d" % (n, ddprun.rank), b"here")
     for other in range(ddprun.world_size):
-        ask("get", "test/%d/%d" % (n, other))
+        request("get", "test/%d/%d" % (n, other))
 
 out = os.environ["OUT"]
 state = ddprun.restore() or {"step": 0, "sum": "", "bytes": bytearray(3 << 20)}
-print("begins after %d" % state["step"], flush=True)
+print("starts after %d" % state["step"], flush=True)
 log = open("%s.%d.%d" % (out, ddprun._round, ddprun.rank), "w")
 for n in range(state["step"] + 1, 31):
     meet(n)
@@ -295,7 +301,7 @@ def undisturbed() -> list[str]:
 
 @pytest.fixture
 def write(tmp_path):
-    """write(harm): writes the script, with some extra lines at its beginning."""
+    """Returns write(harm), which writes the script with the lines `harm` after its imports."""
     def write(harm: str = "") -> pathlib.Path:
         (tmp_path / "train.py").write_text(LOCKSTEP.replace("HARM", harm))
         return tmp_path / "train.py"
@@ -307,12 +313,12 @@ def options(port: int, node: int, *more, nodes: str = "2") -> list:
     return ["--nnodes", nodes, "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, *more, "train.py"]
 
 
-def until_they_wait(nodes, tmp_path, ranks: int) -> None:
+def until_ranks_wait(nodes, tmp_path, ranks: int) -> None:
     nodes.until(lambda: len(list(tmp_path.glob("out.waits.*"))) == ranks, "all ranks at step 20")
 
 
 def kill_node(nodes, number: int) -> None:
-    """Kills only the agent: its guardian ends the workers, and its snapshot memory is lost with it."""
+    """Kills the agent of a node. Its guardian then ends the workers, and the snapshot memory is lost with the agent."""
     nodes.agents[number].kill()
     nodes.agents[number].wait()
 
@@ -322,24 +328,25 @@ def of_round(tmp_path, number: int) -> dict[int, list[str]]:
 
 
 def test_a_new_node_continues_from_the_last_step_of_another(nodes, write, tmp_path):
-    """Each of two nodes has two ranks. The agent of the second node is killed, and a new agent replaces it."""
+    """Each of two nodes has two ranks. The agent of the second node is killed, and a new agent without snapshots replaces
+    it."""
     write()
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
         nodes.start(*options(port, node, "--nproc-per-node", "2"), **env)
-    until_they_wait(nodes, tmp_path, 4)
+    until_ranks_wait(nodes, tmp_path, 4)
     kill_node(nodes, 1)
     nodes.start(*options(port, 1, "--nproc-per-node", "2"), **env)
     assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
-    said = nodes.all_text()
-    assert said.count("begins after 20\n") == 4, said
+    printed = nodes.all_text()
+    assert printed.count("starts after 20\n") == 4, printed
     assert of_round(tmp_path, 1) == {rank: undisturbed()[20:] for rank in range(4)}
-    # The second rank of the new node reads the copy that the first one received.
-    assert len(re.findall(r"rank 2: the snapshot of step 20 came from rank 0 at 127\.0\.0\.1: 3\.\d+ MiB in ", said)) == 1 and said.count(" came from rank ") == 1
-    assert re.findall(r"rank (\d): the state of step 20 is another rank's copy", said) in (["2", "3"], ["3", "2"])
+    # On the new node only one rank receives the copy. The other rank reads it from the memory of the node.
+    assert len(re.findall(r"rank 2: the snapshot of step 20 was received from rank 0 at 127\.0\.0\.1: 3\.\d+ MiB in ", printed)) == 1 and printed.count(" was received from rank ") == 1
+    assert re.findall(r"rank (\d): the state of step 20 is a copy of another rank's state", printed) in (["2", "3"], ["3", "2"])
 
 
-# Kills one of the two ends once, while the first piece is being sent.
+# Script code that kills one end of a transfer once, while the first piece of data is sent.
 DIES = {
     "receiver": """
 def dies(self, data, check=ddprun._lending._Receiver._check):
@@ -364,7 +371,7 @@ def dies(self, connection, codes, send=ddprun._lending.Lender._send):
     if not os.path.exists("died"):
         connection.sendall(self._header + codes.next(self._header))
         open("died", "w").close()
-        time.sleep(2.5)  # until all nodes know that the round has begun: before that two of three are no majority (commit-told-at-once.md)
+        time.sleep(2.5)  # until all nodes know that the round has started, since before that two of three nodes are not a majority (commit-sent-immediately.md)
         os.kill(agent, signal.SIGKILL)
         signal.pause()
     send(self, connection, codes)
@@ -373,14 +380,14 @@ ddprun._lending.Lender._send = dies
 }
 
 
-@pytest.mark.parametrize("who", ["receiver", "lender"])
-def test_a_kill_while_the_state_is_under_way_loses_no_step(nodes, write, tmp_path, who):
-    """No rank starts from scratch because of the kill: the round ends, and the snapshot is lent again in the next round."""
-    write("import ddprun._lending" + DIES[who])
+@pytest.mark.parametrize("process", ["receiver", "lender"])
+def test_a_kill_during_the_transfer_loses_no_step(nodes, write, tmp_path, process):
+    """The kill ends the round. In the next round the snapshot is lent again, so no rank starts from scratch."""
+    write("import ddprun._lending" + DIES[process])
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
         nodes.start(*options(port, node, "--max-restarts", "1"), **env)
-    until_they_wait(nodes, tmp_path, 2)
+    until_ranks_wait(nodes, tmp_path, 2)
     kill_node(nodes, 1)
     nodes.start(*options(port, 1, "--max-restarts", "1"), **env)
     assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
@@ -388,7 +395,7 @@ def test_a_kill_while_the_state_is_under_way_loses_no_step(nodes, write, tmp_pat
     assert of_round(tmp_path, 1) == {} and of_round(tmp_path, 2) == {rank: undisturbed()[20:] for rank in range(2)}, nodes.all_text()
 
 
-def test_what_cannot_be_lent_is_one_line_and_all_begin_anew(nodes, write, tmp_path):
+def test_a_failed_transfer_is_one_line_and_all_start_over(nodes, write, tmp_path):
     write("""import ddprun._lending
 def fails(address, ports):
     raise OSError("no sockets are left")
@@ -397,23 +404,24 @@ ddprun._lending._listening = fails
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
         nodes.start(*options(port, node), **env)
-    until_they_wait(nodes, tmp_path, 2)
+    until_ranks_wait(nodes, tmp_path, 2)
     kill_node(nodes, 1)
     nodes.start(*options(port, 1), **env)
     assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
-    said = nodes.all_text()
-    line = "ddprun: rank 1 could not get the snapshot of step 20 from rank 0: it cannot listen: no sockets are left: none is restored\n"
-    assert said.count(line) == 1 and said.count("none is restored") == 1 and said.count("begins after 0\n") == 4, said
+    printed = nodes.all_text()
+    line = "ddprun: rank 1 could not get the snapshot of step 20 from rank 0: that rank cannot listen: no sockets are left; no snapshot is restored\n"
+    assert printed.count(line) == 1 and printed.count("no snapshot is restored") == 1 and printed.count("starts after 0\n") == 4, printed
     assert of_round(tmp_path, 1) == {rank: undisturbed() for rank in range(2)}
 
 
-def test_a_node_without_memory_for_snapshots_keeps_nobody_waiting(nodes, write, tmp_path):
-    """The new node has a limit on file sizes. No restart is counted, so its worker can conclude only from the round number that it has to answer."""
+def test_a_node_without_snapshot_memory_delays_no_rank(nodes, write, tmp_path):
+    """The new node has a limit on file sizes, so it has no snapshot memory. No restart was counted, so only the round number
+    shows the worker of that node that other ranks wait for its answer."""
     write("ddprun.snapshot = lambda *given, really=ddprun.snapshot, **more: really(*given, **more) or True")
     port, env = jobs.free_port(), {**ENV, "OUT": str(tmp_path / "out")}
     for node in (0, 1):
         nodes.start(*options(port, node), **env)
-    until_they_wait(nodes, tmp_path, 2)
+    until_ranks_wait(nodes, tmp_path, 2)
     kill_node(nodes, 1)
     limited = tmp_path / "limited.sh"
     limited.write_text(f'#!/bin/sh\nulimit -f 1000000\nexec {nodes.ddprun} "$@"\n')
@@ -421,8 +429,8 @@ def test_a_node_without_memory_for_snapshots_keeps_nobody_waiting(nodes, write, 
     nodes.ddprun = limited
     nodes.start(*options(port, 1), **env)
     assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
-    said = nodes.all_text()
-    assert said.count("ddprun: rank 1 has no memory for snapshots, so that none is restored\n") == 1 and said.count("begins after 0\n") == 4, said
+    printed = nodes.all_text()
+    assert printed.count("ddprun: no snapshot is restored: rank 1 has no memory for snapshots\n") == 1 and printed.count("starts after 0\n") == 4, printed
     assert of_round(tmp_path, 1) == {rank: undisturbed() for rank in range(2)}
 
 
@@ -430,41 +438,44 @@ def newest_round(tmp_path) -> int:
     return max(int(file.name.split(".")[1]) for file in tmp_path.glob("out.[0-9]*.[0-9]*"))
 
 
-def test_a_node_that_is_lost_while_it_lends_loses_no_step(make_hosts, write, tmp_path):
-    """The third of three hosts is replaced. The first host, which coordinates, is killed while it lends to the replacement. Then the second host
-    lends."""
+def test_a_lost_lender_loses_no_step(make_hosts, write, tmp_path):
+    """Three hosts train, and a fourth host is a spare. The third host is killed, and the spare replaces it. The coordinator's
+    host is killed while it sends its snapshot to the new host. Then the second host must send its own snapshot."""
     hosts = make_hosts(4)
     write("import ddprun._lending" + DIES["lending node"])
     hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
     for host in (0, 1, 2):
         hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "train.py")
-    until_they_wait(hosts, tmp_path, 3)
-    hosts.start_on(3, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])  # it waits, and joins when another node is gone
-    hosts.until_said(3, "joined the job")
+    until_ranks_wait(hosts, tmp_path, 3)
+    # The fourth host is a spare: it joins the job only after another node is lost.
+    hosts.start_on(3, "join", hosts.until_printed(0, r"ddprun join (\S+) ")[1])
+    hosts.until_printed(3, "joined the job")
     kill_node(hosts, 2)
     assert hosts.wait() == [-signal.SIGKILL, 0, -signal.SIGKILL, 0], hosts.all_text()
     assert of_round(tmp_path, newest_round(tmp_path)) == {rank: undisturbed()[20:] for rank in range(2)}, hosts.all_text()
-    assert hosts.all_text().count("begins after 0\n") == 3
+    assert hosts.all_text().count("starts after 0\n") == 3
 
 
-def test_nodes_that_are_added_get_the_state_of_the_first(make_hosts, write, tmp_path):
-    """On private hosts, one node trains alone until two more join. Both borrow from it over the network."""
+def test_added_nodes_get_the_state_of_the_first(make_hosts, write, tmp_path):
+    """One node trains alone until two more nodes join. Both new nodes receive the snapshot of the first node over the network.
+    The nodes are in separate network namespaces."""
     hosts = make_hosts(3)
     write()
     hosts.environment |= {**ENV, "OUT": str(tmp_path / "out")}
     common = ["--nnodes", "1:3", "--master-addr", hosts.address(0), "--port-range", "29400-29449"]
     hosts.start_on(0, *common, "--node-rank", 0, "train.py")
-    until_they_wait(hosts, tmp_path, 1)
+    until_ranks_wait(hosts, tmp_path, 1)
     for host in (1, 2):
-        hosts.start_on(host, "join", hosts.until_said(0, r"ddprun join (\S+) ")[1])
+        hosts.start_on(host, "join", hosts.until_printed(0, r"ddprun join (\S+) ")[1])
     assert hosts.wait() == [0, 0, 0], hosts.all_text()
-    said = hosts.all_text()
-    assert of_round(tmp_path, newest_round(tmp_path)) == {rank: undisturbed()[20:] for rank in range(3)}, said
-    assert said.count("begins after 0\n") == 1
-    assert sorted(re.findall(r"rank (\d): the snapshot of step 20 came from rank 0 at 10\.77\.0\.10: 3\.\d+ MiB in ", said)) == ["1", "2"], said
+    printed = hosts.all_text()
+    assert of_round(tmp_path, newest_round(tmp_path)) == {rank: undisturbed()[20:] for rank in range(3)}, printed
+    assert printed.count("starts after 0\n") == 1
+    assert sorted(re.findall(r"rank (\d): the snapshot of step 20 was received from rank 0 at 10\.77\.0\.10: 3\.\d+ MiB in ", printed)) == ["1", "2"], printed
 
 
-# The data depend only on the step and the rank, and nothing else is random: the bits must be those of an undisturbed run.
+# A DDP script. Its data depends only on the step and the rank, and it uses no other random numbers. The losses must therefore
+# be bit-identical to those of an undisturbed run.
 DDP = """
 import os, signal, sys
 import ddprun, torch, torch.distributed
@@ -483,7 +494,7 @@ if kept := ddprun.restore(like=state(0)):
     model.module.load_state_dict(kept["model"])
     optimizer.load_state_dict(kept["optimizer"])
     done = kept["step"]
-print("begins after %d" % done, flush=True)
+print("starts after %d" % done, flush=True)
 with open(os.environ["OUT"] + ".%d" % ddprun.rank, "a") as log:
     for n in range(done + 1, 41):
         x = torch.randn(16, 64, generator=torch.Generator().manual_seed(1000 * n + ddprun.rank))
@@ -502,7 +513,7 @@ torch.distributed.destroy_process_group()
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("lost", [1, 0])
-def test_a_ddp_script_that_lost_a_node_has_the_losses_of_one_that_did_not(nodes, tmp_path, lost):
+def test_a_lost_node_keeps_the_losses_of_a_ddp_script(nodes, tmp_path, lost):
     (tmp_path / "train.py").write_text(DDP)
 
     def start(port: int, node: int, out: str, **env: str) -> None:
@@ -511,19 +522,19 @@ def test_a_ddp_script_that_lost_a_node_has_the_losses_of_one_that_did_not(nodes,
     port = jobs.free_port()
     for node in (0, 1):
         start(port, node, "out", WAITS="1")
-    until_they_wait(nodes, tmp_path, 2)
+    until_ranks_wait(nodes, tmp_path, 2)
     kill_node(nodes, lost)
     start(port, lost, "out")
     assert [nodes.agents[n].wait(120) for n in (1 - lost, 2)] == [0, 0], nodes.all_text()
-    said = nodes.all_text()
-    assert said.count("begins after 20\n") == 2 and said.count(" came from rank ") == 1, said
+    printed = nodes.all_text()
+    assert printed.count("starts after 20\n") == 2 and printed.count(" was received from rank ") == 1, printed
     port = jobs.free_port()
     for node in (0, 1):
         start(port, node, "expected")
     assert [agent.wait(120) for agent in nodes.agents[3:]] == [0, 0], nodes.all_text()
 
     def losses(out: str) -> list[list[str]]:
-        """Losses of both ranks. A replaced node may have another rank now."""
+        """Returns the losses of both ranks in a fixed order, because a replaced node may get another rank."""
         return sorted(sorted((tmp_path / f"{out}.{rank}").read_text().splitlines(), key=lambda line: int(line.split()[0])) for rank in (0, 1))
 
     assert losses("out") == losses("expected")

@@ -1,5 +1,6 @@
-"""A multi-node job loses workers: the survivors keep their processes and their state, and the run ends with the bits of an undisturbed run. All
-agents run here. For lost nodes see test_live_lost_nodes.py, for one machine test_live_recovery.py."""
+"""Tests of multi-node jobs that lose workers. The other workers must keep their processes and their state, and the final
+results must be bit-identical to those of an undisturbed run. All agents run on this machine. test_live_lost_nodes.py tests lost
+nodes, and test_live_recovery.py tests jobs on a single machine."""
 
 import os
 import random
@@ -8,15 +9,16 @@ import statistics
 
 import jobs
 import pytest
-from live_jobs import assert_same_run, data, seed_of_this_run, undisturbed  # noqa: F401
-from live_nodes import NodesJob, assert_went_on, pause
+from live_jobs import SHORT, assert_same_run, seed_of_this_run
+from live_nodes import NodesJob, assert_continued, pause
 
 
 @pytest.mark.long
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2)
-        for node, local_rank in ((1, 0), (0, 1), (0, 0)):  # rank 0 last, because it writes metrics and checkpoints
+        # rank 0, on node 0, is lost last, since it writes metrics and checkpoints
+        for node, local_rank in ((1, 0), (0, 1), (0, 0)):
             job.wait_until(lambda: all(a.at_work() for a in job.agents))
             before = [a.pids() for a in job.agents]
             reached = min(a.step() for a in job.agents)
@@ -28,14 +30,14 @@ def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undist
             assert changed == [(node, local_rank)], job.story()
             assert all(a.of("regrouped")[-1]["step"] >= reached for a in job.agents)
         assert job.finish() == [0, 0], job.story()
-    assert_went_on(job, undisturbed(4))
+    assert_continued(job, undisturbed(4))
     kept = [(e["kept"], e["replaced"]) for agent in job.agents for e in agent.of("regrouped")]
     assert kept == [([0, 1], []), ([0], [1]), ([1], [0]), ([3], [2]), ([2, 3], []), ([2, 3], [])], job.story()
     assert len(jobs.metrics(job.run_dir, "regroup")) == 3
 
 
 def seconds_to_next_step(job: NodesJob) -> list[float]:
-    """Seconds from each root cause to the end of the next step after it."""
+    """Returns a recovery time for each lost worker: the seconds from the failure to the end of the next step."""
     steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
     found = []
     for regroup in jobs.metrics(job.run_dir, "regroup"):
@@ -60,7 +62,8 @@ def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, nodes=
                 job.wait_until(lambda: all(a.at_work() or a.of("run_ended") for a in job.agents))
             pause(job, chance.uniform(0, 0.4))
             victim = chance.choice(places)
-            if victim == last and not all(a.at_work() for a in job.agents):  # the same failure twice at the same step would end the job
+            # Kills another worker than last time, because two failures of a worker at the same step would end the job.
+            if victim == last and not all(a.at_work() for a in job.agents):
                 victim = places[(places.index(victim) + workers) % len(places)]
             last, agent = victim, job.agents[victim[0]]
             before = agent.pids()[victim[1]]
@@ -68,11 +71,11 @@ def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, nodes=
             done += 1
             job.wait_until(lambda: agent.pids()[victim[1]] != before or agent.of("run_ended"))
         assert job.finish() == [0] * nodes, job.story()
-    assert done >= kills / 2, "the run was too short for the kills"
+    assert done >= kills / 2, "the run ended before half of the kills"
     assert_same_run(job, calm)
     assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
     times = seconds_to_next_step(job)
-    assert times, "no loss was outlived"
+    assert times, "the job survived no lost worker"
     print(f"{done} kills; seconds to the next step: median {statistics.median(times):.2f}, most {max(times):.2f}")
     return times
 
@@ -95,8 +98,8 @@ def test_lone_workers_of_nodes_killed_at_random_moments(ddprun_bin, data, tmp_pa
     check_random_kills(ddprun_bin, data, tmp_path / "job", undisturbed(nodes), 10, seed_of_this_run(), nodes=nodes, workers=1)
 
 
-def test_another_worker_is_killed_while_they_come_together_again(ddprun_bin, data, tmp_path, undisturbed):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
+def test_another_worker_is_killed_during_a_regroup(ddprun_bin, data, tmp_path, undisturbed):
+    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2, **SHORT) as job:
         job.start(2)
         job.wait_until(lambda: all(a.at_work() for a in job.agents))
         survivor = job.agents[0].pids()[0]
@@ -105,12 +108,12 @@ def test_another_worker_is_killed_while_they_come_together_again(ddprun_bin, dat
         job.wait_until(lambda: job.agents[1].pids()[1] != before)
         job.agents[0].kill_worker(1)
         assert job.finish() == [0, 0], job.story()
-    assert_went_on(job, undisturbed(4))
+    assert_continued(job, undisturbed(4, **SHORT))
     assert job.agents[0].pids()[0] == survivor
 
 
 @pytest.mark.long
-def test_a_survivor_that_does_not_follow_sends_all_back_to_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+def test_an_unresponsive_survivor_restarts_all_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2, options=("--shutdown-timeout", "1")) as job:
         job.start(2)
         job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("checkpoint"))
@@ -125,7 +128,7 @@ def test_a_survivor_that_does_not_follow_sends_all_back_to_the_checkpoint(ddprun
 
 
 @pytest.mark.long
-def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undisturbed):
+def test_checkpoint_recovery_restarts_all_workers(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2, recovery="checkpoint")
         job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("checkpoint"))

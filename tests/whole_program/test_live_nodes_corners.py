@@ -1,12 +1,13 @@
-"""Live recovery on several nodes during another event: nodes with different options, a checkpoint in progress, a signal, a hanging worker."""
+"""Tests of live recovery on several nodes in special situations: nodes with different options, a checkpoint that is being
+written, a stop signal, and a hanging worker."""
 
 import os
 import signal
 
 import jobs
 import pytest
-from live_jobs import assert_same_run, data, undisturbed  # noqa: F401
-from live_nodes import NodesJob, assert_went_on
+from live_jobs import assert_same_run
+from live_nodes import NodesJob, assert_continued
 
 
 def two_nodes(ddprun, folder, data, **more) -> NodesJob:
@@ -14,12 +15,12 @@ def two_nodes(ddprun, folder, data, **more) -> NodesJob:
 
 
 def replaced(job: NodesJob, before: list[dict[int, int]]) -> list[list[int]]:
-    """The workers of each node whose process has been replaced."""
+    """Returns for each node the local ranks whose worker process was replaced."""
     return [[rank for rank, pid in agent.pids().items() if pid != pids[rank]] for agent, pids in zip(job.agents, before)]
 
 
 @pytest.mark.long
-def test_a_node_that_keeps_nothing_takes_the_state_of_one_that_does(ddprun_bin, data, tmp_path, undisturbed):
+def test_a_node_without_state_takes_it_from_another(ddprun_bin, data, tmp_path, undisturbed):
     with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
         job.start(recovery="live")
         job.start(recovery="checkpoint")
@@ -28,11 +29,11 @@ def test_a_node_that_keeps_nothing_takes_the_state_of_one_that_does(ddprun_bin, 
         job.agents[0].kill_worker(1)
         assert job.finish() == [0, 0], job.story()
     assert replaced(job, before) == [[1], [0, 1]]
-    assert_went_on(job, undisturbed(4))
+    assert_continued(job, undisturbed(4))
 
 
 @pytest.mark.long
-def test_where_a_worker_is_lost_that_node_says_whether_all_go_back(ddprun_bin, data, tmp_path, undisturbed):
+def test_the_node_of_a_lost_worker_decides_the_recovery(ddprun_bin, data, tmp_path, undisturbed):
     with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
         job.start(recovery="live")
         job.start(recovery="checkpoint")
@@ -46,19 +47,19 @@ def test_where_a_worker_is_lost_that_node_says_whether_all_go_back(ddprun_bin, d
 
 
 @pytest.mark.long
-def test_a_worker_is_lost_on_one_node_while_the_other_writes_a_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
-    large = {"model": {"type": "mlp", "hidden": [1024, 1024]}, "epochs": 10}  # saving takes longer than a step
+def test_a_worker_is_lost_while_another_node_writes_a_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+    large = {"model": {"type": "mlp", "hidden": [1024, 1024]}, "epochs": 10}  # with this model, saving takes longer than a step
     with two_nodes(ddprun_bin, tmp_path / "job", data, **large) as job:
         job.start()
         job.start(DDPTRAIN_FAULT="kill rank=3 step=70")
         job.wait_until(lambda: all(a.of("regrouped") for a in job.agents))
         assert job.finish() == [0, 0], job.story()
-    assert_went_on(job, undisturbed(4, **large))
+    assert_continued(job, undisturbed(4, **large))
     assert [e["step"] for e in job.agents[0].of("checkpoint")] == [70, 140, 200], job.story()
 
 
 @pytest.mark.long
-def test_a_worker_that_stands_still_is_replaced_and_the_others_stay(ddprun_bin, data, tmp_path, undisturbed):
+def test_a_stopped_worker_is_replaced_and_the_others_stay(ddprun_bin, data, tmp_path, undisturbed):
     with two_nodes(ddprun_bin, tmp_path / "job", data, options=("--hang-timeout", "2")) as job:
         job.start(2)
         job.wait_until(lambda: all(a.at_work() for a in job.agents))
@@ -68,11 +69,11 @@ def test_a_worker_that_stands_still_is_replaced_and_the_others_stay(ddprun_bin, 
     failed = [e["first_cause"] for e in job.agents[1].of("round_failed")]
     assert [(f["cause"], f["rank"]) for f in failed] == [("hang", 2)], job.story()
     assert replaced(job, before) == [[], [0]]
-    assert_went_on(job, undisturbed(4))
+    assert_continued(job, undisturbed(4))
 
 
 @pytest.mark.long
-def test_a_signal_while_they_come_together_saves_what_was_kept(ddprun_bin, data, tmp_path, undisturbed):
+def test_a_signal_during_a_regroup_saves_the_state(ddprun_bin, data, tmp_path, undisturbed):
     with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
         job.start(2)
         job.wait_until(lambda: all(a.at_work() for a in job.agents))
@@ -89,7 +90,7 @@ def test_a_signal_while_they_come_together_saves_what_was_kept(ddprun_bin, data,
 
 
 @pytest.mark.long
-def test_a_signal_to_who_waits_for_a_lost_node_goes_back_to_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+def test_a_signal_while_waiting_for_a_node_resumes_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
         lost = job.start(2)
         stays = job.agents[0]

@@ -1,5 +1,5 @@
-"""Several threads that prepare batches change no bit for any kind of data, through a kill and a resume. An error in a sample ends the run in the step
-of that sample."""
+"""Tests of several threads that prepare batches. The tests show that the number of threads does not change any bit of the
+results, even after a kill and a resume. A bad sample must end the run in the step that uses the sample."""
 
 import jobs
 import pytest
@@ -17,7 +17,7 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
     content = MODELS[name].config(tmp_path)
     if "path" in content["model"]:
         content["model"] = {**content["model"], "path": str(tmp_path / content["model"]["path"])}
-    content.pop("schedule", None)  # the schedule depends on max_steps
+    content.pop("schedule", None)  # a schedule would make the learning rates depend on max_steps
     steps = -(-MODELS[name].samples // content["batch_size"])  # steps in one epoch
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 2, "eval_every_epochs": 1, "eval_batch_size": 9})
     ran(ddprun_bin, tmp_path, "one")
@@ -37,20 +37,20 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
 
 
 def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_path):
-    """It does not end earlier: the previous steps are trained, although other threads had found the error before."""
+    """The run must not end before the step that uses the bad sample, although a loader thread reads the sample earlier."""
     content = MODELS["gpt"].config(tmp_path)
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 1})
     tokens = bytearray((tmp_path / "data/train.txt").read_bytes())
     tokens[100 * 32 + 7] = 0xfe
     (tmp_path / "data/train.txt").write_bytes(tokens)
-    said = []
+    losses_of_runs = []
     for threads in (1, 4):
         run = tmp_path / str(threads)
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run, tmp_path / "train.json", "data.vocab_size=254", "model.n_layer=1",
                          f"data.loader_threads={threads}"])
-        assert done.returncode == 2 and f"{tmp_path}/data/train.txt: token 3207 is 254; with data.vocab_size 254 " in done.stderr, done.stderr
-        assert len(jobs.report(run)["rounds"]) == 1, "such an end needs no restart"
-        said.append(jobs.losses(run))
-    # The rank with the bad sample ends both ranks immediately: the log line of the previous step may or may not exist.
-    fewer, more = sorted(said, key=len)
-    assert fewer == more[:len(fewer)] and len(more) - len(fewer) <= 1 and fewer, said
+        assert done.returncode == 2 and f"{tmp_path}/data/train.txt: token 3207 is 254; expected a number below data.vocab_size, 254" in done.stderr, done.stderr
+        assert len(jobs.report(run)["rounds"]) == 1, "an error of the data must not cause a restart"
+        losses_of_runs.append(jobs.losses(run))
+    # The rank with the bad sample ends the job immediately, so the log of a run may lack the last step before it.
+    fewer, more = sorted(losses_of_runs, key=len)
+    assert fewer == more[:len(fewer)] and len(more) - len(fewer) <= 1 and fewer, losses_of_runs

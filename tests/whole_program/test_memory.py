@@ -1,4 +1,5 @@
-"""The kernel really kills a worker for memory: the agent survives, names the worker with the numbers, and leaves no cgroup."""
+"""Tests in which the kernel kills a worker because memory is exhausted. The agent must continue, report the worker with its
+memory usage and limit, and leave no cgroup behind."""
 
 import json
 import os
@@ -12,7 +13,7 @@ import jobs
 import pytest
 
 LIMIT = 160 << 20
-# Rank 1 allocates memory until it is stopped; the others wait for the agent.
+# Rank 1 allocates memory until the kernel kills it. The other ranks wait for a signal of the agent.
 GREEDY = """
 import os, signal, time
 if os.environ["RANK"] == "1":
@@ -41,11 +42,11 @@ def finish(folder, command, **env):
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("after", ["0", "0.5"], ids=["at its start", "in a cgroup of its own"])
-def test_the_kernel_kills_a_worker(ddprun, greedy, tmp_path, after):
+@pytest.mark.parametrize("after", ["0", "0.5"], ids=["at its start", "in its own cgroup"])
+def test_the_oom_killer_kills_a_worker(ddprun, greedy, tmp_path, after):
     with cgroups.limited(LIMIT) as folder:
         code, _, err = finish(folder, [ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", greedy], AFTER=after)
-    assert code == 137, err  # the exit code of the worker
+    assert code == 137, err  # the exit code of the killed worker
     assert "rank 1" in err and "killed by the kernel: out of memory" in err
     assert "limit 160 MiB" in err
     first = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
@@ -53,7 +54,7 @@ def test_the_kernel_kills_a_worker(ddprun, greedy, tmp_path, after):
     assert any("limit 160 MiB" in line for line in first["evidence"])
 
 
-def test_a_restart_after_the_kernel_has_killed(ddprun, tmp_path):
+def test_a_restart_after_an_oom_kill(ddprun, tmp_path):
     script = tmp_path / "once.py"
     script.write_text(GREEDY.replace('== "1"', '== "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"')
                       .replace("signal.pause()", "signal.pause() if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else None"),
@@ -64,8 +65,9 @@ def test_a_restart_after_the_kernel_has_killed(ddprun, tmp_path):
     assert "out of memory" in err and "restart 1 of 1" in err
 
 
-def test_a_worker_that_put_itself_into_a_cgroup_stays_under_its_limit(ddprun, tmp_path):
-    """cgexec and systemd-run do this. The agent places its workers a moment after their start, so the worker allocates memory only then."""
+def test_a_worker_stays_in_the_cgroup_it_entered(ddprun, tmp_path):
+    """cgexec and systemd-run move a process in this way. The agent moves its workers to cgroups shortly after their start, so
+    the worker waits a second before it allocates memory."""
     script = tmp_path / "own.sh"
     script.write_text(f"""#!/bin/sh
 echo $$ > "$OWN/cgroup.procs" || exit 3
@@ -83,18 +85,18 @@ hoard = [bytearray(os.urandom(1) * (1 << 20)) for _ in range(400)]'
     assert jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]["cause"] == "host_out_of_memory"
 
 
-def test_a_sigkill_from_elsewhere_is_not_blamed_on_memory(ddprun, tmp_path):
+def test_a_foreign_sigkill_is_not_blamed_on_memory(ddprun, tmp_path):
     script = tmp_path / "victim.py"
     script.write_text("import os, signal\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)\nsignal.pause()\n")
     done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", script])
     assert done.returncode == 137
     first = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
     assert first["cause"] == "signal"
-    assert any(line.startswith("memory: ") for line in first["evidence"])  # the numbers behind the conclusion
+    assert any(line.startswith("memory: ") for line in first["evidence"])  # the memory usage on which the conclusion is based
 
 
 def test_no_cgroup_is_left_when_the_agent_is_killed(ddprun, tmp_path):
-    """The case includes a worker that has left its session, and a child that was in the worker's cgroup before it was placed."""
+    """The worker has a child in another session. The child was started before the agent moved the worker to its cgroup."""
     script = tmp_path / "forks.py"
     script.write_text(
         "import os, signal, subprocess, sys, time\n"
@@ -108,7 +110,7 @@ def test_no_cgroup_is_left_when_the_agent_is_killed(ddprun, tmp_path):
         assert process.stdout.readline() == "placed\n", process.stderr.read()
         below = jobs.children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)  # the workers hold the pipes: end of file shows that all of them are gone
+        process.communicate(timeout=30)  # the workers inherit the pipes, so the end of file means that all of them have ended
         for pid in below:
             wait_for_end(pid)
 
@@ -121,11 +123,11 @@ def wait_for_end(pid: int) -> None:
     import select
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    assert poll.poll(30_000), f"process {pid} is still there"
+    assert poll.poll(30_000), f"process {pid} still exists"
     os.close(fd)
 
 
-def test_workers_are_what_the_kernel_takes_first(ddprun, tmp_path):
+def test_the_oom_killer_prefers_workers(ddprun, tmp_path):
     script = tmp_path / "score.py"
     script.write_text("print(open('/proc/self/oom_score_adj').read().strip(), open(f'/proc/{__import__(\"os\").getppid()}/oom_score_adj').read().strip())")
     done = jobs.run([ddprun, script])

@@ -1,13 +1,13 @@
-"""Log files of the workers of a multi-node job are shown and followed from any of its nodes."""
+"""Tests of showing and following the workers' log files of a multi-node job from any of its nodes."""
 
 import json
 import time
 
 import pytest
-from test_nodes_asked import start_two
+from test_node_queries import start_two
 
 TALKS = """
-echo "begin $RANK of $TORCHELASTIC_RESTART_COUNT"; echo "error $RANK" >&2
+echo "first $RANK of $TORCHELASTIC_RESTART_COUNT"; echo "error $RANK" >&2
 touch $OUT/here-$RANK
 trap "exit 0" TERM
 while [ ! -e $OUT/go ]; do
@@ -28,47 +28,49 @@ def options_of(where, tmp_path):
 @pytest.mark.parametrize("where", ["torchrun's folders", "shared run directory"])
 def test_logs_of_all_ranks_from_either_node(nodes, script, tmp_path, where):
     two = start_two(nodes, script(TALKS), tmp_path, options=options_of(where, tmp_path))
-    lines = [f"[rank {rank}] {word}" for rank in range(3) for word in (f"begin {rank} of 0", f"error {rank}")]
+    lines = [f"[rank {rank}] {word}" for rank in range(3) for word in (f"first {rank} of 0", f"error {rank}")]
     for node in (0, 1):
-        assert two.ask(node, "logs").splitlines() == lines
-        assert two.ask(node, "logs", "--stderr", "--tail", 1).splitlines() == lines[1::2]
-        assert two.ask(node, "logs", "--rank", 0) == "begin 0 of 0\nerror 0\n"
-        assert two.ask(node, "logs", "--rank", 2) == "begin 2 of 0\nerror 2\n"
-        assert "that job has no rank 3" in two.ask(node, "logs", "--rank", 3, code=2)
+        assert two.query(node, "logs").splitlines() == lines
+        assert two.query(node, "logs", "--stderr", "--tail", 1).splitlines() == lines[1::2]
+        assert two.query(node, "logs", "--rank", 0) == "first 0 of 0\nerror 0\n"
+        assert two.query(node, "logs", "--rank", 2) == "first 2 of 0\nerror 2\n"
+        assert "that job has no rank 3" in two.query(node, "logs", "--rank", 3, code=2)
     if where == "torchrun's folders":
-        assert two.ask(1, "logs", "--here").splitlines() == lines[2:]
-    assert "has ended" in two.ask(1, "stop")
+        assert two.query(1, "logs", "--here").splitlines() == lines[2:]
+    assert "has ended" in two.query(1, "stop")
     nodes.wait()
 
 
-def test_logs_are_followed_over_a_restart_from_the_node_that_does_not_coordinate(nodes, script, tmp_path):
+def test_logs_are_followed_over_a_restart_on_a_member_node(nodes, script, tmp_path):
     two = start_two(nodes, script(TALKS), tmp_path,
                     options=lambda node: ("--max-restarts", 1, "--run-dir", tmp_path / f"run-of-{node}"))
     with two.followed(1) as all_ranks, two.followed(1, "--rank", 0) as first:
-        seen = {all_ranks.stdout.readline() for _ in range(6)}
-        assert seen == {f"[rank {rank}] {word} {rank}{of}\n" for rank in range(3) for word, of in (("begin", " of 0"), ("error", ""))}
-        assert {first.stdout.readline(), first.stdout.readline()} == {"begin 0 of 0\n", "error 0\n"}
+        seen = [all_ranks.stdout.readline() for _ in range(6)]
+        assert set(seen) == {f"[rank {rank}] {word} {rank}{of}\n" for rank in range(3) for word, of in (("first", " of 0"), ("error", ""))}
+        assert {first.stdout.readline(), first.stdout.readline()} == {"first 0 of 0\n", "error 0\n"}
         (tmp_path / "out/fail").write_text("")
-        while not all(f"[rank {rank}] begin {rank} of 1\n" in seen for rank in range(3)):
-            seen.add(all_ranks.stdout.readline())
-        (tmp_path / "out/go").write_text("")
-        while not all(f"[rank {rank}] end {rank}\n" in seen for rank in range(3)):
-            seen.add(all_ranks.stdout.readline())
-        assert "" not in seen
-        told = []
-        while "end 0\n" not in told:
-            told.append(first.stdout.readline())
-            assert told[-1]
-        assert "begin 0 of 1\n" in told
-        assert "has ended" in two.ask(0, "stop")
+        # stderr and stdout are not ordered relative to each other, so the test waits for each kind of line separately
+        for line, times in (("first {} of 1", 1), ("error {}", 2), ("end {}", 1)):
+            if line == "end {}":
+                (tmp_path / "out/go").write_text("")
+            while not all(seen.count(f"[rank {rank}] {line.format(rank)}\n") == times for rank in range(3)):
+                seen.append(all_ranks.stdout.readline())
+                assert seen[-1]
+        received = []
+        while not {"error 0\n", "end 0\n"} <= set(received):
+            received.append(first.stdout.readline())
+            assert received[-1]
+        assert "first 0 of 1\n" in received
+        assert "has ended" in two.query(0, "stop")
         last = all_ranks.stdout.read() + first.stdout.read()
-        assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last  # the shell prints this when its sleep is ended
+        # the shell may print "Terminated" when its `sleep` is killed
+        assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last
         assert all_ranks.wait() == first.wait() == 0
     nodes.wait()
 
 
-def test_a_flood_of_lines_disturbs_nobody_whether_it_is_read_or_not(nodes, script, tmp_path):
-    """Workers write 80 MB in a second or two, with a lease of one second."""
+def test_a_flood_of_lines_does_not_disturb_the_job(nodes, script, tmp_path):
+    """The worker writes 80 MB in a second or two, while the lease is only one second."""
     floods = "[ $RANK = 0 ] && echo 0; touch $OUT/here-$RANK; while [ ! -e $OUT/go ]; do sleep 0.1; done; [ $RANK = 0 ] && seq 10000000; touch $OUT/done-$RANK; while :; do sleep 0.1; done"
     two = start_two(nodes, script(floods), tmp_path, conf="heartbeat_timeout=1",
                     options=lambda node: ("--max-restarts", 1, "--redirects", 3, "--log-dir", tmp_path / f"logs-{node}"))
@@ -78,13 +80,13 @@ def test_a_flood_of_lines_disturbs_nobody_whether_it_is_read_or_not(nodes, scrip
         for number in range(1, 100_000):
             assert read.stdout.readline() == f"[rank 0] {number}\n"
         nodes.until(lambda: (tmp_path / "out/done-0").exists(), "the end of the flood")
-        began = time.monotonic()
-        status = json.loads(two.ask(1, "status", "--json"))
-        assert time.monotonic() - began < 2
+        started = time.monotonic()
+        status = json.loads(two.query(1, "status", "--json"))
+        assert time.monotonic() - started < 2
         assert (status["job"]["answered"], status["job"]["of"], status["round"], status["restart_count"]) == (2, 2, 0, 0)
         for follower in (read, unread):
             follower.kill()
             follower.stdout.read()
-    assert "has ended" in two.ask(0, "stop", "--now")
+    assert "has ended" in two.query(0, "stop", "--now")
     nodes.wait()
     assert "lost" not in nodes.all_text(), nodes.all_text()

@@ -1,4 +1,5 @@
-"""Scripts' output, logs and error files: torchrun's layout, redirects, tees and summary, and the improvements of ddprun."""
+"""Tests of a script's output, log files and error files: the layout, redirects, tees and failure summary of torchrun, and the
+improvements of ddprun."""
 
 import fcntl
 import json
@@ -15,7 +16,7 @@ import time
 import jobs
 import pytest
 
-# Ranks 0 and 2 print that they are up and wait to be stopped; rank 1 then fails.
+# Ranks 0 and 2 report through a FIFO that they are running, and then wait for a signal. Rank 1 fails after both reports.
 JOB = """
 import json, os, signal, sys
 rank = int(os.environ["RANK"])
@@ -38,13 +39,13 @@ sys.exit(3)
 
 
 def tree(folder: pathlib.Path) -> dict[str, bytes | None]:
-    """Names below the folder, with the contents of files (except error files) and None for folders."""
+    """Maps each name below the folder to the contents of the file, or to None for a folder. Reports are omitted."""
     return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))
             if p.name != "report.json"}
 
 
 def root_cause(stderr: str) -> list[str]:
-    """The summary from its root cause on, without the parts that differ from run to run."""
+    """Returns the part of the failure summary that starts at the root cause. Removes the parts that differ between runs."""
     lines = stderr[stderr.index("Root Cause (first observed failure):"):].splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith("==="))
     volatile = re.compile(r"pid: \d+|^\[\d\]|(?<=host      : ).*|(?<=error_file: ).*")
@@ -59,17 +60,17 @@ def start(command: list, cwd: pathlib.Path, **environment: str) -> subprocess.Co
 
 @pytest.fixture
 def options(ddprun_bin, run):
-    """Options of torchrun for the output."""
-    asked = run([ddprun_bin, "--dry-run", "-r", "3", "-t", "3", "--no-python", "sh"])
-    if asked.returncode == 2 and "unknown option" in asked.stderr:
+    """Skips the test if this ddprun does not have torchrun's options --redirects and --tee."""
+    checked = run([ddprun_bin, "--dry-run", "-r", "3", "-t", "3", "--no-python", "sh"])
+    if checked.returncode == 2 and "unknown option" in checked.stderr:
         pytest.skip("this ddprun does not read --redirects and --tee")
 
 
 @pytest.mark.needs_torch_python
-def test_files_summary_and_error_file_are_torchruns(ddprun_bin, tmp_path, options):
+def test_files_summary_and_error_file_match_torchrun(ddprun_bin, tmp_path, options):
     torchrun = pathlib.Path(sys.executable).with_name("torchrun")
     if not torchrun.exists():
-        pytest.skip("there is no torchrun beside this Python")
+        pytest.skip("there is no torchrun next to this Python")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -104,7 +105,7 @@ def program(ddprun_bin, script: str, *options) -> list:
     return [ddprun_bin, "--standalone", *options, "--no-python", "sh", "-c", script]
 
 
-def test_one_folder_for_all_attempts_and_no_files_that_nobody_asked_for(ddprun_bin, run, tmp_path):
+def test_all_attempts_share_one_folder_without_extra_files(ddprun_bin, run, tmp_path):
     done = run(program(ddprun_bin, "echo $TORCHELASTIC_ERROR_FILE; [ $TORCHELASTIC_RESTART_COUNT = 1 ]", "--log-dir", "logs",
                        "--max-restarts", 1))
     assert done.returncode == 0, done.stderr
@@ -116,7 +117,7 @@ def test_one_folder_for_all_attempts_and_no_files_that_nobody_asked_for(ddprun_b
     assert run([ddprun_bin, "report", tmp_path / "logs"]).stdout == report.stdout
 
 
-def test_the_default_folder_is_torchruns_and_goes_when_all_went_well(ddprun_bin, run, tmp_path):
+def test_the_default_folder_is_removed_after_success(ddprun_bin, run, tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     script = "echo $TORCHELASTIC_ERROR_FILE; exit $CODE"
@@ -147,12 +148,12 @@ def test_a_redirected_failure_shows_its_last_lines(ddprun_bin, run, tmp_path, op
     assert json.loads((folder / "report.json").read_text())["rounds"][0]["first_cause"]["stderr_tail"] == ["on the way", "why"]
 
 
-def test_a_standard_output_that_takes_nothing_is_said(ddprun_bin, tmp_path):
+def test_a_blocked_standard_output_is_reported(ddprun_bin, tmp_path):
     for mode in ([], ["--json"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run([ddprun_bin, *mode, "--standalone", "--no-python", "echo", "x"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
         assert done.returncode == 0
-        assert done.stderr.count("standard output could not be written to its end: No space left on device") == 1, done.stderr
+        assert done.stderr.count("standard output could not be written completely: No space left on device") == 1, done.stderr
 
 
 def pipe_holds(pipe) -> int:
@@ -166,20 +167,21 @@ def has_written(pid: int) -> str:
         return "ended"
 
 
-def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, options):
-    """100 MB, and a reader that starts only when nothing moves any more: both workers wait for it, although their logs could take everything."""
+def test_a_pipe_gets_every_line_in_addition_to_logs(ddprun_bin, tmp_path, options):
+    """The workers print 100 MB to log files and to a pipe. The test reads the pipe only after the output has stopped, because
+    both workers then wait for the reader. No line may be lost."""
     lines, mark = 500_000, b"[default%d]:"
-    # Workers write one line at a time. If a writer gets no processor for 100 ms within a line, the first part would be shown as a line, like a
-    # prompt.
+    # The programs flush each line. ddprun would show a line in two parts if a worker got no CPU time for 100 ms within the
+    # line.
     numbers = f"stdbuf -oL seq -f '%.0f {'x' * 90}' {lines}"
     command = program(ddprun_bin, f"{numbers}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
     with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as job:
-        def until_nothing_moves():
-            seen, looks = [], 0
-            while looks < 20:  # 0.4 s
+        def until_idle():
+            seen, equal_reads = [], 0
+            while equal_reads < 20:  # 0.4 s
                 time.sleep(0.02)
                 now = [pipe_holds(job.stdout), *map(has_written, [job.pid, *jobs.children(job.pid)])]
-                looks = looks + 1 if now == seen else 0
+                equal_reads = equal_reads + 1 if now == seen else 0
                 seen = now
 
         jobs.wait_for(lambda: pipe_holds(job.stdout) > 0, "the first line")
@@ -187,38 +189,38 @@ def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, op
         for part in (0, 30_000_000):
             while len(shown) < part and (piece := job.stdout.read(1 << 16)):
                 shown += piece
-            until_nothing_moves()
+            until_idle()
             ends += [path.name for path in tmp_path.glob("done-*")]
         while piece := job.stdout.read(1 << 16):
             shown += piece
-        said = job.stderr.read()
+        shown_errors = job.stderr.read()
     assert job.returncode == 0
-    assert ends == [], "a worker has ended that nobody has read"
-    assert b"not shown" not in shown + said
+    assert ends == [], "no worker may end before its output is read"
+    assert b"not shown" not in shown + shown_errors
     shown = shown.splitlines()
     for rank in range(2):
         assert [int(line.split(b":", 1)[1].split()[0]) for line in shown if line.startswith(mark % rank)] == list(range(1, lines + 1))
     shutil.rmtree(tmp_path / "logs")
 
 
-def test_a_worker_that_waits_for_the_reader_of_its_output_does_not_hang(ddprun_bin, tmp_path):
+def test_a_worker_blocked_on_output_is_not_a_hang(ddprun_bin, tmp_path):
     command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' 100000", "--hang-timeout", 1, "--log-dir", "/dev/null")
     with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
-        time.sleep(3.5)  # more than two limits, during which the pipe is not read
-        shown, said = job.communicate(timeout=60)
-    assert job.returncode == 0, said
+        time.sleep(3.5)  # for more than two hang timeouts, the pipe is not read
+        shown, shown_errors = job.communicate(timeout=60)
+    assert job.returncode == 0, shown_errors
     assert shown.count(b"\n") == 100000
 
 
 @pytest.mark.long
-def test_who_ended_early_is_said_once_while_others_run_on(ddprun_bin, run, tmp_path):
+def test_an_early_exit_is_reported_once(ddprun_bin, run, tmp_path):
     script = 'if [ $RANK = 1 ]; then exit 0; fi; sleep 12'
     done = run(program(ddprun_bin, script, "--nproc-per-node", 3, "--log-dir", "logs"))
-    line = "ddprun: rank 1 ended with exit code 0, 10 s ago, and ranks 0, 2 run on, perhaps waiting for it\n"
+    line = "ddprun: rank 1 ended with exit code 0, 10 s ago, and ranks 0, 2 still run, perhaps waiting for it\n"
     assert done.returncode == 0 and done.stderr.count(line) == 1, done.stderr
 
 
-def test_what_was_seen_is_not_repeated(ddprun_bin, run):
+def test_shown_lines_are_not_repeated(ddprun_bin, run):
     done = run(program(ddprun_bin, "echo on the way >&2; echo why >&2; exit 5"))
     assert done.stderr.count("on the way") == 1
     assert re.search(r"^sh FAILED$|/sh FAILED$", done.stderr, flags=re.MULTILINE)
@@ -234,13 +236,14 @@ def test_the_filter_hides_other_ranks(ddprun_bin, run, tmp_path, options):
     assert log.read_text() == "out 0\n"
 
 
-def test_the_prefix_is_the_templates(ddprun_bin, run, options):
+def test_the_prefix_follows_the_template(ddprun_bin, run, options):
     done = run(program(ddprun_bin, "echo line", "-t", "1", "--role", "r"), TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="<${role_name}/$rank/${other}>")
     assert done.stdout == "<r/0/${other}>line\n"
 
 
 def test_the_earlier_error_file_is_the_root_cause(ddprun_bin, tmp_path):
-    """The error files have timestamps. Rank 0 failed first and ended last."""
+    """Each error file has a timestamp. Rank 0 has the earlier timestamp, so it must be reported as the root cause, although its
+    process ended last."""
     script = """
 import json, os, sys
 rank = int(os.environ["RANK"])
@@ -265,7 +268,7 @@ signal.pause()
     assert done.returncode == 7
 
 
-def test_a_rank_that_left_early_is_named(ddprun_bin, run, tmp_path):
+def test_a_rank_that_ended_early_is_named(ddprun_bin, run, tmp_path):
     os.mkfifo(tmp_path / "pid")
     (tmp_path / "job.py").write_text("""
 import os, select, sys
@@ -281,10 +284,10 @@ sys.exit(1)
     assert done.returncode == 1
     assert "ddprun: rank 0 had ended before that with exit code 0, " in done.stderr
     shown = run([ddprun_bin, "report", "logs"]).stdout
-    assert "left early   rank 0: exit code 0 while others went on" in shown
+    assert "left early   rank 0: exit code 0 while others continued" in shown
 
 
-def test_a_run_directory_keeps_everything_and_shows_what_was_asked_for(ddprun_bin, run, run_dir, options):
+def test_a_run_directory_logs_all_and_shows_the_selected(ddprun_bin, run, run_dir, options):
     done = run(program(ddprun_bin, "echo out $RANK", "--nproc-per-node", 3, "--run-dir", run_dir, "-r", "0:1", "-t", "1:1"))
     assert sorted(done.stdout.splitlines()) == ["[default1]:out 1", "out 2"]
     for rank in range(3):

@@ -1,5 +1,5 @@
-"""Frozen parameters and groups of parameters: the state that a run keeps through a lost worker and an interruption, and the settings that it
-refuses."""
+"""Tests of frozen parameters and parameter groups: a lost worker or an interruption does not change the results of such a run,
+and invalid settings are refused."""
 
 import json
 import pathlib
@@ -13,11 +13,6 @@ OF_GROUPS = {
     "model": {"type": "mlp", "hidden": [32, 16], "dropout": 0.1, "freeze": ["fc2.w*"]},
     "schedule": {"type": "one_cycle"}, "clip_grad_norm": 0.5, "clip_grad_value": 0.05, "eval_every_steps": 7, "deterministic": True,
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
@@ -39,7 +34,7 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
         assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"]
     resumed = tmp_path / "resumed"
     assert jobs.run([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 1, "--recovery", "checkpoint", "--run-dir", resumed, train,
-                     "checkpoint.background=false"],  # step 8 is saved before step 13
+                     "checkpoint.background=false"],  # waits until step 8 is saved before step 13 starts
                     DDPTRAIN_FAULT="kill rank=1 step=13").returncode == 0
     assert jobs.metrics(resumed, "restart")[0]["step"] == 8
     for other in ("killed-0", "killed-1", "resumed"):
@@ -55,22 +50,22 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
 
 
 @pytest.mark.parametrize("change,pointer", [("model.freeze=[]", "/model/freeze"), ("optimizer.groups=[]", "/optimizer/groups")])
-def test_others_are_refused_on_resume(ddprun_bin, ddptrain_bin, train, tmp_path, change, pointer):
+def test_changed_parameters_are_refused_on_resume(ddprun_bin, ddptrain_bin, train, tmp_path, change, pointer):
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, "max_steps=2"]).returncode == 0
     again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, change])
     assert again.returncode == 2 and pointer in again.stderr, again.stderr
 
 
 @pytest.mark.parametrize("change,message", [
-    ('model.freeze=["layer9.*"]', "model.freeze: no parameter matches 'layer9.*'. There are fc1.weight, fc1.bias, fc2.weight"),
-    ('optimizer.groups=[{"parameters": "fc2.weight"}]', "optimizer.groups: no trained parameter matches 'fc2.weight'. There are fc1.weight, fc1.bias, fc2.bias"),
+    ('model.freeze=["layer9.*"]', "model.freeze: no parameter matches 'layer9.*'. The names are fc1.weight, fc1.bias, fc2.weight"),
+    ('optimizer.groups=[{"parameters": "fc2.weight"}]', "optimizer.groups: no trained parameter matches 'fc2.weight'. The names are fc1.weight, fc1.bias, fc2.bias"),
 ])
-def test_a_pattern_that_matches_nothing_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, message):
+def test_an_unmatched_pattern_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, message):
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, change])
     assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
-def test_weights_of_another_model_are_refused_with_all_names(ddprun_bin, ddptrain_bin, train, tmp_path):
+def test_weights_of_another_model_are_refused_by_name(ddprun_bin, ddptrain_bin, train, tmp_path):
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, "max_steps=2"]).returncode == 0
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "other", train, f"model.init={tmp_path}/run/checkpoints/latest", "model.hidden=[16,8,4]", "model.freeze=[]",
                      "max_steps=2"])

@@ -1,5 +1,5 @@
-"""The effects of precision and channels_last on a run: bf16 equals Python's autocast, tf32 has no effect on a CPU, and a change of either is
-reported."""
+"""Tests of the settings `precision` and `channels_last`. The tests show that bf16 gives the same results as Python's autocast,
+that tf32 has no effect on a CPU, and that a change of either setting between two starts is reported."""
 
 import json
 import pathlib
@@ -9,13 +9,9 @@ import sys
 
 import jobs
 import pytest
+import references
 
 REFERENCE = pathlib.Path(__file__).parent / "reference"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
 def train(ddprun, folder, dataset, workers=1, fault="", **changes):
@@ -30,10 +26,10 @@ def manifest(run_dir: pathlib.Path) -> dict:
     return json.loads((run_dir / "checkpoints/latest/manifest.json").read_text())
 
 
-def test_tf32_is_said_to_be_nothing_on_a_cpu(ddprun_bin, data, tmp_path):
+def test_tf32_on_a_cpu_is_reported_as_ineffective(ddprun_bin, data, tmp_path):
     _, plain = train(ddprun_bin, tmp_path / "fp32", data, workers=2, max_steps=5)
     done, tf32 = train(ddprun_bin, tmp_path / "reduced", data, workers=2, max_steps=5, precision="tf32")
-    assert (done.stdout + done.stderr).count('"tf32" has no effect on the CPU') == 1, "once, by one worker of the node"
+    assert (done.stdout + done.stderr).count('"tf32" has no effect on the CPU') == 1, "expected one line, from one worker of the node"
     assert jobs.weights_digest(tf32) == jobs.weights_digest(plain)
     assert manifest(tf32)["precision"] == manifest(plain)["precision"] == "fp32"
 
@@ -47,7 +43,7 @@ def test_bf16_rounds_and_learns(ddprun_bin, data, tmp_path):
     assert jobs.losses(bf16) != jobs.losses(plain)
 
 
-def test_the_environment_is_set_before_other_threads_can_read_it(ddprun_bin, data, tmp_path):
+def test_the_environment_is_set_before_other_threads_start(ddprun_bin, data, tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
     library = tmp_path / "setenv_threads.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).with_name("setenv_threads.c"), "-ldl"], check=True)
@@ -55,10 +51,10 @@ def test_the_environment_is_set_before_other_threads_can_read_it(ddprun_bin, dat
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config],
                     LD_PRELOAD=str(library), SETENV_THREADS_TO=str(tmp_path / "threads"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "threads").read_text() == "1\n1\n", "each worker was alone in its process"
+    assert (tmp_path / "threads").read_text() == "1\n1\n", "each worker must have one thread when it sets the variable"
 
 
-def test_another_precision_on_resume_is_said(ddprun_bin, data, tmp_path):
+def test_another_precision_on_resume_is_reported(ddprun_bin, data, tmp_path):
     _, run_dir = train(ddprun_bin, tmp_path / "run", data, max_steps=5)
     done, _ = train(ddprun_bin, tmp_path / "run", data, max_steps=9, precision="bf16", channels_last=True)
     assert "precision: bf16 channels_last instead of fp32" in done.stdout + done.stderr
@@ -69,23 +65,25 @@ def test_another_precision_on_resume_is_said(ddprun_bin, data, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["cnn", "resnet18"])
-def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, data, tmp_path, model):
-    """A checkpoint does not contain the layout; replaced workers and resumed runs convert their weights again."""
+def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, tiny_images, tmp_path, model):
+    """Checkpoints do not store the memory layout. New workers and resumed runs must convert the loaded weights to channels-last
+    again."""
     small = {"model": {"type": model}, "data": {"train_samples": 40, "test_samples": 8}, "batch_size": 8, "channels_last": True, "precision": "bf16"}
-    _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
-    _, struck = train(ddprun_bin, tmp_path / "struck", data, workers=2, fault="kill rank=1 step=3", **small)
+    _, calm = train(ddprun_bin, tmp_path / "calm", tiny_images, workers=2, **small)
+    _, struck = train(ddprun_bin, tmp_path / "struck", tiny_images, workers=2, fault="kill rank=1 step=3", **small)
     assert len(jobs.report(struck)["rounds"]) > 1, "nothing was killed"
     assert jobs.weights_digest(struck) == jobs.weights_digest(calm)
-    _, stopped = train(ddprun_bin, tmp_path / "stopped", data, workers=2, max_steps=3, **small)
-    train(ddprun_bin, tmp_path / "stopped", data, workers=2, **small)
+    _, stopped = train(ddprun_bin, tmp_path / "stopped", tiny_images, workers=2, max_steps=3, **small)
+    train(ddprun_bin, tmp_path / "stopped", tiny_images, workers=2, **small)
     assert jobs.weights_digest(stopped) == jobs.weights_digest(calm)
 
 
 def test_a_killed_run_in_fp16_ends_with_the_same_bits_and_scale(ddprun_bin, data, tmp_path):
-    """The first steps overflow and are skipped. The scale and its counters are part of the state, also for a replaced worker."""
+    """The first steps overflow and are skipped. The loss scale and its counters are part of the training state, so a
+    replacement worker must receive them, too."""
     small = {"model": {"type": "mlp", "hidden": [32]}, "precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 4}}
     _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
-    assert jobs.metrics(calm, "step")[0]["gradient_norm"] is None, "the first step did not overflow"
+    assert jobs.metrics(calm, "step")[0]["gradient_norm"] is None, "the first step must overflow"
     values = manifest(calm)["values"]
     assert manifest(calm)["precision"] == "fp16" and 0 < float(values["grad_scaler.scale"]) < 2 ** 24, values
     for fault in ("kill rank=1 step=2 phase=optimizer", "kill rank=0 step=9"):
@@ -98,8 +96,9 @@ def test_a_killed_run_in_fp16_ends_with_the_same_bits_and_scale(ddprun_bin, data
     assert jobs.losses(stopped) == jobs.losses(calm)
 
 
-def test_a_loss_that_stays_no_number_ends_a_run_in_fp16(ddprun_bin, data, tmp_path):
-    """Steps are skipped until the scale is below 1. Then float16's range cannot be the reason."""
+def test_a_persistent_nan_loss_ends_an_fp16_run(ddprun_bin, data, tmp_path):
+    """Steps are skipped until the loss scale is below 1. With such a small scale, the limited range of float16 cannot be the
+    reason for the NaN, so the run must fail."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, device="cpu", precision="fp16", grad_scaler={"init_scale": 4},
                                                                     optimizer={"type": "sgd", "lr": 1e30}))
     done = jobs.run([ddprun_bin, "--max-restarts", 0, "--run-dir", tmp_path / "run", config])
@@ -108,16 +107,20 @@ def test_a_loss_that_stays_no_number_ends_a_run_in_fp16(ddprun_bin, data, tmp_pa
     assert len(shown) >= 4 and shown[-1]["loss"] is None, shown
 
 
-# Both call the same bf16 kernels with one thread, so nothing may differ.
+# ddptrain and Python call the same bf16 kernels with one thread. Therefore the losses must be bit-identical.
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("model, channels_last", [("mlp", False), ("cnn", False), ("cnn", True)])
-def test_bf16_is_pythons_autocast(ddprun_bin, data, tmp_path, model, channels_last):
+def test_bf16_matches_python_autocast(ddprun_bin, data, tmp_path, model, channels_last):
     settings = jobs.config(data, device="cpu", model={"type": model, **({"hidden": [64]} if model == "mlp" else {})}, precision="bf16",
                            channels_last=channels_last, max_steps=20, optimizer={"type": "sgd", "lr": 0.01, "momentum": 0.9},
                            data={"mean": 0.286, "std": 0.353, "ledger": False}, eval_every_epochs=0)
     config = jobs.write_config(tmp_path / "train.json", settings)
-    done = jobs.run([sys.executable, REFERENCE / "python_autocast.py", config, tmp_path / "python"])
-    assert done.returncode == 0, done.stderr
+
+    def train_in_python():
+        done = jobs.run([sys.executable, REFERENCE / "python_autocast.py", config, tmp_path / "python"])
+        assert done.returncode == 0, done.stderr
+
+    references.fill(tmp_path / "python", train_in_python, config.read_text().replace(str(data), ""), data)
     settings["model"]["init"] = str(tmp_path / "python/init.safetensors")
     jobs.write_config(config, settings)
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config])

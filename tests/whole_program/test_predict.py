@@ -1,4 +1,5 @@
-"""`ddptrain predict`: one line of JSON for each input line, with the saved model's answers. Bad lines are named."""
+"""Tests of `ddptrain predict`. For each input line, it prints the prediction of the saved model as a line of JSON. Error
+messages name the invalid lines."""
 
 import json
 import pathlib
@@ -15,23 +16,25 @@ def predicted(ddptrain, arguments: list, lines: list[str]) -> tuple[int, list[di
 
 
 @pytest.fixture(scope="module")
-def pictures(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """A finished run on the small data set, whose mean and standard deviation are computed from its images."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(ddprun_bin, tmp_path_factory) -> pathlib.Path:
+    """A finished run on the small data set. The mean and standard deviation for normalization are computed from the training
+    images."""
+    folder = tmp_path_factory.mktemp("images")
     train = jobs.write_config(folder / "train.json", jobs.config(jobs.write_small_dataset(folder / "data"), epochs=1))
     assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
     return folder
 
 
-def test_classes_of_pictures_are_those_that_an_evaluation_counts(ddptrain_bin, pictures):
-    """All 200 images of the test set, in batches smaller than that: their accuracy and loss are those of the run."""
-    test = (pictures / "data/t10k-images-idx3-ubyte").read_bytes()[16:]
-    labels = list((pictures / "data/t10k-labels-idx1-ubyte").read_bytes()[8:])
-    lines = [json.dumps({"id": f"picture {i}", "pixels": list(test[784 * i:784 * (i + 1)])}) for i in range(len(labels))]
-    code, answers, error = predicted(ddptrain_bin, [pictures / "run", "eval_batch_size=64"], lines)
+def test_predicted_classes_match_the_evaluation(ddptrain_bin, images):
+    """Predicts all 200 images of the test set in smaller batches. The accuracy and loss of the predictions must equal those of
+    the run's last evaluation."""
+    test = (images / "data/t10k-images-idx3-ubyte").read_bytes()[16:]
+    labels = list((images / "data/t10k-labels-idx1-ubyte").read_bytes()[8:])
+    lines = [json.dumps({"id": f"image {i}", "pixels": list(test[784 * i:784 * (i + 1)])}) for i in range(len(labels))]
+    code, answers, error = predicted(ddptrain_bin, [images / "run", "eval_batch_size=64"], lines)
     assert code == 0, error
-    assert [answer["id"] for answer in answers] == [f"picture {i}" for i in range(200)]
-    expected = jobs.metrics(pictures / "run", "eval")[-1]
+    assert [answer["id"] for answer in answers] == [f"image {i}" for i in range(200)]
+    expected = jobs.metrics(images / "run", "eval")[-1]
     assert sum(answer["class"] == label for answer, label in zip(answers, labels, strict=True)) / 200 == pytest.approx(expected["accuracy"])
     numpy = pytest.importorskip("numpy")
     loss = -numpy.mean([numpy.log(answer["probabilities"][label]) for answer, label in zip(answers, labels)])
@@ -40,33 +43,33 @@ def test_classes_of_pictures_are_those_that_an_evaluation_counts(ddptrain_bin, p
 
 
 @pytest.mark.parametrize("line,words", [
-    ("{", "stdin, line 3: expected an object of JSON in one line"),
+    ("{", "stdin, line 3: expected one JSON object per line"),
     ('{"pixels": [1, 2]}', 'stdin, line 3: expected "pixels" with 784 integers from 0 to 255 (1 x 28 x 28)'),
     (json.dumps({"pixels": [256] * 784}), "stdin, line 3: "),
     (json.dumps({"text": "no"}), "stdin, line 3: "),
-    ('{"id": ' + "[" * 200000 + "]" * 200000 + ', "pixels": []}', 'stdin, line 3: "id": expected a text or a number'),
+    ('{"id": ' + "[" * 200000 + "]" * 200000 + ', "pixels": []}', 'stdin, line 3: "id": expected a string or a number'),
 ])
-def test_a_bad_line_is_named_and_those_before_are_answered(ddptrain_bin, pictures, line, words):
+def test_a_bad_line_is_named_after_earlier_answers(ddptrain_bin, images, line, words):
     good = json.dumps({"pixels": [0] * 784})
-    code, answers, error = predicted(ddptrain_bin, [pictures / "run"], [good, "", line, good])
+    code, answers, error = predicted(ddptrain_bin, [images / "run"], [good, "", line, good])
     assert code == 2 and words in error and len(answers) == 1, error
 
 
-def test_what_can_not_be_read_is_no_empty_input(ddptrain_bin, pictures):
-    done = jobs.run([ddptrain_bin, "predict", pictures / "run", "--input", pictures])
-    assert done.returncode == 2 and f"--input: {pictures} can't be read" in done.stderr, done.stderr
+def test_unreadable_input_is_not_empty_input(ddptrain_bin, images):
+    done = jobs.run([ddptrain_bin, "predict", images / "run", "--input", images])
+    assert done.returncode == 2 and f"--input: {images} cannot be read" in done.stderr, done.stderr
 
 
-def test_a_model_of_nan_answers_nothing(ddptrain_bin, pictures, tmp_path):
-    """Otherwise the first class would count as the likeliest one."""
+def test_a_nan_model_gives_no_answer(ddptrain_bin, images, tmp_path):
+    """The model's outputs are NaN. Without a check, class 0 would be reported as the most likely class."""
     numpy, safetensors = pytest.importorskip("numpy"), pytest.importorskip("safetensors.numpy")
-    weights = safetensors.load_file(pictures / "run/checkpoints/latest/model.safetensors")
+    weights = safetensors.load_file(images / "run/checkpoints/latest/model.safetensors")
     safetensors.save_file({name: numpy.full_like(each, numpy.nan) for name, each in weights.items()}, tmp_path / "nan.safetensors")
-    code, answers, error = predicted(ddptrain_bin, [tmp_path / "nan.safetensors", "--config", pictures / "train.json"], [json.dumps({"pixels": [0] * 784})])
+    code, answers, error = predicted(ddptrain_bin, [tmp_path / "nan.safetensors", "--config", images / "train.json"], [json.dumps({"pixels": [0] * 784})])
     assert code == 88 and answers == [] and "the model's outputs are NaN or infinite" in error, error
 
 
-def test_a_model_of_a_table_is_not_asked_for_pictures(ddprun_bin, ddptrain_bin, tmp_path):
+def test_a_table_model_is_refused(ddprun_bin, ddptrain_bin, tmp_path):
     for name in ("train.csv", "test.csv"):
         (tmp_path / name).write_text("a,b,y\n" + "1,2,0\n2,1,1\n" * 8, encoding="utf-8")
     train = {"name": "t", "epochs": 1, "batch_size": 4, "model": {"type": "mlp", "hidden": [4]},
@@ -74,11 +77,11 @@ def test_a_model_of_a_table_is_not_asked_for_pictures(ddprun_bin, ddptrain_bin, 
     (tmp_path / "train.json").write_text(json.dumps(train), encoding="utf-8")
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", tmp_path / "train.json"]).returncode == 0
     code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], ["{}"])
-    assert code == 2 and not answers and "a model predicts where data.type is idx, cifar10, cifar100 or tokens" in error, error
+    assert code == 2 and not answers and "predict supports data.type idx, cifar10, cifar100 and tokens" in error, error
 
 
 def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_path):  # noqa: F811
-    """The next token is the one that `ddptrain generate` writes."""
+    """The predicted next token must be the token that `ddptrain generate` chooses."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model={"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, max_steps=5))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     text = (data / "val.txt").read_bytes().decode("ascii", "replace")[:BLOCK]
@@ -94,7 +97,7 @@ def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_
     assert refused.returncode == 2 and 'lines, line 1: expected "text" with a string, or "tokens" with integers below 256' in refused.stderr
 
 
-def test_a_text_of_tokens_that_the_model_does_not_have_is_named(ddprun_bin, ddptrain_bin, tmp_path):
+def test_an_unknown_token_is_named(ddprun_bin, ddptrain_bin, tmp_path):
     for name in ("train.txt", "val.txt"):
         (tmp_path / name).write_bytes(b"plain ASCII." * 40 * BLOCK)
     content = config(tmp_path, model={"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, max_steps=1)
@@ -102,4 +105,4 @@ def test_a_text_of_tokens_that_the_model_does_not_have_is_named(ddprun_bin, ddpt
     train = jobs.write_config(tmp_path / "train.json", content)
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], ['{"text": "plain"}', '{"text": "é"}'])
-    assert code == 2 and len(answers) == 1 and 'line 2: "text" has token 195; the model has 128, which count from 0 (data.vocab_size)' in error, error
+    assert code == 2 and len(answers) == 1 and 'line 2: "text" has token 195; the model has 128 tokens, numbered from 0 (data.vocab_size)' in error, error

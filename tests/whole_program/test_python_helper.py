@@ -1,5 +1,8 @@
-"""`import ddprun` in a script: its reports appear on the console, in the report and in the restart policy, and it saves and stops at one step on all
-ranks. Without a job, without an agent that understands it, or without permission to use the channel, the script runs as if the helper were absent."""
+"""Tests of `import ddprun` in a script.
+
+The script's reports must appear on the console and in the job's report, and must affect the decisions about restarts. All ranks
+must save and stop at the same step. In three cases the calls must have no effect: outside a job, with an agent of a different
+protocol version, and in a child process of a worker."""
 
 import contextlib
 import importlib.util
@@ -23,7 +26,7 @@ LAUNCH = ["--standalone", "--log-dir", "logs"]
 
 @pytest.fixture
 def job(ddprun_bin, run, tmp_path):
-    """job(body, *options): runs the script to its end."""
+    """Returns job(body, *options), which runs a script under ddprun until it ends."""
 
     def go(body: str, *options: str, **env: str) -> subprocess.CompletedProcess:
         (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + body)
@@ -44,14 +47,14 @@ def lines_of(text: str, start: str) -> list[str]:
 # ---- what the script reports ----
 
 
-def test_progress_and_checkpoints_are_told(job, tmp_path):
+def test_progress_and_checkpoints_are_reported(job, tmp_path):
     done = job("for n in range(1, 31):\n    ddprun.step(n, loss=1 / n, samples=8, total=30, epoch=0, epochs=1, accuracy=lambda: 0.5)\n"
                "if ddprun.rank == 0:\n    open('model.pt', 'wb').write(b'x' * 1000)\n    ddprun.saved('model.pt', seconds=0.25)\n", "-v", "--nproc-per-node", "2")
     assert done.returncode == 0, done.stderr
     first, *_, last = lines_of(done.stderr, "ddprun: epoch 1/1  step ")
     assert first == "ddprun: epoch 1/1  step 1/30  loss 1.0000  accuracy 0.5"
     assert last.startswith("ddprun: epoch 1/1  step 30/30  loss 0.0333  accuracy 0.5")
-    assert f"ddprun: checkpoint of step 30 (0.0 MB, training stood still for 250 ms): {tmp_path}/model.pt\n" in done.stderr
+    assert f"ddprun: checkpoint of step 30 (0.0 MB, training paused for 250 ms): {tmp_path}/model.pt\n" in done.stderr
     report = report_in(tmp_path)
     assert report["last_step"] == 30
     assert report["checkpoints"]["latest"] == {"step": 30, "path": f"{tmp_path}/model.pt", "bytes": 1000, "save_s": 0.25}
@@ -59,8 +62,9 @@ def test_progress_and_checkpoints_are_told(job, tmp_path):
     assert round_["from_step"] == 0 and round_["reached_step"] == 30
 
 
-def test_the_last_step_is_known_although_few_are_sent(job, tmp_path):
-    """The script runs a thousand steps without a pause. The agent receives a few of them, and the last one when Python ends."""
+def test_the_last_step_is_always_sent(job, tmp_path):
+    """The script runs a thousand steps without a pause. The agent receives reports of only a few steps, but always of the last
+    one, which is sent when Python exits."""
     done = job("for n in range(1, 1001):\n    ddprun.step(n)\nraise ValueError('no more')\n", "--json")
     assert done.returncode == 1
     steps = [event["step"] for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "progress"]
@@ -68,7 +72,7 @@ def test_the_last_step_is_known_although_few_are_sent(job, tmp_path):
     assert report_in(tmp_path)["rounds"][0]["first_cause"]["step"] == 1000
 
 
-def test_a_terminal_has_a_bar_only_for_a_script_that_tells_its_steps(ddprun_bin, tmp_path):
+def test_only_reported_steps_show_a_progress_bar(ddprun_bin, tmp_path):
     for body, bar in (("ddprun.step(5, total=10)", True), ("pass", False)):
         (tmp_path / "train.py").write_text(f"import ddprun\n{body}\n")
         ours, theirs = pty.openpty()
@@ -76,7 +80,7 @@ def test_a_terminal_has_a_bar_only_for_a_script_that_tells_its_steps(ddprun_bin,
                               env=jobs.clean_environment(**ENV)) as process:
             os.close(theirs)
             text = b""
-            with contextlib.suppress(OSError):  # EIO at the end
+            with contextlib.suppress(OSError):  # at the end of the terminal's output, the read fails with EIO
                 while part := os.read(ours, 4096):
                     text += part
             assert process.wait() == 0
@@ -84,17 +88,17 @@ def test_a_terminal_has_a_bar_only_for_a_script_that_tells_its_steps(ddprun_bin,
         assert (re.search(rb"\[#+\.+\]  step 5/10", text) is not None) == bar and (b"\x1b[K" in text) == bar, text
 
 
-def test_a_restarted_script_is_told_why(job):
-    done = job("print('told', ddprun.restart, ddprun.cause, ddprun.rank, ddprun.local_rank, ddprun.world_size, flush=True)\n"
+def test_a_restarted_script_gets_the_cause(job):
+    done = job("print('cause', ddprun.restart, ddprun.cause, ddprun.rank, ddprun.local_rank, ddprun.world_size, flush=True)\n"
                "if ddprun.restart == 0:\n    ddprun.error('oom', 'Tried to allocate 2.00 GiB')\n    os._exit(3)\n", "--max-restarts", "1")
     assert done.returncode == 0, done.stderr
-    assert lines_of(done.stdout, "told") == ["told 0 None 0 0 1", "told 1 out_of_memory 0 0 1"]
+    assert lines_of(done.stdout, "cause") == ["cause 0 None 0 0 1", "cause 1 out_of_memory 0 0 1"]
     assert ") failed: exit code 3: Tried to allocate 2.00 GiB\n" in done.stderr
 
 
 @pytest.mark.parametrize(("kind", "cause", "why", "starts"), [
-    ("data", "usage", "usage errors are not restarted", 1),
-    ("diverged", "diverged", "a diverged run is not restarted: it would diverge again", 1),
+    ("data", "usage", "no restart after a usage error", 1),
+    ("diverged", "diverged", "no restart after divergence: the run would diverge again", 1),
     ("cosmic", "exception", "budget of 1 restart spent", 2),
 ])
 def test_typed_errors_decide_about_a_restart(job, tmp_path, kind, cause, why, starts):
@@ -107,41 +111,42 @@ def test_typed_errors_decide_about_a_restart(job, tmp_path, kind, cause, why, st
     assert found["message"] == ("cosmic: shard 3" if kind == "cosmic" else "shard 3")
 
 
-def test_an_error_of_the_data_ends_the_job_whoever_has_begun(job, tmp_path):
-    """Rank 1 finds no data after rank 0 has reported a step, and in the round after one that has reported steps."""
+def test_a_data_error_ends_the_job(job, tmp_path):
+    """Rank 1 reports an error in its data. In the first case rank 0 has already called should_save(). In the second case the
+    script has reported a step before an earlier restart."""
     os.mkfifo(tmp_path / "begun")
     for body in ("if ddprun.rank == 0: ddprun.should_save()\n", "if ddprun.restart == 0:\n    ddprun.step(1)\n    os._exit(3)\n"):
         done = job("import signal\n" + body + "if ddprun.rank == 0:\n    open('begun', 'w').close()\n    signal.pause()\nopen('begun').read()\n"
                    "print('no data', ddprun.restart, flush=True)\nddprun.error('data', 'no such dataset')\nsys.exit(1)\n",
                    "--nproc-per-node", "2", "--max-restarts", "3")
-        assert done.returncode == 1 and "usage errors are not restarted" in done.stderr, done.stderr
+        assert done.returncode == 1 and "no restart after a usage error" in done.stderr, done.stderr
         assert len(lines_of(done.stdout, "no data")) == 1
 
 
-def test_two_failures_at_one_step_end_a_job_that_tells_its_steps(job):
+def test_two_failures_at_one_reported_step_end_the_job(job):
     done = job("ddprun.step(12)\nraise ValueError('again')\n", "--max-restarts", "9")
     assert done.returncode == 83 and "the same failure at step 12 in two rounds without progress" in done.stderr
-    # A checkpoint in between makes it a new attempt.
+    # A checkpoint between two failures counts as progress, so the second failure must not count as a repetition.
     done = job("ddprun.step(12)\nddprun.saved(ddprun.restart)\nraise ValueError('again')\n", "--max-restarts", "2")
     assert done.returncode == 1 and "budget of 2 restarts spent" in done.stderr, done.stderr
 
 
-def test_steps_that_go_back_are_said_once(job):
+def test_decreasing_steps_are_reported_once(job):
     done = job("for n in (5, 4, 3, 6):\n    ddprun.step(n)\n")
     assert done.returncode == 0
     assert lines_of(done.stderr, "ddprun: rank 0: step() went back") == \
         ["ddprun: rank 0: step() went back from 5 to 4; perhaps an older state was loaded"]
 
 
-def test_a_number_beside_the_step_that_is_none_is_said_once_and_left_out(job, tmp_path):
-    """The script continues, and outside a job no message is printed."""
+def test_an_invalid_metric_is_reported_once_and_ignored(job, tmp_path):
+    """After an invalid metric the script must continue. Outside a job no message is printed."""
     body = ("for n in (1, 2):\n    ddprun.step(n, total=-1, epoch=float('nan'), epochs='many', samples=1.5)\n"
             "ddprun.step(29, samples=32.0)\nddprun.step(30, total=30.0, epoch=True, epochs=2)\nddprun.saved(30, seconds='long')\nprint('at the end')\n")
     done = job(body, "-v")
     assert (done.returncode, done.stdout) == (0, "at the end\n"), done.stderr
-    said = lines_of(done.stderr, "ddprun: rank 0: ")
-    assert [line.split(" ")[3] for line in said] == ["step(samples=...)", "step(total=...)", "step(epoch=...)", "step(epochs=...)", "saved(seconds=...)"], said
-    assert said[0] == "ddprun: rank 0: step(samples=...) is left out: it is not a whole number from 0 on: found 1.5"
+    ignored = lines_of(done.stderr, "ddprun: rank 0: ")
+    assert [line.split(" ")[3] for line in ignored] == ["step(samples=...)", "step(total=...)", "step(epoch=...)", "step(epochs=...)", "saved(seconds=...)"], ignored
+    assert ignored[0] == "ddprun: rank 0: step(samples=...) is ignored: expected a whole number, 0 or more: found 1.5"
     assert lines_of(done.stderr, "ddprun: epoch 2/2  step 30/30"), done.stderr
     done = jobs.run([sys.executable, "train.py"], **ENV, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")
@@ -149,7 +154,8 @@ def test_a_number_beside_the_step_that_is_none_is_said_once_and_left_out(job, tm
 
 # ---- saving and stopping ----
 
-# Work that takes rank 1 longer. With $TOGETHER the ranks wait for each other in each step, as in an all-reduce.
+# A script whose steps take longer on rank 1 than on rank 0. If $TOGETHER is set, the ranks wait for each other in each step, as
+# in an all-reduce.
 SAVING = """
 import socket, time
 together, other = os.environ.get("TOGETHER"), None
@@ -180,7 +186,7 @@ for n in range(1, 100000):
 
 
 def start_saving(ddprun_bin, tmp_path, end: str, **env: str) -> subprocess.Popen:
-    """Starts two ranks that have called should_save()."""
+    """Starts two ranks. Returns after both have called should_save()."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", end))
     process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", "--shutdown-timeout", "60", tmp_path / "train.py"], **ENV, **env)
     for _ in range(2):
@@ -190,7 +196,7 @@ def start_saving(ddprun_bin, tmp_path, end: str, **env: str) -> subprocess.Popen
 
 
 @pytest.mark.parametrize(("together", "end"), [(False, "ddprun.stopped()"), (True, "sys.exit(ddprun.REQUEUE)"), (True, "break")])
-def test_all_ranks_save_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin, tmp_path, together, end):
+def test_all_ranks_save_at_one_step_for_a_requeue(ddprun_bin, tmp_path, together, end):
     env = {"TOGETHER": str(tmp_path / "socket")} if together else {}
     process = start_saving(ddprun_bin, tmp_path, end, **env)
     process.send_signal(signal.SIGTERM)
@@ -198,7 +204,7 @@ def test_all_ranks_save_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin,
     assert process.returncode == 85, err
     saved = sorted(tuple(line.split()[1:]) for line in lines_of(out, "saved"))
     assert [rank for rank, _ in saved] == ["0", "1"] and len({step for _, step in saved}) == 1, out
-    assert "ended with exit code 85: stopped by SIGTERM after saving: run it again to go on" in err
+    assert "ended with exit code 85: stopped by SIGTERM after saving: run the job again to continue" in err
 
 
 def test_a_block_round_each_step_saves_and_stops(ddprun_bin, tmp_path):
@@ -222,22 +228,22 @@ def test_a_block_whose_step_fails_saves_nothing(job):
 
 
 def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
-    """The signal reaches only one of the agents."""
+    """Only one of the two agents receives the stop signal, but the ranks of both nodes must save."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", "ddprun.stopped()"))
     port = jobs.free_port()
     for node in ("0", "1"):
         nodes.start("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, "train.py",
                     **ENV, TOGETHER=str(tmp_path / "socket"))
     for node in (0, 1):
-        nodes.until_said(node, "at work")
+        nodes.until_printed(node, "at work")
     nodes.agents[1].send_signal(signal.SIGTERM)
     assert nodes.wait() == [85, 85], nodes.all_text()
     saved = dict(re.findall(r"^saved (\d) (\d+)$", nodes.all_text(), re.M))
     assert set(saved) == {"0", "1"} and len(set(saved.values())) == 1, nodes.all_text()
 
 
-def test_a_script_that_does_not_get_there_in_time_is_stopped(ddprun_bin, tmp_path):
-    """Rank 1 is busy with other work. Rank 0 waits for it in should_save(), but not longer than the shutdown timeout."""
+def test_a_script_that_saves_too_late_is_stopped(ddprun_bin, tmp_path):
+    """Rank 1 is suspended. Rank 0 waits for rank 1 in should_save(), but not longer than the shutdown timeout."""
     (tmp_path / "train.py").write_text(
         "import ddprun, os, signal, sys, time\nddprun.should_save()\nprint('at work', flush=True)\n"
         "if ddprun.rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\nwhile not ddprun.should_save():\n    time.sleep(0.01)\n")
@@ -249,7 +255,7 @@ def test_a_script_that_does_not_get_there_in_time_is_stopped(ddprun_bin, tmp_pat
     assert process.returncode == 143 and "stopped by SIGTERM before it could save" in err
 
 
-def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
+def test_a_script_without_should_save_gets_the_signal(ddprun_bin, tmp_path):
     (tmp_path / "train.py").write_text("import ddprun, signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
                                        "ddprun.step(1)\nprint('at work', flush=True)\nsignal.pause()\n")
     process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", tmp_path / "train.py"], **ENV)
@@ -265,8 +271,9 @@ def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
 @pytest.mark.parametrize(("library", "program", "saved"), [("transformers", "stopped_trainer.py", "checkpoint-{step}"),
                                                            ("lightning", "stopped_lightning.py", "ddprun.ckpt"),
                                                            ("accelerate", "stopped_accelerate.py", "model.pt")])
-def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, library, program, saved):
-    """The loops use the callbacks of ddprun.integrations. The script returns after train() or fit()."""
+def test_third_party_loops_save_and_stop(ddprun_bin, tmp_path, library, program, saved):
+    """The scripts use the callbacks of ddprun.integrations. After a stop signal, train() or fit() returns, and the script
+    continues with the next statement."""
     if not (importlib.util.find_spec(library) and importlib.util.find_spec("accelerate")):
         pytest.skip("needs transformers, lightning and accelerate (requirements/python-programs.txt)")
     path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -290,12 +297,12 @@ def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, librar
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_lightning_trains_on_data_without_a_length(job):
-    """The number of steps is unknown in this case."""
+    """Lightning cannot compute the number of steps, so the callback must not report a total."""
     if not importlib.util.find_spec("lightning"):
         pytest.skip("needs lightning (requirements/python-programs.txt)")
     path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
     done = job(LIGHTNING, PYTHONPATH=path)
-    assert done.returncode == 0 and "ended 20" in done.stdout and "left out" not in done.stderr, done.stderr
+    assert done.returncode == 0 and "ended 20" in done.stdout and ") is ignored: " not in done.stderr, done.stderr
 
 
 LIGHTNING = """
@@ -326,15 +333,15 @@ print("ended", trainer.global_step, flush=True)
 # ---- hangs ----
 
 
-def test_the_rank_that_is_a_step_behind_is_to_blame(job):
-    """The rank continues to print, which is not progress for a script that reports steps."""
+def test_the_rank_one_step_behind_is_blamed(job):
+    """The rank continues to print. Output does not count as progress for a script that reports steps."""
     done = job("import threading\nddprun.step(4 - ddprun.rank)\n"
                "while not threading.Event().wait(0.1):\n    print('alive', flush=True)\n", "--nproc-per-node", "2", "--hang-timeout", "1")
     assert done.returncode == 82, done.stderr
     assert re.search(r"rank 1 \(pid \d+\) hangs: no progress for .*; it is in step 4; rank 0 waits in step 5", done.stderr), done.stderr
 
 
-# ---- where the helper does nothing ----
+# ---- cases in which the calls have no effect ----
 
 
 def test_outside_a_job_it_does_nothing():
@@ -343,10 +350,12 @@ def test_outside_a_job_it_does_nothing():
             "print(ddprun.should_save(), ddprun.in_job(), ddprun.rank, ddprun.world_size, ddprun.restart, ddprun.cause, threading.active_count())\n")
     done = jobs.run([sys.executable, "-c", code], **ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
-    # The number belongs to another file if a child of a worker has inherited the variable but not the descriptor.
+    # A child process of a worker may inherit the channel's variable but not its descriptor. Then the number belongs to another
+    # file.
     done = jobs.run([sys.executable, "-c", code], **ENV, DDPRUN_CHANNEL="fd:1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
-    # Behind a wrapper that closes descriptors, such as sudo, a socket of the script may get the channel's number.
+    # A wrapper such as sudo closes inherited descriptors. A socket of the script may then get the number of the channel's
+    # descriptor, but its inode differs.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
         inode = os.fstat(theirs.fileno()).st_ino
@@ -357,16 +366,18 @@ def test_outside_a_job_it_does_nothing():
             assert (done.stdout, done.stderr) == (f"{spoken}\n", "")
             ours.setblocking(False)
             try:
-                heard = ours.recv(4096)
+                received = ours.recv(4096)
             except BlockingIOError:
-                heard = b""
-            assert (b'"hello"' in heard) == spoken, heard
+                received = b""
+            assert (b'"hello"' in received) == spoken, received
     for wrong, kind in (("'x'", "TypeError"), ("-1", "ValueError"), ("1.5", "TypeError")):
         assert kind in jobs.run([sys.executable, "-c", f"import ddprun; ddprun.step({wrong})"], **ENV).stderr
 
 
-def test_what_a_worker_starts_does_not_speak_for_it(job, tmp_path):
-    """A forked process (such as a DataLoader worker), a spawned process and a program: the descriptor and the variable still belong to the worker."""
+def test_child_processes_send_no_messages(job, tmp_path):
+    """A forked process (such as a DataLoader worker), a process started by multiprocessing, and another program inherit the
+    environment variable or the descriptor of the channel. They must not send messages, since the channel belongs to the worker
+    alone."""
     done = job("""
 import subprocess
 def child():
@@ -391,7 +402,7 @@ if __name__ == '__main__':
     assert report["last_step"] == 2 and report["rounds"][0]["first_cause"]["cause"] == "exit_code"
 
 
-def test_threads_may_speak_at_once(job, tmp_path):
+def test_threads_may_send_concurrently(job, tmp_path):
     done = job("import threading\ndef work(k):\n    for n in range(200):\n        ddprun.saved(k * 1000 + n); ddprun.step(n)\n"
                "threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]\n"
                "[t.start() for t in threads]; [t.join() for t in threads]\n")
@@ -400,61 +411,63 @@ def test_threads_may_speak_at_once(job, tmp_path):
 
 
 def test_another_major_version_is_ignored_with_one_line(job, tmp_path):
-    done = job("ddprun.PROTOCOL = (2, 0)\nfor n in range(3):\n    ddprun.step(n); ddprun.saved(n)\n"
-               "assert not ddprun.should_save()\nprint('went on', flush=True)\n", "--nproc-per-node", "2")
-    assert done.returncode == 0 and len(lines_of(done.stdout, "went on")) == 2
-    said = [line for line in done.stderr.splitlines() if "ignored" in line]
-    assert len(said) == 1 and re.fullmatch(r"ddprun: rank \d: import ddprun of Python .* speaks version 2\.0 of the worker channel, and this "
-                                           r"ddprun 1\.\d+: install both from one release; what it reports is ignored, and the job goes on",
-                                           said[0]), done.stderr
+    done = job("ddprun._worker_channel.PROTOCOL = (2, 0)\nfor n in range(3):\n    ddprun.step(n); ddprun.saved(n)\n"
+               "assert not ddprun.should_save()\nprint('continued', flush=True)\n", "--nproc-per-node", "2")
+    assert done.returncode == 0 and len(lines_of(done.stdout, "continued")) == 2
+    ignored = [line for line in done.stderr.splitlines() if "ignored" in line]
+    assert len(ignored) == 1 and re.fullmatch(r"ddprun: rank \d: import ddprun of Python .* uses version 2\.0 of the worker channel, this "
+                                           r"ddprun uses version 1\.\d+: install both from the same release; its reports are ignored, and the job continues",
+                                           ignored[0]), done.stderr
     assert report_in(tmp_path)["last_step"] is None
 
 
 def test_a_newer_minor_version_is_understood(job, tmp_path):
-    done = job("ddprun.PROTOCOL = (1, 99)\nddprun.step(1)\nddprun._channel._send({'type': 'dance'})\n"
+    done = job("ddprun._worker_channel.PROTOCOL = (1, 99)\nddprun.step(1)\nddprun._channel._send({'type': 'dance'})\n"
                "ddprun._channel._send({'type': 'checkpoint', 'step': 3, 'path': '', 'pause_s': 0, 'save_s': 0, 'bytes': 0, 'more': [1]})\n")
     assert done.returncode == 0 and "ignored" not in done.stderr
     assert report_in(tmp_path)["checkpoints"]["latest"]["step"] == 3
 
 
-def test_what_is_no_protocol_at_all_is_ignored_with_one_line(ddprun_bin, script, run):
-    """A worker that continues to write into the unread socket is not killed by a signal."""
-    body = "n=0; while [ $n -lt 3000 ]; do echo 'not for you, whoever you are, and no end of it: 0123456789 0123456789' >&3; n=$((n + 1)); done; exit 0"
+def test_an_invalid_protocol_is_ignored_with_one_line(ddprun_bin, script, run):
+    """The agent stops reading the channel. The worker continues to write to the full socket and must not be killed by
+    SIGPIPE."""
+    body = "n=0; while [ $n -lt 3000 ]; do echo 'not for you, and it never ends: 0123456789 0123456789' >&3; n=$((n + 1)); done; exit 0"
     done = run([ddprun_bin, "--no-python", script(body)])
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"ddprun: rank 0: what came over its channel is not the protocol of one \(.*\); what it reports is ignored, and the job "
-                        r"goes on\n", done.stderr), done.stderr
+    assert re.fullmatch(r"ddprun: rank 0: its messages to ddprun do not follow the worker protocol \(.*\); its reports are ignored, and the job "
+                        r"continues\n", done.stderr), done.stderr
 
 
-def test_figures_wait_for_the_next_message_and_a_default_timeout_for_nothing(tmp_path):
-    """The helper alone, in a program with a default time-out for sockets. The second step comes too soon after the first to be sent."""
+def test_metrics_are_sent_with_the_next_message(tmp_path):
+    """The test runs `import ddprun` without an agent, in a program with a default socket timeout of 1 ms. The second step
+    follows the first too soon for a separate message, so its metrics must be sent with the next message."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     code = ("import socket\nsocket.setdefaulttimeout(0.001)\nimport ddprun\nddprun.step(1)\nddprun.step(2, loss=0.25)\nddprun.saved('\\udce9', seconds=float('nan'))\n"
             "input()\nddprun.step(3, total=3)\nassert not ddprun._channel._closed\n")
     with theirs, subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, text=True,
                                   env=jobs.clean_environment(**ENV, DDPRUN_CHANNEL=f"fd:{theirs.fileno()}")) as process:
         theirs.close()
-        heard = b""
-        while b'"checkpoint"' not in heard:
-            heard += ours.recv(65536)
+        received = b""
+        while b'"checkpoint"' not in received:
+            received += ours.recv(65536)
         process.communicate("\n", timeout=60)
         while more := ours.recv(65536):
-            heard += more
+            received += more
     ours.close()
     assert process.returncode == 0
-    assert b'"loss": 0.25' in heard.split(b'"step": 3')[1] and b"NaN" not in heard and b"udce9" not in heard
+    assert b'"loss": 0.25' in received.split(b'"step": 3')[1] and b"NaN" not in received and b"udce9" not in received
 
 
-def test_an_agent_that_is_gone_hurts_nobody(tmp_path):
-    """The helper alone, at one end of a socket pair whose other end is closed."""
+def test_a_lost_agent_does_not_disturb_the_script(tmp_path):
+    """The test runs `import ddprun` without an agent, and closes the agent's end of the socket pair."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     code = ("import ddprun\nassert ddprun.in_job()\nddprun.step(1)\ninput()\n"
-            "for n in range(2, 50):\n    ddprun.step(n); ddprun.saved(n)\nassert not ddprun.should_save()\nddprun.error('oom')\nprint('went on')\n")
+            "for n in range(2, 50):\n    ddprun.step(n); ddprun.saved(n)\nassert not ddprun.should_save()\nddprun.error('oom')\nprint('continued')\n")
     with theirs, subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   text=True, env=jobs.clean_environment(**ENV, DDPRUN_CHANNEL=f"fd:{theirs.fileno()}")) as process:
         theirs.close()
-        with ours.makefile("rb") as heard:
-            assert b'"hello"' in heard.read(64)
+        with ours.makefile("rb") as received:
+            assert b'"hello"' in received.read(64)
         ours.close()
         out, _ = process.communicate("\n", timeout=60)
-        assert (process.returncode, out) == (0, "went on\n")
+        assert (process.returncode, out) == (0, "continued\n")

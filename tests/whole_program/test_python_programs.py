@@ -1,4 +1,4 @@
-"""Real Python programs, unmodified, under the real torchrun and under ddprun: the same results to the last bit."""
+"""Tests of unmodified Python programs under torchrun and under ddprun: their results must be bit-identical."""
 
 import importlib.util
 import json
@@ -10,31 +10,43 @@ import contract
 import contract_launchers
 import jobs
 import pytest
+import references
 
 pytestmark = pytest.mark.needs_torch_python
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "reference" / "programs"
-NOT_IN_GLOO = {"all_to_all", "all_reduce AVG"}  # operations that collectives.py tries, with torch 2.11
+NOT_IN_GLOO = {"all_to_all", "all_reduce AVG"}  # operations in collectives.py that Gloo does not support with torch 2.11
 
 
 def run(launcher, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict[str, object]:
-    """Runs the program with two workers. Returns each rank's results."""
-    folder.mkdir()
+    """Runs the program with two workers. Returns the results of each rank."""
+    folder.mkdir(exist_ok=True)
     for name in ("stdout", "stderr"):
         (folder / name).touch()
     results = folder / "results"
-    results.mkdir()
+    results.mkdir(exist_ok=True)
     environment = jobs.clean_environment(TMPDIR=str(folder), HF_HOME=str(folder / "huggingface"), HF_HUB_OFFLINE="1",
                                          PATH=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     code = launcher.run({"arguments": ["--nproc-per-node", "2", *options, str(PROGRAMS / program), str(results), *arguments],
                          "environment": environment, "cwd": str(folder), "stdout": str(folder / "stdout"),
                          "stderr": str(folder / "stderr")}, 120)
     assert code == 0, "\n".join((folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
-    return {f"{rank}": json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)}
+    return results_in(folder)
+
+
+def results_in(folder: pathlib.Path) -> dict[str, object]:
+    return {f"{rank}": json.loads((folder / f"results/rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)}
+
+
+def under_torchrun(torchrun, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict[str, object]:
+    place = folder / "torchrun"
+    without_port = [option for option in options if not option.isdigit()]
+    references.fill(place / "results", lambda: run(torchrun, place, program, *options, arguments=arguments), program, without_port, arguments)
+    return results_in(place)
 
 
 def under_both(torchrun, ddprun_bin, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict:
-    theirs = run(torchrun, folder / "torchrun", program, *options, arguments=arguments)
+    theirs = under_torchrun(torchrun, folder, program, *options, arguments=arguments)
     ours = run(contract_launchers.Ddprun(ddprun_bin), folder / "ddprun", program, *options, arguments=arguments)
     assert ours == theirs
     return ours
@@ -67,7 +79,7 @@ def test_distributed_data_parallel_and_checkpoints(torchrun, ddprun_bin, tmp_pat
 
 
 def test_a_restart_continues_from_the_scripts_own_snapshot(torchrun, ddprun_bin, tmp_path):
-    undisturbed = run(torchrun, tmp_path / "torchrun", "snapshot.py", "--standalone")
+    undisturbed = under_torchrun(torchrun, tmp_path, "snapshot.py", "--standalone")
     ddprun = contract_launchers.Ddprun(ddprun_bin)
     disturbed = run(ddprun, tmp_path / "ddprun", "snapshot.py", "--standalone", "--max-restarts", "3", arguments=("--fail", "2:0,4:1"))
     for rank in range(2):

@@ -1,4 +1,5 @@
-"""Other programs read ddptrain's files and the other way round: the real safetensors package and the real TensorBoard."""
+"""Tests of the files that ddptrain shares with other programs: the safetensors package and TensorBoard read its files, and
+ddptrain reads theirs."""
 
 import ctypes
 import ctypes.util
@@ -16,12 +17,7 @@ CNN_SHAPES = {
     "conv1.weight": (32, 1, 3, 3), "conv1.bias": (32,), "conv2.weight": (64, 32, 3, 3), "conv2.bias": (64,),
     "fc1.weight": (128, 64 * 7 * 7), "fc1.bias": (128,), "fc2.weight": (10, 128), "fc2.bias": (10,),
 }
-STANDS_STILL = {"type": "sgd", "lr": 1e-30}  # a step that changes no weight of ordinary size
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+HANGING = {"type": "sgd", "lr": 1e-30}  # the learning rate is so small that a step does not change a weight of ordinary size
 
 
 def train(ddptrain, folder: pathlib.Path, data: pathlib.Path, run_dir: str = "run", **changes):
@@ -38,7 +34,8 @@ class Xxh128(ctypes.Structure):
 
 
 def xxh3_128() -> callable:
-    """Hash of the bytes in hex by the system's libxxhash, with the same result as Python's xxhash package."""
+    """Returns a function that computes the XXH3-128 hash of bytes in hexadecimal. It calls the system's libxxhash. Its result
+    equals that of Python's xxhash package."""
     name = ctypes.util.find_library("xxhash")
     if name is None:
         pytest.skip("needs libxxhash")
@@ -48,7 +45,7 @@ def xxh3_128() -> callable:
 
 
 def documented_reader() -> dict:
-    """The reader that docs/checkpoints.md publishes, taken from the page."""
+    """Returns the functions of the checkpoint reader that is printed in docs/checkpoints.md."""
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.search(r"```python\n(.*?)```", page, re.S).group(1), names)
@@ -82,21 +79,21 @@ def test_safetensors_reads_model_and_optimizer(ddptrain_bin, data, tmp_path):
         assert optimizer[f"{name}.step"] == 3
 
 
-def test_weights_written_by_safetensors_are_what_training_starts_from(ddptrain_bin, data, tmp_path):
+def test_training_starts_from_safetensors_weights(ddptrain_bin, data, tmp_path):
     weights = random_weights(1)
     safetensors_numpy.save_file(weights, tmp_path / "init.safetensors", metadata={"made_by": "Python"})
     done = train(ddptrain_bin, tmp_path, data, model={"type": "cnn", "init": str(tmp_path / "init.safetensors")},
-                 optimizer=STANDS_STILL, max_steps=1)
+                 optimizer=HANGING, max_steps=1)
     assert done.returncode == 0, done.stderr
     assert_equal(safetensors_numpy.load_file(latest_model(tmp_path / "run")), weights)
 
 
-def test_a_checkpoint_goes_through_python_and_back(ddptrain_bin, data, tmp_path):
+def test_a_checkpoint_round_trips_through_python(ddptrain_bin, data, tmp_path):
     assert train(ddptrain_bin, tmp_path, data, "first", model={"type": "cnn"}, max_steps=3).returncode == 0
     weights = safetensors_numpy.load_file(latest_model(tmp_path / "first"))
     safetensors_numpy.save_file(weights, tmp_path / "again.safetensors")
     done = train(ddptrain_bin, tmp_path, data, "second", model={"type": "cnn", "init": str(tmp_path / "again.safetensors")},
-                 optimizer=STANDS_STILL, max_steps=1)
+                 optimizer=HANGING, max_steps=1)
     assert done.returncode == 0, done.stderr
     back = safetensors_numpy.load_file(latest_model(tmp_path / "second"))
     assert back.keys() == weights.keys()
@@ -104,7 +101,7 @@ def test_a_checkpoint_goes_through_python_and_back(ddptrain_bin, data, tmp_path)
         numpy.testing.assert_allclose(back[name], tensor, rtol=0, atol=1e-29, err_msg=name)
 
 
-def test_the_documented_reader_takes_what_ddptrain_takes_and_refuses_what_it_refuses(ddptrain_bin, data, tmp_path):
+def test_the_documented_reader_agrees_with_ddptrain(ddptrain_bin, data, tmp_path):
     digest, reader = xxh3_128(), documented_reader()
     done = train(ddptrain_bin, tmp_path, data, checkpoint={"every_steps": 7, "keep": 3, "keep_best": 1})
     assert done.returncode == 0, done.stderr
@@ -131,7 +128,7 @@ def test_the_documented_reader_takes_what_ddptrain_takes_and_refuses_what_it_ref
 
 
 @pytest.mark.parametrize("of_run", [True, False], ids=["run", "checkpoint"])
-def test_exported_weights_are_those_of_the_checkpoint_and_can_begin_another_run(ddptrain_bin, data, tmp_path, of_run):
+def test_exported_weights_match_and_start_another_run(ddptrain_bin, data, tmp_path, of_run):
     assert train(ddptrain_bin, tmp_path, data, "first", model={"type": "cnn"}, max_steps=3).returncode == 0
     source = tmp_path / "first" if of_run else tmp_path / "first" / "checkpoints" / "latest"
     done = jobs.run([ddptrain_bin, "--export-weights", source, tmp_path / "weights.safetensors"])
@@ -142,7 +139,7 @@ def test_exported_weights_are_those_of_the_checkpoint_and_can_begin_another_run(
     with safetensors.safe_open(tmp_path / "weights.safetensors", "numpy") as file:
         assert file.metadata()["format"] == "pt" and file.metadata()["ddprun.step"] == "3"
     for name, begin in (("second", tmp_path / "weights.safetensors"), ("third", tmp_path / "first" / "checkpoints" / "latest")):
-        done = train(ddptrain_bin, tmp_path, data, name, model={"type": "cnn", "init": str(begin)}, optimizer=STANDS_STILL, max_steps=1)
+        done = train(ddptrain_bin, tmp_path, data, name, model={"type": "cnn", "init": str(begin)}, optimizer=HANGING, max_steps=1)
         assert done.returncode == 0, done.stderr
         for key, tensor in safetensors_numpy.load_file(latest_model(tmp_path / name)).items():
             numpy.testing.assert_allclose(tensor, weights[key], rtol=0, atol=1e-29, err_msg=key)
@@ -184,7 +181,8 @@ PARTS = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "
 
 
 def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
-    """The event files hold every metric of the steps and evaluations in metrics.jsonl, in float32, and no other."""
+    """Checks that TensorBoard's event files contain all metrics of the steps and evaluations in metrics.jsonl, in float32, and
+    no other metrics."""
     scalars = read_scalars(run_dir / "tensorboard")
     expected = {}
     figures = ("loss", "lr", "gradient_norm", "samples_per_s", "peak_memory_bytes", "largest_peak_memory_bytes")
@@ -196,8 +194,8 @@ def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
         assert all(a.wall_time <= b.wall_time for a, b in zip(events, events[1:]))
 
 
-@pytest.mark.needs_torch_python  # that set of packages contains TensorBoard
-def test_tensorboard_reads_the_figures_of_metrics(ddptrain_bin, data, tmp_path):
+@pytest.mark.needs_torch_python  # TensorBoard is installed in the same Python as torch
+def test_tensorboard_reads_the_metrics(ddptrain_bin, data, tmp_path):
     done = train(ddptrain_bin, tmp_path, data)
     assert done.returncode == 0, done.stderr
     assert len(jobs.metrics(tmp_path / "run", "step")) == 40
@@ -205,8 +203,9 @@ def test_tensorboard_reads_the_figures_of_metrics(ddptrain_bin, data, tmp_path):
 
 
 @pytest.mark.needs_torch_python
-def test_tensorboard_drops_what_a_resumed_run_did_again(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The run was killed at step 12 and resumed from the checkpoint of step 7. Steps 8 to 12 are in the files twice and must be shown once."""
+def test_tensorboard_drops_repeated_steps(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """The run was killed at step 12 and resumed from the checkpoint of step 7. The event files contain steps 8 to 12 twice;
+    TensorBoard must show each of them once."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config], DDPTRAIN_FAULT="kill rank=0 step=12")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""A replacement worker does not find the job's data: it is started again, and the survivors' state is not lost."""
+"""Tests of a new worker that replaces a lost one but cannot read the job's data. The worker must be started again later, and
+the state of the other workers must not be lost."""
 
 import json
 import os
@@ -16,7 +17,7 @@ def data(tmp_path) -> pathlib.Path:
 
 
 class Job:
-    """A job of two workers whose next checkpoint is far away, so its newest state is in memory only."""
+    """A job with two workers. Its checkpoint interval is longer than the test, so its newest state is only in memory."""
 
     def __init__(self, ddprun, folder: pathlib.Path, data: pathlib.Path, restarts: int, epochs: int, *options: str, **changes):
         self.run_dir, self.events = folder / "run", []
@@ -30,8 +31,8 @@ class Job:
                 return self.events[-1]
         raise AssertionError(self.process.stderr.read())
 
-    def lose_rank_1_and_the_data(self, data: pathlib.Path) -> int:
-        """Returns the newest reported step."""
+    def kill_rank_1_and_hide_data(self, data: pathlib.Path) -> int:
+        """Renames the data folder and then kills rank 1. Returns the newest reported step."""
         started = next(e for e in self.events if e["event"] == "worker_started" and e["rank"] == 1)
         data.rename(data.with_name("gone"))
         os.kill(started["pid"], signal.SIGKILL)
@@ -49,10 +50,10 @@ def failures(job: Job) -> list[tuple[str, str]]:
     return [(e["first_cause"]["cause"], e["decision"]) for e in job.events if e["event"] == "round_failed"]
 
 
-def test_a_replacement_whose_data_is_gone_for_a_moment_is_tried_again(ddprun_bin, data, tmp_path):
+def test_a_replacement_with_missing_data_is_retried(ddprun_bin, data, tmp_path):
     job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=100000)
     job.trains()
-    step = job.lose_rank_1_and_the_data(data)
+    step = job.kill_rank_1_and_hide_data(data)
     job.wait_for(lambda e: e["event"] == "round_failed" and e["first_cause"]["cause"] == "late_usage")
     data.with_name("gone").rename(data)
     regrouped = job.wait_for(lambda e: e["event"] == "regrouped")
@@ -62,15 +63,15 @@ def test_a_replacement_whose_data_is_gone_for_a_moment_is_tried_again(ddprun_bin
     assert job.finish() == 85
 
 
-def test_who_holds_state_saves_it_before_the_job_ends_for_want_of_a_replacement(ddprun_bin, data, tmp_path):
+def test_survivors_save_before_the_job_ends_without_a_replacement(ddprun_bin, data, tmp_path):
     job = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
     job.trains()
-    step = job.lose_rank_1_and_the_data(data)
+    step = job.kill_rank_1_and_hide_data(data)
     assert job.finish() == 85
     assert failures(job) == [("signal", "regroup"), ("late_usage", "give_up")]
     assert jobs.newest_step(job.run_dir) >= step - 1
-    assert "have saved what they held" in job.events[-1]["why"]
-    # The same config with its data: the run resumes there.
+    assert "have saved their state" in job.events[-1]["why"]
+    # The same config is started after the data is back. The run must resume from the saved step.
     data.with_name("gone").rename(data)
     again = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
     again.trains()
@@ -79,7 +80,7 @@ def test_who_holds_state_saves_it_before_the_job_ends_for_want_of_a_replacement(
     assert jobs.metrics(job.run_dir, "resume")[-1]["step"] >= step - 1
 
 
-def test_a_first_start_without_data_is_a_usage_error_still(ddprun_bin, data, tmp_path):
+def test_a_first_start_without_data_is_a_usage_error(ddprun_bin, data, tmp_path):
     data.rename(data.with_name("gone"))
     job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=1)
     assert job.finish() == 2
@@ -90,8 +91,8 @@ def test_a_first_start_without_data_is_a_usage_error_still(ddprun_bin, data, tmp
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_on_two_nodes_as_well_who_holds_state_saves_it(ddprun_bin, data, tmp_path, lost):
-    """Before, rank 0 wrote the checkpoints."""
+def test_on_two_nodes_survivors_save_too(ddprun_bin, data, tmp_path, lost):
+    """Normally rank 0 writes the checkpoints. If the worker of rank 0 is lost, the worker of rank 1 must save the state."""
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=1, options=["--max-restarts", 1], epochs=100000,
                   checkpoint={"every_steps": 1000000}) as job:
         job.start(2)
@@ -104,8 +105,8 @@ def test_on_two_nodes_as_well_who_holds_state_saves_it(ddprun_bin, data, tmp_pat
         assert sorted(causes) == 2 * [("late_usage", "give_up")] + [("signal", "regroup"), ("signal", "restart")], job.story()
         assert jobs.newest_step(job.run_dir) >= step - 1
         for agent in job.agents:
-            assert "what the others held is saved" in agent.of("run_ended")[-1]["why"]
-    # With its data, the run resumes there.
+            assert "the state held by the other workers is saved" in agent.of("run_ended")[-1]["why"]
+    # After the data is back, the run must resume from the saved step.
     data.with_name("gone").rename(data)
     again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", job.run_dir, tmp_path / "job" / "train.json", f"max_steps={step + 5}"])
     assert again.returncode == 0, again.stderr

@@ -1,4 +1,5 @@
-"""The lock of a run directory is removed, emptied or lost between starts: the run still resumes."""
+"""Tests of a run directory whose lock file was removed, emptied or damaged between two starts, or during a run. In all these
+cases the run must resume."""
 
 import json
 import pathlib
@@ -7,14 +8,9 @@ import jobs
 import pytest
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.parametrize("lose", [pathlib.Path.unlink, lambda lock: lock.write_text(""), lambda lock: lock.write_text("{\"host\"")],
                          ids=["removed", "empty", "torn"])
-def test_a_lost_lock_file_does_not_keep_a_run_from_its_checkpoints(ddprun_bin, data, tmp_path, lose):
+def test_a_lost_lock_file_does_not_block_resume(ddprun_bin, data, tmp_path, lose):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 1}))
     command = [ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config]
     for epochs in (1, 2, 3):
@@ -27,7 +23,7 @@ def test_a_lost_lock_file_does_not_keep_a_run_from_its_checkpoints(ddprun_bin, d
     assert json.loads((tmp_path / "run/lock").read_text())["term"] == writer["term"] + 1
 
 
-def test_a_second_start_after_the_lock_was_removed_ends_the_first_once(ddprun_bin, data, tmp_path):
+def test_a_removed_lock_lets_a_second_start_end_the_first(ddprun_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=100000, checkpoint={"every_steps": 50}))
     command = [ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config]
     first = jobs.start(command)
@@ -39,7 +35,7 @@ def test_a_second_start_after_the_lock_was_removed_ends_the_first_once(ddprun_bi
     events = [json.loads(line) for line in output.splitlines()]
     failed = [event for event in events if event["event"] == "round_failed"]
     assert [(event["decision"], event["first_cause"]["cause"]) for event in failed] == [("give_up", "superseded")]
-    assert "which is running" in failed[0]["first_cause"]["message"]
+    assert "it is running" in failed[0]["first_cause"]["message"]
     second.terminate()
     output, errors = second.communicate(timeout=120)
     assert second.returncode == 85, output[-3000:] + errors

@@ -1,5 +1,5 @@
-"""Queries of a running job get correct and timely answers: readers that go away, narrow terminals, jobs that end or stop meanwhile, and names that
-match no job."""
+"""Tests of queries in unusual situations: readers that close their pipe, narrow terminals, jobs that end or stop during the
+query, and names that match no job. Each query must return a correct answer in time."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ import threading
 
 import jobs
 import pytest
-from asked_jobs import FakeAgent
+from job_queries import FakeAgent
 from jobs import clean_environment
 from node_agents import PATIENCE
 from test_terminals import Terminal
@@ -27,10 +27,11 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.fixture
 def many(start):
-    """A script of that many workers that wait for a line on standard input. All their output goes to files."""
+    """Returns start_many(workers, body), which starts a job whose workers run `body` and then wait for a line on standard
+    input. The output of the workers goes to files."""
 
     def start_many(workers=1, body="echo waits", *options):
-        job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo goes on; read line; exit 0")
+        job = start("--nproc-per-node", workers, "--tee", 3, *options, "--no-python", "sh", "-c", f"{body}; read line; echo continues; read line; exit 0")
         job.until_it_listens()
         return job
 
@@ -38,7 +39,7 @@ def many(start):
 
 
 @contextlib.contextmanager
-def asking(job, *words, within=()):
+def following_client(job, *words, within=()):
     with subprocess.Popen([*within, job.bin, *words], stdout=subprocess.PIPE, text=True, cwd=job.folder, env=clean_environment(**job.variables)) as process:
         try:
             yield process
@@ -47,11 +48,12 @@ def asking(job, *words, within=()):
 
 
 @pytest.mark.parametrize("words", [["top"], ["logs", "-f"]])
-def test_who_watches_ends_with_his_reader(many, words):
-    """As in `ddprun logs -f | head -1`."""
+def test_a_watcher_ends_with_its_reader(many, words):
+    """The reader of a subcommand's output closes the pipe, for example in `ddprun logs -f | head -1`. The subcommand must then
+    end."""
     job = many()
     job.until("waits")
-    with asking(job, *words) as watcher:
+    with following_client(job, *words) as watcher:
         assert watcher.stdout.readline()
         watcher.stdout.close()
         assert watcher.wait(PATIENCE) == 0
@@ -74,19 +76,19 @@ def test_top_fits_its_terminal(many):
     assert terminal.end() == 0
 
 
-def test_top_says_that_its_figures_are_old(many):
+def test_top_marks_outdated_metrics(many):
     job = many()
-    with asking(job, "top") as top:
+    with following_client(job, "top") as top:
         assert "running for" in top.stdout.readline()
         os.kill(job.pid, signal.SIGSTOP)
-        while f"process {job.pid} does not answer: it is stopped (Ctrl-Z?), or just ends" not in (line := top.stdout.readline()):
+        while f"process {job.pid} does not answer: it may be suspended (Ctrl-Z) or ending" not in (line := top.stdout.readline()):
             assert line
         os.kill(job.pid, signal.SIGCONT)
         assert job.end() == 0
         assert "the job has ended" in top.stdout.read()
 
 
-DIES_WHEN_IT_IS_ASKED_TO_STOP = """
+EXITS_ON_SIGTERM = """
 import json, os, signal, socket, sys
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(f"{sys.argv[1]}/{os.getpid()}.sock")
@@ -101,10 +103,10 @@ while True:
 """
 
 
-def test_a_stop_of_a_job_that_ends_at_that_moment(ddprun_bin, tmp_path):
-    """The job has ended, so there is no error to report."""
+def test_a_stop_of_an_ending_job(ddprun_bin, tmp_path):
+    """The job ends while it is being stopped. This is not an error."""
     (tmp_path / "ddprun").mkdir(mode=0o700)
-    with subprocess.Popen([sys.executable, "-c", DIES_WHEN_IT_IS_ASKED_TO_STOP, tmp_path / "ddprun"], stdout=subprocess.PIPE, text=True) as agent:
+    with subprocess.Popen([sys.executable, "-c", EXITS_ON_SIGTERM, tmp_path / "ddprun"], stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout.readline() == "listens\n"
         reaper = threading.Thread(target=agent.wait)
         reaper.start()
@@ -114,36 +116,36 @@ def test_a_stop_of_a_job_that_ends_at_that_moment(ddprun_bin, tmp_path):
     assert (done.returncode, done.stdout) == (0, "brief has ended\n"), done.stderr
 
 
-@pytest.mark.parametrize("words, said", [
-    (["stop", ""], "JOB is an empty word; usage: ddprun stop [JOB]"),
-    (["report", ""], "FOLDER is an empty word; usage: ddprun report [FOLDER]"),
-    (["status", "--json", "--openmetrics"], "--json or --openmetrics; usage: ddprun status"),
-    (["report", ".", "--json", "--html", "page.html"], "--json prints the report, --html and --open write a page: name one of them; usage: ddprun report"),
-    (["report", ".", "--open", "--json"], "--json prints the report, --html and --open write a page: name one of them; usage: ddprun report"),
+@pytest.mark.parametrize("words, message", [
+    (["stop", ""], "JOB is empty; usage: ddprun stop [JOB | --slurm JOB]"),
+    (["report", ""], "FOLDER is empty; usage: ddprun report [FOLDER]"),
+    (["status", "--json", "--openmetrics"], "--json and --openmetrics exclude each other; usage: ddprun status"),
+    (["report", ".", "--json", "--html", "page.html"], "--json cannot be combined with --html or --open: --json prints the report, the other two write a page; usage: ddprun report"),
+    (["report", ".", "--open", "--json"], "--json cannot be combined with --html or --open: --json prints the report, the other two write a page; usage: ddprun report"),
 ])
-def test_words_that_mean_nothing_or_too_much(many, words, said):
+def test_unknown_and_ambiguous_arguments(many, words, message):
     job = many()
-    assert said in job.ask(*words, code=2)
+    assert message in job.query(*words, code=2)
     assert job.status()["state"] == "running" and job.end() == 0
     assert not (job.folder / "page.html").exists()
 
 
-def test_logs_that_are_not_there(many, tmp_path):
+def test_missing_logs(many, tmp_path):
     job = many(3, "echo waits", "--log-dir", tmp_path / "logs")
     job.until("(?s)(waits.*){3}")
-    assert "no log files of rank 7 are here, only of ranks 0, 1, 2" in job.ask("logs", "--rank", 7, code=2)
+    assert "this machine has no log files of rank 7, only of ranks 0, 1, 2" in job.query("logs", "--rank", 7, code=2)
     (folder,) = (tmp_path / "logs").iterdir()
     assert job.end() == 0
     done = jobs.run([job.bin, "logs", "-f", folder, "--rank", 1], **job.variables)
-    assert (done.returncode, done.stdout) == (0, "waits\ngoes on\n")
-    assert done.stderr == "ddprun logs: no running job of yours on this machine has this folder, so nothing more comes\n"
-    assert job.ask("logs", tmp_path / "logs", "--rank", 1) == done.stdout
+    assert (done.returncode, done.stdout) == (0, "waits\ncontinues\n")
+    assert done.stderr == "ddprun logs: -f has no effect, since none of your running jobs on this machine writes to this folder\n"
+    assert job.query("logs", tmp_path / "logs", "--rank", 1) == done.stdout
     for file in folder.rglob("stderr.log"):
         file.unlink()
-    assert "that job writes no log files of standard error: a script does with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
+    assert "the job has no log files of standard error: to get log files for a script, start it with" in jobs.run([job.bin, "logs", folder, "--stderr"], **job.variables).stderr
 
 
-def test_logs_that_are_pipes_are_not_waited_for(ddprun_bin, tmp_path):
+def test_pipe_logs_are_not_waited_for(ddprun_bin, tmp_path):
     done = jobs.run([ddprun_bin, "--standalone", "--run-dir", "run", "--no-python", "echo", "hello"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     logs = list((tmp_path / "run").rglob("*.log"))
@@ -154,35 +156,38 @@ def test_logs_that_are_pipes_are_not_waited_for(ddprun_bin, tmp_path):
     assert jobs.run([ddprun_bin, "logs", "run", "--tail", "5"], cwd=tmp_path, timeout=30).stdout == ""
 
 
-def test_a_line_without_an_end_is_shown_in_parts(start):
-    """For example, a progress bar's line only returns to its beginning. The line is not kept in memory until the job ends."""
-    job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo goes on")
+def test_a_line_without_newline_is_shown_in_parts(start):
+    """A progress bar, for example, prints carriage returns but no newline. ddprun must show such a line in parts, because
+    otherwise the line would stay in memory until the job ends."""
+    job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo continues")
     job.until("waits")
     job.until_it_listens()
-    with asking(job, "logs", "-f") as follower:
+    with following_client(job, "logs", "-f") as follower:
         assert len(follower.stdout.readline()) >= 1 << 20
         assert job.end() == 0
         rest = follower.stdout.read()
-    assert "goes on" in rest and rest.count("x") < 2_000_000
+    assert "continues" in rest and rest.count("x") < 2_000_000
 
 
 def test_logs_are_followed_without_inotify(many):
-    """A user's editors may have used up the user's inotify instances."""
+    """`ddprun logs -f` must also work without inotify: other programs of the user, such as editors, may have used up the
+    inotify instances that the system allows."""
     without = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"', "sh"]
     if subprocess.run([*without, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a user namespace of its own")
+        pytest.skip("needs a separate user namespace")
     job = many()
     job.until("waits")
-    with asking(job, "logs", "-f", within=without) as follower:
+    with following_client(job, "logs", "-f", within=without) as follower:
         assert follower.stdout.readline() == "waits\n"
         job.process.stdin.write("\n")
         job.process.stdin.flush()
-        assert select.select([follower.stdout], [], [], PATIENCE)[0] and follower.stdout.readline() == "goes on\n"
+        assert select.select([follower.stdout], [], [], PATIENCE)[0] and follower.stdout.readline() == "continues\n"
         assert job.end() == 0
 
 
 def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
-    """Slurm's tasks have the XDG_RUNTIME_DIR of another machine, cron's have none, and `su` keeps that of another user."""
+    """A login shell must find the socket of a batch job, although their values of XDG_RUNTIME_DIR can differ: Slurm passes the
+    value of another machine, cron sets none, and `su` keeps the value of another user."""
     job = start("--no-python", "cat", XDG_RUNTIME_DIR="/run/user/of-another-machine")
     socket = pathlib.Path(f"/tmp/ddprun-{os.geteuid()}/{job.pid}.sock")
     jobs.wait_for(socket.exists, "the job's socket")
@@ -192,11 +197,12 @@ def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
     assert job.end() == 0 and not socket.exists()
 
 
-def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path):
-    """Containers that share /tmp have separate process ids. Each agent has yet another pid here, and none in the other container."""
+def test_agents_with_equal_pids_in_two_containers_are_both_listed(ddprun_bin, tmp_path):
+    """Two containers share /tmp but have separate PID namespaces, so both agents have PID 1. In the test's PID namespace the
+    agents have different PIDs. Inside a container, the other container's agent has no PID."""
     apart = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--pid", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a user namespace and process ids of its own")
+        pytest.skip("needs separate namespaces of users and process IDs")
     folder = tmp_path / "ddprun"
     variables = {"XDG_RUNTIME_DIR": str(tmp_path)}
 
@@ -220,9 +226,10 @@ def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path
         pids = running()
         assert {pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in pids} == {"ddprun\n"} and "1" not in pids
         assert running(*apart) == []
-        for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):  # the workers' pids belong to other processes here
+        # The test's PID namespace assigns the workers' PIDs to other processes, so these commands must be refused.
+        for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):
             refused = jobs.run([ddprun_bin, *words], **variables)
-            assert refused.returncode == 2 and "in a container with process ids of its own" in refused.stderr, refused.stderr
+            assert refused.returncode == 2 and "in a container with its own process ids" in refused.stderr, refused.stderr
         stopped = jobs.run([ddprun_bin, "stop", pids[0]], timeout=60, **variables)
         assert stopped.returncode == 0 and "cat has ended" in stopped.stdout, stopped.stderr
         assert running() == pids[1:] and len(names()) == 1
@@ -231,7 +238,7 @@ def test_agents_of_one_pid_in_two_containers_are_both_heard(ddprun_bin, tmp_path
         assert sorted(job.returncode for job in both) == [0, 143] and names() == []
 
 
-def test_an_agent_waits_while_another_one_looks_for_a_free_name(ddprun_bin, tmp_path):
+def test_an_agent_waits_while_another_chooses_a_socket_name(ddprun_bin, tmp_path):
     folder = tmp_path / "ddprun"
     folder.mkdir(mode=0o700)
     held = os.open(folder, os.O_RDONLY)
@@ -244,8 +251,9 @@ def test_an_agent_waits_while_another_one_looks_for_a_free_name(ddprun_bin, tmp_
         job.communicate(timeout=PATIENCE)
 
 
-def test_an_agent_does_not_wait_at_a_socket_that_nobody_answers(ddprun_bin, tmp_path):
-    """The socket belongs to an agent with this pid in another container, which is stopped and has many clients in its queue."""
+def test_an_agent_does_not_wait_at_an_unanswered_socket(ddprun_bin, tmp_path):
+    """A socket with the agent's name exists. It belongs to an agent with the same PID in another container. That agent is
+    suspended, and the queue of pending connections at its socket is full."""
     folder = tmp_path / "ddprun"
     folder.mkdir(mode=0o700)
     with contextlib.ExitStack() as ends:
@@ -264,14 +272,14 @@ def test_an_agent_does_not_wait_at_a_socket_that_nobody_answers(ddprun_bin, tmp_
         assert job.returncode == 0
 
 
-def test_a_job_runs_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):
+def test_a_job_runs_with_a_too_long_socket_name(ddprun_bin, tmp_path):
     deep = tmp_path / ("deep" * 30)
     deep.mkdir(mode=0o700)
     done = jobs.run([ddprun_bin, "--no-python", "sleep", "0.3"], XDG_RUNTIME_DIR=str(deep))
     assert done.returncode == 0 and not list((deep / "ddprun").iterdir()), done.stderr
 
 
-def test_a_job_is_found_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp_path):
+def test_a_job_is_found_with_a_too_long_socket_name(ddprun_bin, tmp_path):
     deep = tmp_path / ("deep" * 30)
     deep.mkdir(mode=0o700)
     with subprocess.Popen([ddprun_bin, "--no-python", "cat"], stdin=subprocess.PIPE, cwd=tmp_path, env=clean_environment(XDG_RUNTIME_DIR=str(deep))) as job:
@@ -281,25 +289,25 @@ def test_a_job_is_found_where_the_name_of_its_socket_is_too_long(ddprun_bin, tmp
             job.communicate(timeout=PATIENCE)
 
 
-def test_a_folder_with_any_name_names_its_job(many, tmp_path):
+def test_a_job_is_selected_by_any_folder_name(many, tmp_path):
     job = many(1, "echo waits", "--run-dir", tmp_path / "two\nlines and \x1b[31mred")
     other = many()
     for words in (["status"], ["logs"]):
         done = jobs.run([job.bin, *words, tmp_path / "two\nlines and \x1b[31mred"], **job.variables)
         assert done.returncode == 0, done.stderr
-    assert "\x1b" not in job.ask("ps") and "\x1b" not in job.ask("status", job.pid)
-    assert job.ask("stop", job.pid).startswith("sh has ended: ")
+    assert "\x1b" not in job.query("ps") and "\x1b" not in job.query("status", job.pid)
+    assert job.query("stop", job.pid).startswith("sh has ended: ")
     assert other.end() == 0
 
 
-def test_a_report_that_quotes_anything_is_safe_for_a_terminal(ddprun_bin, tmp_path):
+def test_report_quotes_are_safe_for_a_terminal(ddprun_bin, tmp_path):
     (tmp_path / "report.json").write_text(json.dumps({"version": 1, "title": "clears \x1b[2J", "rounds": [
         {"round": 0, "started_ns": 1, "first_cause": {"rank": 0, "cause": "signal", "stderr_tail": ["\ta bell \a"]}}]}))
     done = jobs.run([ddprun_bin, "report", tmp_path])
     assert done.returncode == 0 and "clears \\u001b[2J" in done.stdout and "| \ta bell \\u0007" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_recipe_for_node_exporter_tells_of_no_job_that_has_ended(many, tmp_path):
+def test_the_node_exporter_recipe_omits_ended_jobs(many, tmp_path):
     [recipe] = [text for text in re.findall(r"(?ms)^```sh\n(.*?)^```$", (DOCS / "watching.md").read_text(encoding="utf-8")) if "$f.prom" in text]
     recipe = recipe.replace("/var/lib/node_exporter", str(tmp_path))
     job = many()
@@ -316,8 +324,9 @@ def test_the_recipe_for_node_exporter_tells_of_no_job_that_has_ended(many, tmp_p
 
 
 @pytest.mark.parametrize("words", [["report", "run", "--html"], ["plot", "run", "--output"]])
-def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun_bin, tmp_path, words):
-    """For root, a rename would replace /dev/stdout by a file."""
+def test_a_page_or_plot_may_go_to_stdout(ddprun_bin, tmp_path, words):
+    """The output file is a link to /dev/stdout. Writing by rename would replace this link, and for root even /dev/stdout
+    itself."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/report.json").write_text('{"version": 1, "title": "here", "rounds": []}')
     (tmp_path / "run/metrics.jsonl").write_text('{"event":"step","step":1,"loss":5}\n')
@@ -327,11 +336,11 @@ def test_a_page_or_plot_goes_to_standard_output_and_leaves_its_name_there(ddprun
     assert (tmp_path / "out").is_symlink()
 
 
-@pytest.mark.parametrize("used, said", [(2, "2 of 3 restarts used\n"), (7, ", 7 restarts used\n")])
-def test_more_restarts_than_the_budget_has(ddprun_bin, tmp_path, used, said):
-    """Progress refills the budget."""
+@pytest.mark.parametrize("used, message", [(2, "2 of 3 restarts used\n"), (7, ", 7 restarts used\n")])
+def test_status_with_more_restarts_than_the_budget(ddprun_bin, tmp_path, used, message):
+    """Progress resets the restart budget (--max-restarts), so a job may have used more restarts than the budget in total."""
     agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "long", "restart_count": used, "max_restarts": 3}})
     agent.start()
     done = jobs.run([ddprun_bin, "status"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
     agent.end()
-    assert said in done.stdout, done.stdout + done.stderr
+    assert message in done.stdout, done.stdout + done.stderr

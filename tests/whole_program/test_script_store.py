@@ -1,5 +1,7 @@
-"""The store of scripts at MASTER_PORT: it outlives rank 0, starts empty in each round, listens only on its addresses, ends with the job, and costs
-nothing if no worker needs it. Most workers speak its protocol without torch; a few tests use torch's own clients."""
+"""Tests of the key-value store (TCPStore) at MASTER_PORT, which the agent runs instead of rank 0. The store continues after the
+end of rank 0, is empty after each restart, listens only on the addresses that it needs, and ends with the job. Its process
+starts only when a worker connects. Most workers in these tests speak the protocol of torch's TCPStore without torch; a few
+tests use torch's own clients."""
 
 import os
 import pathlib
@@ -15,7 +17,7 @@ ENV = {"PYTHONPATH": str(HERE), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEB
 
 @pytest.fixture
 def job(ddprun_bin, run, tmp_path):
-    """job(body, *options): runs two workers of that script to their end."""
+    """Returns job(body, *options), which runs a script with this body on two workers until they end."""
 
     def go(body: str, *options: str, timeout: float = 60, **env: str):
         (tmp_path / "train.py").write_text("import os, signal, socket, sys\nimport tcp_store\nrank = int(os.environ['RANK'])\n"
@@ -29,10 +31,10 @@ def named_port() -> list[str]:
     return ["--master-port", str(jobs.free_port())]
 
 
-# ---- its life ----
+# ---- start and end of the store ----
 
 
-def test_it_outlives_rank_0(job):
+def test_the_store_outlives_rank_0(job):
     done = job("""
 store = tcp_store.Store()
 if rank == 0:
@@ -45,8 +47,9 @@ else:
 
 
 @pytest.mark.parametrize("options", [["--standalone"], None], ids=["free port", "named port"])
-def test_each_round_has_a_new_one(job, options):
-    """Rank 0 dies with a connection open, and the other rank is stopped with one open. The next round finds no key."""
+def test_each_round_has_a_new_store(job, options):
+    """In round 0, both ranks have a connection to the store. Rank 0 is killed, and the agent stops rank 1. In the next round
+    the store is empty."""
     done = job("""
 store = tcp_store.Store()
 if round_ == 0:
@@ -55,15 +58,15 @@ if round_ == 0:
     if rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
-print(rank, store.num_keys() if rank == 0 else store.get("told"))
+print(rank, store.num_keys() if rank == 0 else store.get("value"))
 if rank == 0:
-    store.set("told", "new")
+    store.set("value", "new")
 """, *(options or named_port()), "--max-restarts", "1")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 0", "1 new"]
 
 
-def test_it_starts_with_the_first_client_and_listens_on_loopback_alone(job):
+def test_the_store_starts_on_demand_and_on_loopback(job):
     done = job("""
 if rank == 0:
     print(tcp_store.stores(), *sorted(tcp_store.listening()))
@@ -77,7 +80,7 @@ if rank == 0:
     assert (before, after) == (f"[] {addresses}", f"1 {addresses}")
 
 
-def test_it_dies_with_an_agent_that_is_killed(ddprun_bin, tmp_path):
+def test_the_store_ends_with_a_killed_agent(ddprun_bin, tmp_path):
     (tmp_path / "train.py").write_text("import signal, tcp_store\nstore = tcp_store.Store()\nstore.ping()\n"
                                        "print(tcp_store.stores()[0], flush=True)\nsignal.pause()\n")
     process = jobs.start([ddprun_bin, "--standalone", tmp_path / "train.py"], **ENV)
@@ -87,7 +90,7 @@ def test_it_dies_with_an_agent_that_is_killed(ddprun_bin, tmp_path):
     os.close(store)
 
 
-def test_a_store_that_dies_is_said(job):
+def test_a_dead_store_is_reported(job):
     done = job("""
 store = tcp_store.Store()
 if rank == 0:
@@ -101,13 +104,14 @@ except ConnectionError as reason:
     print(reason)
 """, *named_port(), "--nproc-per-node", "1")
     assert done.stdout == "the store has closed the connection\n"
-    assert "ddprun: the workers' store ended by signal 9: scripts that use it fail\n" in done.stderr
+    assert "ddprun: the workers' store ended unexpectedly with signal 9: scripts that use it will fail\n" in done.stderr
 
 
 @pytest.mark.parametrize("where", [[], ["--nnodes", "1:2", "--node-rank", "0", "--master-addr", "127.0.0.1"]], ids=["one machine", "several"])
 def test_a_lack_of_descriptors_delays_new_clients_only(job, where):
-    """No client leaves, so no descriptor is freed. On several machines the agent passes the new client to the store. A client that is lost on this
-    way is closed soon: hence the wait."""
+    """The store has no free descriptor for a new client, and no client leaves. With several nodes, the agent passes the new
+    client to the store. If the client were lost on the way, its connection would be closed soon after. The test waits long
+    enough to see that this does not happen."""
     done = job("""
 import resource, select, struct
 socket.setdefaulttimeout(20)
@@ -122,14 +126,14 @@ resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
 print(struct.unpack("=I", late.recv(4))[0])
 """, *named_port(), "--nproc-per-node", "1", *where, DDPRUN_TOKEN=os.urandom(32).hex())
     assert (done.returncode, done.stdout) == (0, "[] 77 77\n78\n"), done.stderr
-    assert done.stderr.count("ddprun: the workers' store lets no clients in for the moment: Too many open files\n") == 1, done.stderr
+    assert done.stderr.count("ddprun: the workers' store accepts no clients for the moment: Too many open files\n") == 1, done.stderr
     assert where or done.stderr.count("\n") == 1, done.stderr
 
 
 # ---- permissions ----
 
 
-def test_an_unknown_query_cuts_off_its_client_with_one_line(job):
+def test_an_unknown_query_closes_its_client(job):
     done = job("""
 other = tcp_store.Store()
 other.set("a", "1")
@@ -139,9 +143,9 @@ try:
     store.read(1)
 except ConnectionError as reason:
     print(reason)
-with socket.create_connection(tcp_store.where()) as stranger:
-    stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
-    print(stranger.recv(1))
+with socket.create_connection(tcp_store.where()) as foreign:
+    foreign.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+    print(foreign.recv(1))
 print(other.get("a"))
 """, *named_port(), "--nproc-per-node", "1")
     assert done.stdout == "the store has closed the connection\nb''\n1\n"
@@ -150,8 +154,8 @@ print(other.get("a"))
     assert first.endswith(": query 99 is not known") and second.endswith(": query 71 is not known")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-def test_another_user_of_the_machine_is_not_let_in(job):
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as another user")
+def test_another_local_user_is_refused(job):
     done = job("""
 store = tcp_store.Store()
 if os.fork() == 0:
@@ -165,12 +169,13 @@ os.wait()
 print(store.ping())
 """, *named_port(), "--nproc-per-node", "1")
     assert done.stdout == "not let in\n77\n"
-    assert "it is of user 65534, and this job of user 0 (--agent-store off lets all in)\n" in done.stderr
+    assert "it belongs to user 65534, but this job belongs to user 0 (--agent-store off accepts all users)\n" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-def test_another_user_who_is_gone_at_once_leaves_no_key(job):
-    """After a reset, the kernel no longer knows the user of the connection, but it still has the bytes."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as another user")
+def test_a_short_connection_of_another_user_sets_no_key(job):
+    """After a reset, the kernel no longer knows which user opened a connection, but the store can still read the received
+    bytes. The store must not execute these queries."""
     done = job("""
 import struct
 hello = struct.pack("=BI", tcp_store.VALIDATE, 0x3C85F7CE)
@@ -192,8 +197,9 @@ print(tcp_store.Store().num_keys())  # a client that comes after them
     assert done.stdout == "0\n", done.stderr
 
 
-def test_another_name_of_this_machine_is_a_way_in(job):
-    """A name may mean any address of this machine. In that case the store listens on all of them, for clients of this machine."""
+def test_another_name_of_this_machine_is_accepted(job):
+    """MASTER_ADDR may be a name that means any address of this machine. Then the store listens on all addresses, but accepts
+    only clients of this machine."""
     done = job("""
 os.environ["MASTER_ADDR"] = "127.0.1.1"
 print(tcp_store.Store().ping(), *sorted(tcp_store.listening()))
@@ -214,18 +220,18 @@ if rank == 0:
 
 @pytest.mark.parametrize("options,env", [(["--agent-store", "off"], {}), ([], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
                                          ([], {"DDPRUN_AGENT_STORE": "off"})])
-def test_rank_0_hosts_it_where_it_is_off(job, options, env):
+def test_rank_0_hosts_the_store_if_disabled(job, options, env):
     done = job(HOSTED, *named_port(), *options, **env)
     assert (done.returncode, done.stdout) == (0, "False set()\n"), done.stderr
 
 
-def test_the_option_wins_over_pytorchs_variable(job):
+def test_the_option_overrides_pytorchs_variable(job):
     done = job("print(os.environ['TORCHELASTIC_USE_AGENT_STORE'])", "--nproc-per-node", "1", "--agent-store", "on", *named_port(),
                TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     assert done.stdout == "True\n"
 
 
-def test_another_word_is_refused(run, ddprun_bin):
+def test_an_invalid_option_value_is_refused(run, ddprun_bin):
     done = run([ddprun_bin, "--agent-store", "maybe", "--no-python", "true"])
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--agent-store" in done.stderr
 
@@ -233,8 +239,9 @@ def test_another_word_is_refused(run, ddprun_bin):
 # ---- several nodes ----
 
 
-def test_ranks_of_all_nodes_share_it(nodes, script, tmp_path):
-    """The store runs on rank 0's node, whichever node leads. The other node's agent has it switched off, which has no effect there."""
+def test_ranks_of_all_nodes_share_the_store(nodes, script, tmp_path):
+    """The store runs on the node of rank 0, whichever node is the coordinator. `--agent-store off` on the other node has no
+    effect."""
     job = script(f"""exec env PYTHONPATH={HERE} {sys.executable} -c '
 import os, tcp_store
 store = tcp_store.Store()
@@ -243,18 +250,19 @@ if rank == 0:
     store.set("pid", str(os.getpid()))
 else:
     tcp_store.ended(int(store.get("pid")))
-    store.set("said", "late")
-    open("{tmp_path}/out/told", "w").write(store.get("said"))
+    store.set("written", "late")
+    open("{tmp_path}/out/value", "w").write(store.get("written"))
 '""")
     common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(jobs.free_port())]
     nodes.start(*common, "--node-rank", "1", "--agent-store", "off", job)
     nodes.start(*common, "--node-rank", "0", job)
     assert nodes.wait() == [0, 0], nodes.all_text()
-    assert (tmp_path / "out" / "told").read_text() == "late"
+    assert (tmp_path / "out" / "value").read_text() == "late"
 
 
-def test_a_restart_after_rank_0_was_done_has_the_same_port_again(nodes, script, tmp_path):
-    """Rank 0's node has no worker to clean up then, but the store of the previous round still listens there."""
+def test_a_restart_after_rank_0_ended_keeps_the_port(nodes, script, tmp_path):
+    """Rank 0 has exited successfully, so its node has no worker to stop before the restart. The old store still listens on
+    MASTER_PORT. The new store must get this port from the old one."""
     job = script(f"""exec env PYTHONPATH={HERE} {sys.executable} -c '
 import os, sys, tcp_store
 store = tcp_store.Store()
@@ -273,7 +281,7 @@ else:
     assert nodes.wait() == [0, 0], nodes.all_text()
 
 
-# ---- torch's clients ----
+# ---- torch's own clients ----
 
 
 TORCH = """
@@ -345,7 +353,7 @@ def test_torchs_clients(run, ddprun_bin, tmp_path, workers):
 
 @pytest.mark.long
 def test_clients_of_other_torch_versions(run, ddprun_bin, tmp_path):
-    """DDPRUN_TORCH_PYTHONS=PYTHON:PYTHON names interpreters with other versions of torch."""
+    """DDPRUN_TORCH_PYTHONS=PYTHON:PYTHON names interpreters that have other versions of torch."""
     pythons = [name for name in os.environ.get("DDPRUN_TORCH_PYTHONS", "").split(":") if name]
     if not pythons:
         pytest.skip("DDPRUN_TORCH_PYTHONS names no interpreter")

@@ -1,5 +1,6 @@
-"""A bit of one rank's weights changes without any error. If states are compared, the rank is named and the run ends with the bits of an undisturbed
-run. Without corruption, nothing is reported."""
+"""Tests of silent corruption: a bit of one rank's weights changes without an error. The ranks compare their states. A message
+must name the corrupt rank, and the final results must be bit-identical to those of an undisturbed run. Without corruption,
+nothing may be reported."""
 
 import json
 import pathlib
@@ -13,18 +14,13 @@ BATCH_NORM = {"model": {"type": "resnet18"}, "data": {"train_samples": 24, "test
               "micro_batch_size": 2, "epochs": 1, "optimizer": {"type": "sgd", "lr": 0.01, "momentum": 0.9}, "checkpoint": {"every_steps": 2}}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 class Trained:
-    """A run that has ended."""
+    """A run that has ended, with its output and run directory."""
 
     def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *flags, compare: int = 1, **changes):
         folder.mkdir()
         self.run_dir = folder / "run"
-        # Saves in the foreground, so that a checkpoint exists when the next step begins.
+        # Training waits for each save, so a checkpoint exists before the next step starts.
         changes["checkpoint"] = {"background": False, **changes.get("checkpoint", {})}
         config = jobs.write_config(folder / "train.json", jobs.config(dataset, **{"ddp": {"compare_every_steps": compare}, **changes}))
         self.ended: subprocess.CompletedProcess = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", self.run_dir, *flags, config])
@@ -42,20 +38,21 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def undisturbed(ddprun_bin, data, tmp_path_factory):
-    """Undisturbed runs without comparisons."""
+    """Returns undisturbed(workers, ...), which runs a job without faults and without comparisons of states. A job with the same
+    arguments runs only once."""
     runs = {}
 
-    def of(workers: int, **changes) -> Trained:
+    def of(workers: int, dataset: pathlib.Path = data, **changes) -> Trained:
         key = (workers, json.dumps(changes, sort_keys=True))
         if key not in runs:
-            runs[key] = Trained(ddprun_bin, tmp_path_factory.mktemp("calm") / "job", data, workers, compare=0, **changes)
+            runs[key] = Trained(ddprun_bin, tmp_path_factory.mktemp("calm") / "job", dataset, workers, compare=0, **changes)
         return runs[key]
 
     return of
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_of_three_the_corrupt_one_is_named_and_replaced(ddprun_bin, data, tmp_path, undisturbed, rank):
+def test_a_corrupt_minority_is_named_and_replaced(ddprun_bin, data, tmp_path, undisturbed, rank):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", f"flip rank={rank} step=11")
     trained.assert_ended_as(undisturbed(3))
     jobs.assert_each_sample_once(trained.run_dir, 2)
@@ -73,52 +70,55 @@ def test_of_three_the_corrupt_one_is_named_and_replaced(ddprun_bin, data, tmp_pa
 
 
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
-def test_of_two_both_are_named_and_none_is_kept(ddprun_bin, data, tmp_path, undisturbed, recovery):
+def test_without_a_majority_no_state_is_kept(ddprun_bin, data, tmp_path, undisturbed, recovery):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 2, "--recovery", recovery, "--chaos", "flip rank=1 step=11")
     trained.assert_ended_as(undisturbed(2))
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert "the training states of ranks 0 and 1 differ after step 11" in trained.ended.stderr
-    assert "nobody can tell whose is right, so none is kept" in trained.ended.stderr
-    assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]  # the newest checkpoint before the flip
+    assert "The correct state is unknown, so none is kept" in trained.ended.stderr
+    # The newest checkpoint before the bit flip is that of step 7.
+    assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]
 
 
-@pytest.mark.parametrize("workers,went_on", [(2, ("restart", 7)), (3, ("regroup", 14))])
-def test_what_differs_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, workers, went_on):
-    # States are compared only where a checkpoint is due: at steps 7, 14, 21, ...
+@pytest.mark.parametrize("workers,continued", [(2, ("restart", 7)), (3, ("regroup", 14))])
+def test_a_diverged_state_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, workers, continued):
+    # The states are compared only before a checkpoint is saved: after steps 7, 14, 21, ...
     trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "flip rank=0 step=14", compare=1000)
     trained.assert_ended_as(undisturbed(workers))
-    assert trained.failed_rounds == [("corrupt_state", went_on[0])], trained.ended.stderr
-    assert [e["step"] for e in jobs.metrics(trained.run_dir, went_on[0])] == [went_on[1]]
+    assert trained.failed_rounds == [("corrupt_state", continued[0])], trained.ended.stderr
+    assert [e["step"] for e in jobs.metrics(trained.run_dir, continued[0])] == [continued[1]]
     saved = [e["step"] for e in jobs.metrics(trained.run_dir, "checkpoint")]
     assert saved == [7, 14, 21, 28, 35, 40]
 
 
-def test_a_change_between_comparisons_is_found_by_the_next_one(ddprun_bin, data, tmp_path, undisturbed):
+def test_the_next_comparison_finds_a_change(ddprun_bin, data, tmp_path, undisturbed):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--recovery", "checkpoint", "--chaos", "flip rank=1 step=9", compare=4)
-    trained.assert_ended_as(undisturbed(3))  # from step 7: the changes that this rank caused in the others' weights are undone as well
+    # The corrupt rank has also changed the other ranks' weights. Resuming from step 7 must remove these errors, too.
+    trained.assert_ended_as(undisturbed(3))
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert trained.report["rounds"][0]["first_cause"]["step"] == 12
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_nothing_is_found_where_nothing_is_wrong(ddprun_bin, data, tmp_path, undisturbed, workers):
-    """The runs have batch norm (each rank computes its buffers from its own samples), accumulation and replaced ranks."""
-    trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
-    trained.assert_ended_as(undisturbed(workers, **BATCH_NORM))
+def test_equal_states_are_not_reported(ddprun_bin, tiny_images, tmp_path, undisturbed, workers):
+    """No corruption may be reported although each rank computes the buffers of batch norm from its own samples, the job
+    accumulates gradients, and a rank was replaced."""
+    trained = Trained(ddprun_bin, tmp_path / "job", tiny_images, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
+    trained.assert_ended_as(undisturbed(workers, tiny_images, **BATCH_NORM))
     assert trained.failed_rounds == [("signal", "regroup")], trained.ended.stderr
 
 
-def test_a_regroup_finds_what_nobody_looked_for(ddprun_bin, data, tmp_path):
+def test_a_regroup_detects_a_corruption(ddprun_bin, data, tmp_path):
     faults = "flip rank=1 step=11; kill rank=2 step=17"
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", faults, compare=0)
     assert trained.ended.returncode == 0, trained.ended.stderr
     assert trained.failed_rounds == [("signal", "regroup"), ("corrupt_state", "restart")], trained.ended.stderr
-    # Step 16, if rank 2's exit reset a connection that still carried data of step 17.
+    # The step is 16 instead of 17 if data of step 17 was still in a connection that the end of rank 2 reset.
     found = re.search(r"the training states of ranks 0 to 2 differ after step (\d+)", trained.ended.stderr)
     assert found and found[1] in ("16", "17"), trained.ended.stderr
 
 
-def test_a_stop_saves_nothing_that_differs(ddprun_bin, data, tmp_path):
+def test_a_stop_does_not_save_a_diverged_state(ddprun_bin, data, tmp_path):
     config = jobs.config(data, epochs=10000, data={"ledger": False}, checkpoint={"every_steps": 0}, ddp={"compare_every_steps": 10**9})
     command = [ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--chaos", "flip rank=1 step=3",
                jobs.write_config(tmp_path / "train.json", config)]

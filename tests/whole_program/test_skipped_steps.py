@@ -1,5 +1,6 @@
-"""With "not_finite": "skip" in the config, a step whose loss or gradients are not finite changes nothing, on every number of workers, through kills
-and resumes. Too many skipped steps in a row end the run."""
+"""Tests of `"not_finite": "skip"` in the config. A step whose loss or gradients are not finite must not change the state. The
+same steps must be skipped with every number of workers, and after kills and resumes. Too many skipped steps in a row must end
+the run."""
 
 import json
 import pathlib
@@ -10,7 +11,7 @@ import numpy
 import pytest
 from safetensors.numpy import load_file
 
-HUGE = 1e30  # its square overflows float32, but its gradient is a finite float32: only the loss shows the overflow
+HUGE = 1e30  # the square of this number overflows float32, but the gradient is finite, so only the loss is infinite
 
 
 def table(folder: pathlib.Path, bad: set[int], value: float = HUGE) -> None:
@@ -56,8 +57,8 @@ def values(run_dir: pathlib.Path) -> dict:
     return json.loads((run_dir / "checkpoints/latest/manifest.json").read_text())["values"]
 
 
-def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
-    """One number of the data makes one step's loss overflow."""
+def test_a_non_finite_step_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
+    """One number in the data makes the loss of one step overflow. This step must not change the state."""
     kinds = ("model", "optimizer", "average")
     given = config(tmp_path, bad={40})
     done = train(ddprun_bin, tmp_path / "calm", given)
@@ -66,27 +67,28 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
     assert 1 < bad < len(lines) == 12 and skipped(tmp_path / "calm") == [0] * (bad - 1) + [1] * (13 - bad)
     assert lines[bad - 1]["loss"] is None and all(line["loss"] is not None for line in lines if line["step"] != bad)
     assert lines[bad - 1]["samples"] == 8 * bad
-    said = f"step {bad} changes nothing, since a loss or a gradient is not finite"
-    assert said in done.stderr and said in jobs.metrics(tmp_path / "calm", "warning")[0]["message"]
-    assert "1 of 12 steps changed nothing, since their loss or a gradient was not finite" in done.stdout
+    message = f"step {bad} does not change the weights: a loss or a gradient is NaN or infinite"
+    assert message in done.stderr and message in jobs.metrics(tmp_path / "calm", "warning")[0]["message"]
+    assert "1 of 12 steps did not change the weights: their loss or a gradient was NaN or infinite" in done.stdout
     assert_unchanged(tmp_path / "calm", bad, *kinds)
     jobs.assert_each_sample_once(tmp_path / "calm", epochs=1, samples=96)
 
-    # With one worker the same step is skipped, and the weights differ by rounding.
+    # A run with one worker must skip the same step. Its weights differ by rounding only.
     train(ddprun_bin, tmp_path / "alone", given, workers=1)
     assert skipped(tmp_path / "alone") == skipped(tmp_path / "calm")
     assert_unchanged(tmp_path / "alone", bad, *kinds)
     alone, calm = (tensors(tmp_path / run, 12, "model")["model"] for run in ("alone", "calm"))
     assert all(numpy.allclose(alone[name], calm[name], rtol=1e-4, atol=1e-5) for name in calm)
 
-    # The same if only the first and the last step's losses are read, and through kills around that step.
+    # The results must also be the same if the losses are read only in the first and last step, or if a worker is killed near
+    # the skipped step.
     train(ddprun_bin, tmp_path / "unseen", given, "log.every_steps=100")
     for name, fault in (("before", f"kill rank=1 step={bad - 1} phase=optimizer"), ("behind", f"kill rank=0 step={bad}")):
         train(ddprun_bin, tmp_path / name, given, DDPTRAIN_FAULT=fault)
         assert len(jobs.report(tmp_path / name)["rounds"]) > 1 and skipped(tmp_path / name) == skipped(tmp_path / "calm")
     for steps in (bad, 0):
         train(ddprun_bin, tmp_path / "resumed", given, f"max_steps={steps}")
-    # A run with good data, in which another cause makes the same step non-finite.
+    # This run has no bad sample. An injected fault makes the same step non-finite.
     train(ddprun_bin, tmp_path / "poisoned", config(tmp_path, bad=set()), DDPTRAIN_FAULT=f"nan rank=1 step={bad - 1}")
     for name in ("unseen", "before", "behind", "resumed", "poisoned"):
         assert jobs.weights_digest(tmp_path / name) == jobs.weights_digest(tmp_path / "calm"), name
@@ -94,23 +96,24 @@ def test_a_step_that_is_not_finite_changes_nothing(ddprun_bin, ddptrain_bin, tmp
 
     stopped = train(ddprun_bin, tmp_path / "stopped", config(tmp_path, bad={40}, not_finite="stop"), code=88)
     assert f"the loss of step {bad} is NaN or infinite" in stopped.stderr
-    # Such a run continues with the other rule: the key may change between starts.
+    # The setting may change between two starts, so a stopped run can continue with "skip".
     train(ddprun_bin, tmp_path / "stopped", given, "not_finite=skip")
     assert jobs.weights_digest(tmp_path / "stopped") == jobs.weights_digest(tmp_path / "calm")
 
 
 def test_workers_without_samples_skip_the_same_steps(ddprun_bin, ddptrain_bin, tmp_path):
-    """Such workers process a sample of weight 0. They do not choose the bad one, unless their step contains it anyway."""
-    given = config(tmp_path, bad={0}, batch_size=19)  # of 96: the last batch has one sample
+    """A worker without samples in a step processes another sample with weight 0. If this were the bad sample, the step would be
+    skipped although all samples of the step are good."""
+    given = config(tmp_path, bad={0}, batch_size=19)  # 96 = 5 * 19 + 1, so the last batch of an epoch has one sample
     for workers in (1, 3):
         train(ddprun_bin, tmp_path / str(workers), given, "epochs=2", workers=workers)
     assert skipped(tmp_path / "1") == skipped(tmp_path / "3") and skipped(tmp_path / "1")[-1] == 2
     report = jobs.run([ddprun_bin, "report", tmp_path / "3"]).stdout
-    assert "\n  skipped      2 steps changed nothing: a loss or a gradient was not finite\n" in report, report
+    assert "\n  skipped      2 steps without an update: a loss or a gradient was not finite\n" in report, report
 
 
 def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin, tmp_path):
-    """Without a repair, its running means would contain the skipped batch."""
+    """A skipped step must restore the running means of batch norm, which the forward pass has already changed."""
     data = jobs.write_small_dataset(tmp_path / "data")
     given = jobs.write_config(tmp_path / "train.json", jobs.config(
         data, model={"type": "resnet20"}, epochs=1, batch_size=4, not_finite="skip", checkpoint={"every_steps": 1, "keep": 99}, max_steps=4, eval_every_epochs=0,
@@ -123,27 +126,28 @@ def test_a_skipped_step_leaves_no_trace_in_a_batch_norm(ddprun_bin, ddptrain_bin
         assert_unchanged(tmp_path / "run", 4, "model")
 
 
-def test_a_skipped_step_lowers_the_scale_of_fp16_no_further_than_the_scaler(ddprun_bin, ddptrain_bin, tmp_path):
-    """Each epoch has one such step. If each halved the scale for good, gradients would vanish."""
+def test_skipped_steps_lower_the_fp16_scale_only_once(ddprun_bin, ddptrain_bin, tmp_path):
+    """Each epoch has one step whose loss overflows. If each of these steps halved the loss scale permanently, small gradients
+    would become 0."""
     given = config(tmp_path, bad={40}, precision="fp16", grad_scaler={"init_scale": 2}, epochs=6)
     train(ddprun_bin, tmp_path / "run", given)
     assert skipped(tmp_path / "run")[-1] == 6
     assert float(values(tmp_path / "run")["grad_scaler.scale"]) == 0.5
 
 
-def test_too_many_one_after_the_other_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
-    """The count continues through a resume. Skipped steps with good steps between them do not count."""
+def test_too_many_consecutive_skips_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
+    """The number of consecutive skipped steps must be kept when a run is resumed."""
     given = config(tmp_path, bad=set(range(96)), max_skipped_steps=3)
     train(ddprun_bin, tmp_path / "run", given, "max_steps=2")
     assert values(tmp_path / "run")["skipped_steps.in_a_row"] == "2"
     done = train(ddprun_bin, tmp_path / "run", given, code=88)
-    assert "in 4 steps one after the other, the last of which is step 4; a lower learning rate" in done.stderr
+    assert "in 4 consecutive steps, up to step 4; try a lower optimizer.lr" in done.stderr
     assert skipped(tmp_path / "run") == [1, 2, 3]
-    assert len(jobs.report(tmp_path / "run")["rounds"]) == 2, "restarted in vain"
+    assert len(jobs.report(tmp_path / "run")["rounds"]) == 2, "restarted without result"
 
 
-def test_infinite_gradients_of_fp16_that_no_scale_makes_finite_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
-    """Each loss is finite, but its gradient is above float16's largest number at every scale."""
+def test_persistent_infinite_fp16_gradients_end_the_run(ddprun_bin, ddptrain_bin, tmp_path):
+    """Each loss is finite, but at every loss scale a gradient exceeds the largest float16 number."""
     given = config(tmp_path, bad=set(range(96)), precision="fp16", not_finite="stop", epochs=2, value=1e18)
     done = train(ddprun_bin, tmp_path / "run", given, code=88)
     assert "a gradient of step 18 is NaN or infinite, although the loss scale of fp16 has fallen to 0.5" in done.stderr

@@ -1,9 +1,10 @@
-"""Agents that Slurm starts: no options about nodes, Slurm's signals, and its requeueing. Runs on a real cluster of two hosts (slurm.py)."""
+"""Tests of agents that Slurm starts: they need no options about nodes, react to Slurm's signals, and can be requeued. The tests
+use a Slurm cluster with two hosts (slurm.py)."""
 
 import jobs
 import pytest
 
-EPOCHS = 60  # a few seconds, so that the job can be interrupted
+EPOCHS = 40  # enough epochs for a few seconds of training, so that the test can interrupt it
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +15,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(config, ddprun_bin, ddptrain_bin, tmp_path_factory):
-    """The same training by two undisturbed workers on one machine."""
+    """Runs the same training with two workers on one machine, without faults. Returns the run directory."""
     folder = tmp_path_factory.mktemp("alone")
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", config])
     assert done.returncode == 0, done.stderr
@@ -22,7 +23,7 @@ def alone(config, ddprun_bin, ddptrain_bin, tmp_path_factory):
 
 
 def batch(slurm, folder, *lines: str) -> str:
-    """Submits the script and returns its job id. Its output goes to folder/batch.out."""
+    """Submits a batch script with these lines and returns its job id. The output goes to folder/batch.out."""
     (folder / "batch.sh").write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
     done = slurm.run("sbatch", "--parsable", "--requeue", "--open-mode=append", "--nodes=2", "--ntasks-per-node=1", "-o", folder / "batch.out",
                      folder / "batch.sh")
@@ -38,8 +39,9 @@ def test_a_step_needs_no_flags(slurm, config, alone, ddprun_bin, tmp_path):
     assert "node host1 joined" in done.stdout + done.stderr
 
 
-def test_a_preempted_job_is_requeued_and_goes_on(slurm, config, alone, ddprun_bin, tmp_path):
-    """The line of docs/exit-codes.md, with SIGTERM as Slurm sends it to a step."""
+def test_a_preempted_job_is_requeued_and_continues(slurm, config, alone, ddprun_bin, tmp_path):
+    """The batch script contains the command from docs/exit-codes.md that requeues the job. Slurm sends SIGTERM to the job
+    step."""
     run = tmp_path / "run"
     number = batch(slurm, tmp_path, 'echo "start ${SLURM_RESTART_COUNT:-0}"',
                    f"srun {ddprun_bin} --run-dir {run} {config} " + '|| case $? in 85|143) scontrol requeue "$SLURM_JOB_ID";; esac')
@@ -61,7 +63,7 @@ def test_several_agents_on_a_node_are_refused(slurm, config, ddprun_bin, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_batch_script_without_srun_says_so(slurm, ddprun_bin, tmp_path):
+def test_a_batch_script_without_srun_is_reported(slurm, ddprun_bin, tmp_path):
     number = batch(slurm, tmp_path, f"{ddprun_bin} --no-python echo hello from worker '$RANK'")
     slurm.until_gone(number)
     text = (tmp_path / "batch.out").read_text()

@@ -1,5 +1,8 @@
-"""ddprun.snapshot() and ddprun.restore(): a script that dies at any moment resumes from the newest step that all ranks have, with the losses of an
-undisturbed run. A copy that is torn, has another shape or is too large for the memory is not used, and the job continues."""
+"""Tests of ddprun.snapshot() and ddprun.restore().
+
+A script may be killed at any moment. After the restart, it must resume from the newest step for which every rank has a
+snapshot, and its losses must equal those of an undisturbed run. An incomplete snapshot, or one of a different shape, must not
+be restored. A snapshot that does not fit into memory must not be taken. In all these cases the job continues."""
 
 import os
 import pathlib
@@ -13,7 +16,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
-from ddprun import _snapshot  # noqa: E402
+from ddprun import _snapshot, _snapshot_choice, _snapshot_copy  # noqa: E402
 
 PROGRAMS = ROOT / "tests/whole_program/reference/programs"
 ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -21,7 +24,7 @@ ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHO
 
 @pytest.fixture
 def policy(tmp_path):
-    """A restart policy under which a death in the first second is not a crash loop."""
+    """Returns options with a restart policy that does not treat failures in the first second as a crash loop."""
     (tmp_path / "policy.json").write_text('{"pause": {"instant_s": 0}}')
     return ["--restart-policy", tmp_path / "policy.json"]
 
@@ -37,7 +40,8 @@ def job(ddprun_bin, run, tmp_path):
 
 # ---- kills ----
 
-# Two ranks that sum up a number of each in every step. Each has a megabyte of state and its own random numbers.
+# A script for two ranks. In every step they exchange and sum one random number each, like an all-reduce. Each rank has 1 MiB of
+# state and its own random generator.
 LOCKSTEP = """
 import ctypes, hashlib, random, signal, socket, struct
 steps, kills, seed, out = int(os.environ["STEPS"]), int(os.environ["KILLS"]), int(os.environ["SEED"]), os.environ["OUT"]
@@ -88,7 +92,8 @@ with open("%s.%d" % (out, ddprun.rank), "a") as log:
 
 
 def losses(out: pathlib.Path) -> dict[int, dict[int, set[str]]]:
-    """The lines that were written, by rank and step. A repeated step has several lines. An incomplete line does not count."""
+    """The values that the ranks logged, as {rank: {step: set of values}}. A repeated step may have several values. An
+    incomplete last line is ignored."""
     found: dict[int, dict[int, set[str]]] = {0: {}, 1: {}}
     for rank, steps in found.items():
         for line in out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]:
@@ -98,7 +103,8 @@ def losses(out: pathlib.Path) -> dict[int, dict[int, set[str]]]:
 
 
 def newest(out: pathlib.Path) -> int:
-    """The newest step of any rank. A rank that was lost in the last kill may have been one step ahead of the step from which all resumed."""
+    """Returns the newest step that any rank has logged. A killed rank can have been one step ahead of the step from which all
+    ranks resumed."""
     return max(max(steps) for steps in losses(out).values())
 
 
@@ -110,7 +116,7 @@ def check_same(disturbed: pathlib.Path, undisturbed: pathlib.Path, at_least: int
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.long)])
-def test_killed_at_any_moment_it_loses_no_step(job, policy, tmp_path, kills):
+def test_a_kill_at_any_moment_loses_no_step(job, policy, tmp_path, kills):
     seed = random.randrange(1000000)
     env = {"SEED": str(seed), "STEPS": "50"}
     done = job(LOCKSTEP, "--nproc-per-node", "2", "--max-restarts", kills, *policy, timeout=20 + 3 * kills, KILLS=str(kills), OUT=str(tmp_path / "out"), **env)
@@ -123,7 +129,7 @@ def test_killed_at_any_moment_it_loses_no_step(job, policy, tmp_path, kills):
 
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.long)])
-def test_a_killed_ddp_script_has_the_losses_of_one_that_was_not(ddprun_bin, run, policy, tmp_path, kills):
+def test_a_kill_does_not_change_the_losses_of_a_ddp_script(ddprun_bin, run, policy, tmp_path, kills):
     seed = random.randrange(1000000)
 
     def train(kills: int, steps: int, out: str) -> subprocess.CompletedProcess:
@@ -132,9 +138,10 @@ def test_a_killed_ddp_script_has_the_losses_of_one_that_was_not(ddprun_bin, run,
 
     done = train(kills, 30, "out")
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
-    # If Gloo reports the death to the survivor before the agent notices it, the survivor is the first to fail.
+    # Gloo may report the end of the killed rank to the other rank before the agent detects it. Then the other rank is recorded
+    # as the first rank that failed.
     assert len(re.findall(r"^ddprun: restart \d+ of", done.stderr, re.M)) == kills and "signal 9 (SIGKILL)" in done.stderr
-    begins = [int(n) for n in re.findall(r"^begins after (\d+)$", done.stdout, re.M)]
+    begins = [int(n) for n in re.findall(r"^starts after (\d+)$", done.stdout, re.M)]
     assert begins[::2] == begins[1::2] == sorted(begins[::2]) and len(begins) == 2 * (kills + 1)
     last = newest(tmp_path / "out")
     assert train(0, last, "expected").returncode == 0
@@ -143,7 +150,7 @@ def test_a_killed_ddp_script_has_the_losses_of_one_that_was_not(ddprun_bin, run,
 
 # ---- the restored state ----
 
-# Both ranks arrive here before one of them dies.
+# Code in which the ranks of the first start wait for each other before they fail.
 AGAIN = """
 if ddprun.restart == 0:
     open("done.%d" % ddprun.rank, "w").close()
@@ -153,20 +160,21 @@ if ddprun.restart == 0:
 """
 
 
-def test_the_state_and_the_random_numbers_go_on(job):
+def test_state_and_random_numbers_continue(job):
     done = job("import random\nkept = ddprun.restore()\nprint('kept', kept and kept['step'], flush=True)\n"
                "if kept is None:\n    random.seed(7); random.random()\n    ddprun.step(12)\n    assert ddprun.snapshot({'step': 12})\n"
                "print('next', random.random(), flush=True)" + AGAIN, "--max-restarts", "1", "--nproc-per-node", "2")
     assert done.returncode == 0, done.stderr
-    said = re.findall(r"^(?:kept|next) .*$", done.stdout, re.M)
+    printed = re.findall(r"^(?:kept|next) .*$", done.stdout, re.M)
     chance = random.Random(7)
     chance.random()
-    assert sorted(said) == ["kept 12"] * 2 + ["kept None"] * 2 + [f"next {chance.random()}"] * 4
-    assert len(re.findall(r"(?m)^ddprun: snapshots take 2 x ", done.stderr)) == 1  # the failure may quote it
+    assert sorted(printed) == ["kept 12"] * 2 + ["kept None"] * 2 + [f"next {chance.random()}"] * 4
+    assert len(re.findall(r"(?m)^ddprun: snapshots take 2 x ", done.stderr)) == 1  # the failure message may quote this line
 
 
-def test_the_newest_step_that_all_ranks_have(job):
-    """Rank 1 has not taken the last snapshot. The script reports no steps, so snapshots are counted instead."""
+def test_the_newest_common_step_is_restored(job):
+    """Rank 1 has not taken the last snapshot, so both ranks restore the one before it. The script reports no steps, so
+    snapshots are numbered by their count."""
     done = job("kept = ddprun.restore()\nprint('kept', kept, flush=True)\n"
                "if kept is None:\n    for n in range(1, 6 - ddprun.rank):\n        ddprun.snapshot({'n': n})\n" + AGAIN,
                "--max-restarts", "1", "--nproc-per-node", "2")
@@ -174,17 +182,19 @@ def test_the_newest_step_that_all_ranks_have(job):
     assert re.findall(r"^kept (.*)$", done.stdout, re.M).count("{'n': 4}") == 2
 
 
-def test_a_worker_that_begins_anew_forgets_what_was_before(job):
-    """Round 1 does not restore, and keeps step 2: round 2 finds this step, and not step 9 of round 0."""
+def test_a_fresh_worker_clears_earlier_copies(job):
+    """The first start takes a snapshot of step 9. The second start restores nothing and takes a snapshot of step 2. This must
+    invalidate the snapshot of step 9, so that the third start restores step 2."""
     done = job("if ddprun.restart == 2:\n    print('kept', ddprun.restore(), flush=True)\nelse:\n    ddprun.snapshot({'n': 9 - 7 * ddprun.restart}, step=9 - 7 * ddprun.restart)\n"
                "    os._exit(3)\n", "--max-restarts", "2")
     assert done.returncode == 0, done.stderr
     assert "kept {'n': 2}\n" in done.stdout
 
 
-def test_a_copy_that_was_cut_off_is_not_restored(job):
-    """The newest copy has torn bytes or a torn header, was not closed, or claims more bytes than exist. The copy before it is used."""
-    forged = "from ddprun import _snapshot as s\nraw = s._header_of({**own.header(), 'buffers': 1 << %d})\nmemory[own._begin:own._begin + len(raw)] = raw"
+def test_an_incomplete_copy_is_not_restored(job):
+    """The newest snapshot has a corrupted byte in its data or header, is not complete, or has a header that claims more bytes
+    than exist. In each case the older snapshot must be restored."""
+    forged = "from ddprun import _snapshot_copy as s\nraw = s.header_of({**own.header(), 'buffers': 1 << %d})\nmemory[own._begin:own._begin + len(raw)] = raw"
     damage = {"bytes": "memory[own._begin + 4096 + 100] ^= 1", "header": "memory[own._begin + 20] ^= 1", "open": "own.clear()",
               "beyond the file": forged % 60, "sparse": forged % 39}
     for how, harm in damage.items():
@@ -196,7 +206,7 @@ def test_a_copy_that_was_cut_off_is_not_restored(job):
         assert "kept 1\n" in done.stdout, how
 
 
-def test_any_ranks_copy_serves_one_that_has_lost_its_own(job):
+def test_a_replicated_copy_serves_a_rank_without_one(job):
     for replicated in (True, False):
         done = job("if ddprun.restart:\n    print('kept', ddprun.rank, ddprun.restore(), flush=True)\n    sys.exit()\n"
                    f"if ddprun.rank == 0:\n    ddprun.snapshot({{'n': 3}}, step=3, replicated={replicated})\n    os._exit(3)\nimport signal; signal.pause()\n",
@@ -204,12 +214,12 @@ def test_any_ranks_copy_serves_one_that_has_lost_its_own(job):
         assert done.returncode == 0, done.stderr
         state = {"n": 3} if replicated else None
         assert sorted(re.findall(r"^kept .*$", done.stdout, re.M)) == [f"kept 0 {state}", f"kept 1 {state}"]
-        line = "rank 1: the state of step 3 is another rank's copy" if replicated else "ddprun: rank 1 has no snapshot, so that none is restored"
+        line = "rank 1: the state of step 3 is a copy of another rank's state" if replicated else "ddprun: no snapshot is restored: rank 1 has none"
         assert line in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("how", ["by ddprun", "by the script"])
-def test_ranks_that_are_all_told_local_rank_0_keep_copies_of_their_own(job, how):
+def test_ranks_with_equal_local_ranks_keep_separate_copies(job, how):
     options = ["--virtual-local-rank"] if how == "by ddprun" else []
     done = job("os.environ['LOCAL_RANK'] = '0'\nkept = ddprun.restore()\nprint('kept', ddprun.rank, kept, flush=True)\n"
                "if kept is None:\n    for n in range(1, 4):\n        assert ddprun.snapshot({'n': n, 'rank': ddprun.rank}, step=n)\n" + AGAIN,
@@ -219,33 +229,35 @@ def test_ranks_that_are_all_told_local_rank_0_keep_copies_of_their_own(job, how)
     assert sorted(kept) == [("0", "None"), ("0", "{'n': 3, 'rank': 0}"), ("1", "None"), ("1", "{'n': 3, 'rank': 1}")], done.stderr
 
 
-# ---- many ranks of one node, by hand ----
+# ---- many ranks of one node in one process ----
 
 
 class Node:
-    """The snapshot memory of a node. All its ranks are in this process, each with the state that a worker process has."""
+    """The snapshot memory of a node. The Snapshots objects of all ranks are in the test process. Normally each of them is in a
+    separate worker process."""
 
     def __init__(self, ranks: int, places: int = 0):
         self.file = os.memfd_create("test")
         os.ftruncate(self.file, (places or ranks) << 41)
-        self.said = []
+        self.printed = []
         self.round = -1
         self.begin_round(ranks)
 
     def begin_round(self, ranks: int, turned: int = 0) -> list[_snapshot.Snapshots]:
-        """Begins a round: the workers of the previous round are gone, and their snapshots still exist. turned: by how much ranks are shifted."""
+        """Creates new Snapshots objects, as if all workers were restarted. The earlier snapshots still exist. `turned` shifts
+        the assignment of memory slots to ranks by this number of positions."""
         self.round += 1
-        self.ranks = [_snapshot.Snapshots(f"/proc/self/fd/{self.file}:{(rank + turned) % ranks}", rank, ranks, self.round, self.say)
+        self.ranks = [_snapshot.Snapshots(f"/proc/self/fd/{self.file}:{(rank + turned) % ranks}", rank, ranks, self.round, self.print_line)
                       for rank in range(ranks)]
         return self.ranks
 
-    def say(self, text: str, with_rank: bool = True) -> None:
-        self.said.append(text)
+    def print_line(self, text: str, with_rank: bool = True) -> None:
+        self.printed.append(text)
 
     def restore(self, likes=None) -> list:
         for rank, one in enumerate(self.ranks):
             one._like = likes[rank] if likes else None
-        decision = _snapshot.decide([{**one._offer(), "at": 0} for one in self.ranks])
+        decision = _snapshot_choice.decide([{**one._offer(), "at": 0} for one in self.ranks])
         self.why = decision.get("why")
         return [one.restore(one._like, lambda offer: decision) for one in self.ranks]
 
@@ -264,17 +276,18 @@ def node():
 
 
 @pytest.mark.parametrize("replicated", [True, False])
-def test_a_step_that_was_done_anew_is_not_taken_for_the_one_before(node, replicated):
-    """A rank had been one step ahead when all returned. In the next round the other rank has that step as well, but with a different state."""
+def test_a_repeated_step_is_a_different_copy(node, replicated):
+    """Rank 1 has a snapshot of step 11 when all ranks restart from step 10. After the restart, only rank 0 takes a snapshot of
+    step 11, with a different state. The two snapshots have the same step number but must not be restored together."""
     one = node(2)
     first, second = one.ranks
     for n in (9, 10):
         for rank in one.ranks:
             rank.take({"n": n, "round": 0}, n, replicated)
-    second.take({"n": 11, "round": 0}, 11, replicated)  # the first rank is killed before it has kept this step
+    second.take({"n": 11, "round": 0}, 11, replicated)  # rank 0 is killed before it takes a snapshot of this step
     first, second = one.begin_round(2)
     assert one.restore() == [{"n": 10, "round": 0}] * 2
-    first.take({"n": 11, "round": 1}, 11, replicated)  # the second rank is killed before it has kept this step
+    first.take({"n": 11, "round": 1}, 11, replicated)  # rank 1 is killed before it takes a snapshot of this step
     one.begin_round(2)
     assert one.restore() == [{"n": 10, "round": 0}] * 2
     for rank in one.ranks:
@@ -283,19 +296,20 @@ def test_a_step_that_was_done_anew_is_not_taken_for_the_one_before(node, replica
     assert one.restore() == [{"n": 11, "round": 2}] * 2
 
 
-def test_ranks_that_began_anew_have_no_step_in_common_with_those_before(node):
+def test_fresh_ranks_share_no_step_with_earlier_ones(node):
     one = node(2)
     one.ranks[0].take({"n": 100, "round": 0}, 100, False)
     one.begin_round(2)
     assert one.restore() == [None, None]
-    one.ranks[1].take({"n": 100, "round": 1}, 100, False)  # rank 0 is killed before
+    one.ranks[1].take({"n": 100, "round": 1}, 100, False)  # rank 0 is killed before it takes a snapshot
     one.begin_round(2)
     assert one.restore() == [None, None]
-    assert one.why == "no two ranks have a snapshot of one step: none is restored"
+    assert one.why == "no snapshot is restored: no step has a snapshot on every rank"
 
 
-def test_snapshots_are_counted_alike_after_a_restore(node):
-    """The second rank resumes from a copy of the first."""
+def test_ranks_count_snapshots_equally_after_a_restore(node):
+    """Rank 1 has no snapshot and restores a copy of rank 0's snapshot of step 4. The next snapshot of both ranks must then have
+    the number 5."""
     one = node(2)
     for n in range(1, 5):
         one.ranks[0].take({"n": n}, None, True)
@@ -308,45 +322,49 @@ def test_snapshots_are_counted_alike_after_a_restore(node):
     assert one.restore() == [{"n": 5}] * 2
 
 
-def test_all_ranks_find_room_where_all_fit(node, monkeypatch):
-    """Memory that other ranks have reserved is not needed a second time: in the end nearly all memory is used."""
+def test_all_ranks_fit_into_sufficient_memory(node, monkeypatch):
+    """Each rank checks that the snapshots of all ranks fit into the free memory. It must not count memory a second time that
+    other ranks have already allocated. The memory of this test is just sufficient."""
     size, ranks = 2 << 20, 4
     one = node(ranks)
 
-    def room(most: int = 2 * ranks * size + (1 << 20)) -> int:
+    def free_memory(most: int = 2 * ranks * size + (1 << 20)) -> int:
         return most - 512 * os.fstat(one.file).st_blocks
 
-    monkeypatch.setattr(_snapshot, "room", room)
+    monkeypatch.setattr(_snapshot, "free_memory", free_memory)
     for step in (1, 2, 3):
-        assert [rank.take({"x": bytes(size)}, step, False) for rank in one.ranks] == [True] * ranks, one.said
-    assert 0 < room() < 1 << 20
+        assert [rank.take({"x": bytes(size)}, step, False) for rank in one.ranks] == [True] * ranks, one.printed
+    assert 0 < free_memory() < 1 << 20
 
 
 @pytest.mark.parametrize("left,fits", [(7, True), (5, False)])
-def test_memory_that_another_worker_takes_meanwhile_counts_once(node, monkeypatch, left, fits):
-    """That memory is already missing from the free memory, but was still free when this rank looked. Nothing is written to it yet."""
+def test_memory_taken_by_another_worker_counts_once(node, monkeypatch, left, fits):
+    """Rank 0 computes how much memory the node still needs, and then reads how much is free. Between these two actions, rank 1
+    allocates its memory without writing to it. Rank 0 must then compute the need again. Otherwise it would count the memory of
+    rank 1 as needed, although it is already allocated."""
     size = 2 << 20
     one = node(2)
-    looks = []
+    reads = []
 
-    def room() -> int:
-        if not looks:
-            one.ranks[1]._own[0]._opened(_snapshot._PAGE + size)
-        looks.append(left << 20)
-        return looks[-1]
+    def free_memory() -> int:
+        if not reads:
+            one.ranks[1]._own[0]._opened(_snapshot_copy.PAGE + size)
+        reads.append(left << 20)
+        return reads[-1]
 
-    # Two generations of two workers take a bit more than 8 MiB; 2 MiB are in use now. The exact size depends on the modules that the process has
-    # imported: a snapshot contains the state of each random generator.
-    monkeypatch.setattr(_snapshot, "room", room)
-    assert one.ranks[0].take({"x": bytes(size)}, 1, False) == fits and len(looks) == 2
-    assert re.fullmatch(r"snapshots take 2 x 2\.0\d MiB of memory for each worker" if fits else
-                        r"no snapshots of this rank: 2 x 2\.0\d MiB for each of 2 workers take 6\.0\d MiB more, and 5 MiB of memory are left; "
-                        r"the job goes on without them", one.said[0])
+    # Two generations of two workers take slightly more than 8 MiB, and 2 MiB are in use. A snapshot contains the state of each
+    # random generator, so its exact size depends on the modules that this process has imported.
+    monkeypatch.setattr(_snapshot, "free_memory", free_memory)
+    assert one.ranks[0].take({"x": bytes(size)}, 1, False) == fits and len(reads) == 2
+    assert re.fullmatch(r"snapshots take 2 x 2\.0\d MiB of memory per worker" if fits else
+                        r"no snapshots of this rank: two snapshots of 2\.0\d MiB for each of 2 workers need 6\.0\d MiB more memory, but only 5 MiB is free; "
+                        r"the job continues without them", one.printed[0])
 
 
 @pytest.mark.parametrize("replicated", [True, False])
-def test_a_rank_reads_what_lies_in_its_own_place_only(node, monkeypatch, replicated):
-    """Each copy of a node is read once for the exchange between ranks, and the chosen step's copy once more by each rank."""
+def test_a_rank_reads_only_its_own_slot(node, monkeypatch, replicated):
+    """To list the available snapshots, each copy on the node is read once, by the rank that owns its memory slot. After a step
+    is chosen, each rank reads its copy of this step once more."""
     size, ranks = 1 << 20, 6
     one = node(ranks)
     for n in (1, 2):
@@ -355,18 +373,19 @@ def test_a_rank_reads_what_lies_in_its_own_place_only(node, monkeypatch, replica
     one.begin_round(ranks)
     read = [0]
 
-    def counted(self, kind, buffers, structure, really=_snapshot._Generation._sum):
+    def counted(self, kind, buffers, structure, really=_snapshot_copy.Generation._sum):
         read[0] += buffers + structure
         return really(self, kind, buffers, structure)
 
-    monkeypatch.setattr(_snapshot._Generation, "_sum", counted)
+    monkeypatch.setattr(_snapshot_copy.Generation, "_sum", counted)
     assert one.restore() == [{"x": bytearray(size)}] * ranks
-    offers = 2 * 2 * ranks * size  # Node.restore() makes each offer twice
+    offers = 2 * 2 * ranks * size  # factor 2, since Node.restore() collects all offers twice
     assert offers + ranks * size <= read[0] < offers + ranks * size + size
 
 
-def test_a_copy_in_the_place_of_a_rank_that_is_gone_serves_all(node):
-    """The rank that takes its slot offers the copy, even under another rank number."""
+def test_a_copy_of_a_lost_rank_serves_all(node):
+    """A new rank uses the memory slot of a lost rank. It must offer the copy in this slot to all ranks, even if it has a
+    different rank number."""
     one = node(3)
     one.ranks[2].take({"n": 7}, 7, True)
     for turned in (0, 1):
@@ -374,7 +393,7 @@ def test_a_copy_in_the_place_of_a_rank_that_is_gone_serves_all(node):
         assert one.restore() == [{"n": 7}] * 3
 
 
-def test_a_copy_that_one_rank_refuses_serves_nobody(node):
+def test_a_copy_refused_by_one_rank_is_not_used(node):
     class Shaped:
         shape = (1,)
 
@@ -382,47 +401,49 @@ def test_a_copy_that_one_rank_refuses_serves_nobody(node):
     one.ranks[0].take({"n": 7}, 7, True)
     one.begin_round(2)
     assert one.restore(likes=[None, {"weight": Shaped()}]) == [None, None]
-    assert one.why == "the snapshot of step 7 has another shape: it has no weight; it is not restored"
+    assert one.why == "the snapshot of step 7 is not restored: it differs from the script's state: weight is missing in the snapshot"
     assert one.restore() == [{"n": 7}] * 2
 
 
 # ---- bad input ----
 
 
-def test_memory_without_a_place_for_this_worker_is_refused(node):
+def test_memory_without_a_slot_for_this_worker_is_refused(node):
     one = node(2)
-    for place, why in {"": "it names no place for this worker, so the agent is of another version: install both from one release", ":2": "it has 2 places, and this worker's is 2"}.items():
+    for place, why in {"": "DDPRUN_SNAPSHOTS contains no slot number, so the agent and this Python package have different versions: install both from the same release",
+                       ":2": "it has 2 slots, but this worker needs slot number 2, counted from 0"}.items():
         with pytest.raises(ValueError, match="^" + why + "$"):
-            _snapshot.Snapshots(f"/proc/self/fd/{one.file}{place}", 0, 2, 0, one.say)
+            _snapshot.Snapshots(f"/proc/self/fd/{one.file}{place}", 0, 2, 0, one.print_line)
 
 
-def test_a_snapshot_that_does_not_fit_is_said_once_and_the_job_goes_on(job):
-    done = job("from ddprun import _snapshot\n_snapshot.room = lambda: 3 << 20\n"
+def test_a_too_large_snapshot_is_reported_once(job):
+    done = job("from ddprun import _snapshot\n_snapshot.free_memory = lambda: 3 << 20\n"
                "for n in range(3):\n    print('taken', ddprun.snapshot({'x': bytes(2 << 20)}), flush=True)\n", "--nproc-per-node", "1")
     assert done.returncode == 0 and done.stdout == "taken False\n" * 3
     assert re.findall("^ddprun: .*snapshot.*$", done.stderr, re.M) == \
-        ["ddprun: rank 0: no snapshots of this rank: 2 x 2.01 MiB for each of 1 workers take 4.02 MiB more, and 3 MiB of memory are left; "
-         "the job goes on without them"]
+        ["ddprun: rank 0: no snapshots of this rank: two snapshots of 2.01 MiB for each of 1 workers need 4.02 MiB more memory, but only 3 MiB is free; "
+         "the job continues without them"]
 
 
-def test_a_state_that_cannot_be_copied_is_said_once_and_the_job_goes_on(job):
+def test_a_state_that_cannot_be_copied_is_reported_once(job):
     done = job("for n in range(3):\n    print('taken', ddprun.snapshot({'x': lambda: 1}), flush=True)\n")
     assert done.returncode == 0 and done.stdout == "taken False\n" * 3
     assert done.stderr.count("snapshot() could not copy the state: ") == 1
 
 
 @pytest.mark.needs_torch_python
-def test_a_state_of_another_shape_is_refused_plainly(job):
+def test_a_state_of_another_shape_is_refused(job):
     done = job("import torch\nwide = 20 + 10 * ddprun.restart\nstate = {'model': torch.nn.Linear(10, wide).state_dict()}\n"
                "if ddprun.restart:\n    print('kept', ddprun.restore(like=state), flush=True)\n    sys.exit()\nddprun.snapshot(state, step=7)\nos._exit(3)\n",
                "--max-restarts", "1")
     assert done.returncode == 0 and "kept None\n" in done.stdout, done.stderr
-    assert "ddprun: the snapshot of step 7 has another shape: its model.weight is 20x10, and the script's 30x10; it is not restored\n" in done.stderr
+    assert "ddprun: the snapshot of step 7 is not restored: it differs from the script's state: model.weight is 20x10 in the snapshot and 30x10 in the script's state\n" in done.stderr
 
 
 @pytest.mark.needs_torch_python
-def test_tensors_of_every_kind_are_the_same_again(job):
-    """Bytes, shapes, memory order, tied weights, Parameters, numpy arrays and all random states, and floating types that numpy lacks."""
+def test_tensors_of_every_kind_are_restored(job):
+    """The kinds include tensors with all memory layouts, tied weights, Parameters, floating-point types that numpy lacks, numpy
+    arrays, and the states of all random generators."""
     done = job("""
 import numpy, random, torch
 torch.manual_seed(1); numpy.random.seed(2); random.seed(3)
@@ -451,8 +472,9 @@ print("the same", flush=True)
 
 
 @pytest.mark.needs_torch_python
-def test_what_torch_save_keeps_is_kept(job):
-    """Trained tensors that are not Parameters, shared storages, strides of one-element tensors, and a `like` with a cycle or a method named shape."""
+def test_torch_save_semantics_are_preserved(job):
+    """The special cases are trained tensors that are not Parameters, shared storages, strides of one-element tensors, and a
+    `like` that contains a cycle or an object with a method named shape."""
     done = job("""
 import torch
 class Named:
@@ -483,14 +505,15 @@ print("kept", flush=True)
 
 
 @pytest.mark.needs_torch_python
-def test_a_bare_storage_is_refused_at_the_snapshot(job):
+def test_a_bare_storage_is_refused(job):
     done = job("import torch\nassert not ddprun.snapshot(torch.ones(3).untyped_storage())\n")
-    assert done.returncode == 0 and "a storage is not kept by itself; pass the tensor" in done.stderr, done.stderr
+    assert done.returncode == 0 and "a bare storage cannot be copied; pass its tensor" in done.stderr, done.stderr
 
 
 @pytest.mark.needs_torch_python
-def test_tensors_are_restored_on_the_cpu_whatever_the_default_device_is(job):
-    """The random state is a tensor as well, and a sparse tensor is built from other tensors."""
+def test_tensors_are_restored_on_the_cpu(job):
+    """The script sets another default device. The state of the random generator is also a tensor, and a sparse tensor is built
+    from other tensors; none of them may be created on that device."""
     done = job("""
 import torch
 torch.set_default_device("meta")
@@ -518,7 +541,8 @@ def test_outside_a_job_it_does_nothing():
 
 
 def test_ranks_of_two_nodes_agree(nodes, tmp_path):
-    """They agree over the coordinator's store. Each node has its own copy; ranks of the second node are one step behind."""
+    """The ranks agree through the coordinator's store. Each node has its own snapshots, and the rank of the second node is one
+    step behind."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\nkept = ddprun.restore()\nprint('kept', ddprun.rank, kept, flush=True)\n"
                                        "if kept is None:\n    for n in range(1, 5 - ddprun.rank):\n        ddprun.snapshot({'n': n, 'rank': ddprun.rank}, step=n)\n" + AGAIN)
     port = jobs.free_port()

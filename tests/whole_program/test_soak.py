@@ -1,5 +1,6 @@
-"""Faults of all kinds, drawn from a seed, which --chaos injects into a real job. At the end the weights equal those of the undisturbed run, the
-report has counted each fault, and no process or file is left. bench/soak_bench.py is the long form."""
+"""Tests with faults of all kinds, which are drawn from a seed and injected by --chaos into a training job. The final weights
+must equal those of an undisturbed run, the report must count each fault, and no process or file may be left.
+bench/soak_bench.py is the long version."""
 
 import json
 import pathlib
@@ -12,7 +13,7 @@ from disks import stalling_disk
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> rehearsal.Place:
-    """A place with the result of an undisturbed run."""
+    """The folder in which the jobs run. The fixture `config` adds the result of an undisturbed run to it."""
     return rehearsal.Place(tmp_path_factory.mktemp("soak"))
 
 
@@ -27,14 +28,14 @@ def config(ddprun_bin, place) -> dict:
 def test_faults_change_nothing(ddprun_bin, place, config, agents, seed, count, hangs):
     faults = rehearsal.draw(seed, rehearsal.Mix(count, hangs), steps=12 * 20, workers=2)
     text = place.train(ddprun_bin, f"run-{agents}", config, agents, rehearsal.flags(place.folder, faults, hang_timeout=2))
-    wrong = place.what_is_wrong(jobs.weights_digest(place.folder / "calm"), f"run-{agents}", faults)
+    wrong = place.describe_problem(jobs.weights_digest(place.folder / "calm"), f"run-{agents}", faults)
     assert not wrong, f"seed {seed}: {'; '.join(wrong)}\n{text}"
     run = place.folder / f"run-{agents}"
     assert jobs.losses(run) == jobs.losses(place.folder / "calm")
     jobs.assert_each_sample_once(run, 12)
 
 
-def test_the_seed_of_a_soak_says_how_many_faults_there_are_and_of_what_kinds():
+def test_the_seed_determines_the_faults_of_a_soak():
     mixes = [rehearsal.Mix.of(seed) for seed in range(200)]
     counts = [mix.count for mix in mixes]
     assert min(counts) >= 300 and max(counts) <= 1000 and max(counts) - min(counts) > 500
@@ -56,7 +57,7 @@ def test_a_run_directory_that_stalls_between_faults_changes_nothing(ddprun_bin, 
         stalled = rehearsal.Place(place.folder, disk=disk)
         faults = rehearsal.draw(5, rehearsal.Mix(10, hangs=1, stalls=3), steps=12 * 20, workers=2)
         text = stalled.train(ddprun_bin, "run", config, 1, rehearsal.flags(place.folder, faults), faults=faults)
-        wrong = stalled.what_is_wrong(jobs.weights_digest(place.folder / "calm"), "run", faults)
+        wrong = stalled.describe_problem(jobs.weights_digest(place.folder / "calm"), "run", faults)
         assert not wrong, f"{'; '.join(wrong)}\n{text}"
 
 
@@ -65,10 +66,10 @@ def test_a_rehearsal_is_checked_before_anything_starts(ddprun_bin, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     wrong = jobs.run([ddprun_bin, "--chaos", "kill rank=1; explode", "--run-dir", tmp_path / "run", config])
     assert wrong.returncode == 2
-    assert "--chaos: 'explode' is not understood" in wrong.stderr
+    assert "--chaos: cannot parse 'explode'" in wrong.stderr
     assert not pathlib.Path(tmp_path / "run").exists()
     script = jobs.run([ddprun_bin, "--chaos", "kill", "--no-python", "true"])
     assert script.returncode == 2
-    assert "goes with a train.json" in script.stderr
+    assert "requires a train.json" in script.stderr
     shown = jobs.run([ddprun_bin, "--dry-run", "--json", "--chaos", "kill rank=1 step=3", config], cwd=tmp_path)
     assert json.loads(shown.stdout)["environment"]["DDPTRAIN_CHAOS"] == "kill rank=1 step=3"

@@ -1,5 +1,8 @@
-"""Spare interpreters of a script (--standby N --preload MODULES): a script in a spare sees the same environment as in a fresh interpreter, scripts
-start normally if anything has changed, and no spare outlives its job."""
+"""Tests of spare interpreters (`--standby N --preload MODULES`).
+
+A spare interpreter is a Python process that has already imported the script's libraries when a worker must be restarted. A
+script in a spare must find the same environment as in a fresh interpreter. If a preloaded file has changed, the script must
+start in a fresh interpreter instead. No spare may run longer than its job."""
 
 import ctypes
 import importlib.util
@@ -21,8 +24,8 @@ import pytest
 from test_stopping import wait_gone
 
 PATIENCE_S = 30
-# The environment that a script sees. Parts that differ between any two fresh processes are left out: pids, addresses, and the pipe at each
-# descriptor.
+# Code that records everything that a script can observe about its process, except values that differ between any two processes:
+# pids, addresses, and the pipe behind each descriptor.
 DUMP = """
 import sys
 KEYS = sorted(globals())
@@ -73,7 +76,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 class Script:
-    """A script under ddprun whose first round ends when the test decides, and whose second round writes its observations."""
+    """A script under ddprun. The test decides when its first round ends; the second round writes its observations to a file."""
 
     def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL,
                  head=""):
@@ -129,18 +132,19 @@ def seen(folder, rank=0):
 
 @pytest.fixture(scope="module")
 def real_site(tmp_path_factory):
-    """A sitecustomize of the user, which Python still has to run."""
+    """A folder with a sitecustomize.py of the user. Python must run this file, too, although a spare has its own
+    sitecustomize.py."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text("import sys\nsys.users = __file__\n")
     return folder
 
 
 @pytest.mark.parametrize("how", ["script", "module", "to files", "own sitecustomize", "no locale"])
-def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin, tmp_path, real_site, monkeypatch, how):
+def test_a_spare_looks_like_a_fresh_interpreter(ddprun_bin, tmp_path, real_site, monkeypatch, how):
     found = []
     options = ["-r", "1", "--log-dir", "logs"] if how == "to files" else []
     env = {"PYTHONPATH": f"{real_site}:relative"} if how == "own sitecustomize" else {}
-    if how == "no locale":  # Python then sets LC_CTYPE itself
+    if how == "no locale":  # in this case Python itself sets LC_CTYPE
         monkeypatch.delenv("LC_ALL", raising=False)
         monkeypatch.delenv("LANG", raising=False)
         monkeypatch.delenv("LC_CTYPE", raising=False)
@@ -157,19 +161,22 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
             assert "starts without its spare" not in job.errors.read_text()
         found.append(seen(folder))
     plain, spare = found
-    for one in found:  # different in each run: the folder of the error file, the agent whose memory keeps snapshots, and the channel's socket
+    # Values that differ in each run are removed: the folder of the error file, the pid of the agent with the snapshot memory,
+    # and the inode of the channel.
+    for one in found:
         assert one["environ"].pop("TORCHELASTIC_ERROR_FILE")
         assert one["environ"].pop("DDPRUN_SNAPSHOTS").startswith("/proc/")
         assert int(one["environ"].pop("DDPRUN_CHANNEL_INODE")) > 0
         assert one["environ"]["DDPRUN_CHANNEL"] == "fd:3" and one["environ"]["DDPRUN_RESTART_CAUSE"]
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
-    assert spare["no frame below"] == (how != "module")  # Python itself has some of them below a module
+    # With `python -m`, frames of Python's own runpy are below the script's frame in every interpreter.
+    assert spare["no frame below"] == (how != "module")
     assert "LC_CTYPE" in spare["environ"] or how != "no locale" or sys.flags.utf8_mode
-    assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has one of its own
+    assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has a sitecustomize.py as well
 
 
-def test_its_channel_its_children_and_its_failure_are_a_fresh_interpreters(ddprun_bin, tmp_path):
+def test_channel_children_and_failures_match_a_fresh_interpreter(ddprun_bin, tmp_path):
     helper = pathlib.Path(__file__).resolve().parents[2] / "python"
     body = f"""
     sys.path.append({str(helper)!r})
@@ -207,26 +214,27 @@ def test_its_channel_its_children_and_its_failure_are_a_fresh_interpreters(ddpru
     assert "sitecustomize" not in output and "train.py" in trace and "ValueError: on purpose" in trace
 
 
-def test_what_has_changed_since_starts_plainly_and_says_why(ddprun_bin, tmp_path):
+def test_a_change_since_the_preload_causes_a_plain_start(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES + "print(type(random).__name__, random.__file__, flush=True)\n") as job:
         job.await_spares()
-        (tmp_path / "random.py").write_text("def getstate():\n    return [1, 2, 3]\n")  # the script imports this one now
+        # With this file, `import random` in the script no longer finds the preloaded module.
+        (tmp_path / "random.py").write_text("def getstate():\n    return [1, 2, 3]\n")
         assert job.restart() == 0, job.errors.read_text()
-        assert f"starts without its spare interpreter: {tmp_path}/random.py is found before" in job.errors.read_text()
+        assert f"starts without its spare interpreter: {tmp_path}/random.py would be imported instead" in job.errors.read_text()
         assert str(tmp_path / "random.py") in job.console.read_text()
 
 
 @pytest.fixture
-def environment_of_its_own(tmp_path):
-    """A virtual environment with one installed module. Returns its Python and the module's file."""
+def own_environment(tmp_path):
+    """Creates a virtual environment with one installed module. Returns the paths of its Python and of the module's file."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment"], check=True)
     (packages,) = (tmp_path / "environment" / "lib").glob("python*/site-packages")
     (packages / "installed.py").write_text("")
     return str(tmp_path / "environment" / "bin" / "python"), packages / "installed.py"
 
 
-def test_a_library_that_has_changed_is_seen_by_all_spares_although_one_looks_for_them(ddprun_bin, tmp_path, environment_of_its_own):
-    python, module = environment_of_its_own
+def test_all_spares_notice_a_changed_library(ddprun_bin, tmp_path, own_environment):
+    python, module = own_environment
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
         job.await_spares(3)
         module.write_text("new = True\n")
@@ -236,45 +244,47 @@ def test_a_library_that_has_changed_is_seen_by_all_spares_although_one_looks_for
         assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
 
 
-def test_where_nothing_has_changed_one_spare_looks_and_all_run(ddprun_bin, tmp_path, environment_of_its_own):
-    python, module = environment_of_its_own
-    looks = tmp_path / "looks"
+def test_one_spare_checks_unchanged_files_for_all(ddprun_bin, tmp_path, own_environment):
+    python, module = own_environment
+    reads = tmp_path / "reads"
     module.write_text(textwrap.dedent(f"""
         import os
         real = os.stat
         def counting(path, *more, **named):
             if path == __file__:
-                with open({str(looks)!r}, "a") as file:
+                with open({str(reads)!r}, "a") as file:
                     print(os.getpid(), file=file)
             return real(path, *more, **named)
         os.stat = counting
         """))
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
         pids = job.await_spares(3)
-        assert sorted(map(int, looks.read_text().split())) == sorted(pids)  # each as it loads
-        looks.write_text("")
+        # each spare has read the file once, when it imported the module
+        assert sorted(map(int, reads.read_text().split())) == sorted(pids)
+        reads.write_text("")
         assert job.restart() == 0, job.errors.read_text()
         assert "starts without its spare" not in job.errors.read_text()
         assert [e["standby"] for e in job.events("worker_started")] == 3 * [False] + 3 * [True]
-    assert len(looks.read_text().split()) == 1
+    assert len(reads.read_text().split()) == 1
     assert [seen(tmp_path, rank)["environ"]["RANK"] for rank in range(3)] == ["0", "1", "2"]
 
 
-def test_when_the_spare_that_looks_for_all_is_stopped_the_others_look_themselves(ddprun_bin, tmp_path):
+def test_spares_check_files_if_the_checking_one_is_stopped(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3) as job:
-        first = min(job.await_spares(3))  # it was started first, and belongs to rank 0
+        first = min(job.await_spares(3))  # the spare that was started first becomes rank 0 and checks the files for all
         os.kill(first, signal.SIGSTOP)
         job.go.write_text("")
         job.wait_for(lambda: (tmp_path / "seen.1").exists() and (tmp_path / "seen.2").exists())
-        assert not (tmp_path / "seen.0").exists()  # those two did not wait for it
+        assert not (tmp_path / "seen.0").exists()  # ranks 1 and 2 did not wait for the suspended spare
         assert job.process.wait(PATIENCE_S) == 0, job.errors.read_text()
-        assert f"rank 0 starts without its spare interpreter: that one, pid {first}, has not answered" in job.errors.read_text()
+        assert f"rank 0 starts without its spare interpreter: the spare interpreter (process {first}) did not answer" in job.errors.read_text()
         assert "rank 1 starts without" not in job.errors.read_text() and "rank 2 starts without" not in job.errors.read_text()
 
 
 @pytest.fixture
 def spare_code(monkeypatch):
-    """The functions of a spare, with a socket as its control channel. Returns the socket's other end as well."""
+    """The functions of a spare, with a socket as its control channel. Yields the module with these functions, and the agent's
+    end of the socket."""
     file = pathlib.Path(__file__).resolve().parents[2] / "python" / "ddprun" / "_spare" / "sitecustomize.py"
     spec = importlib.util.spec_from_file_location("code_of_a_spare", file)
     code = importlib.util.module_from_spec(spec)
@@ -285,30 +295,34 @@ def spare_code(monkeypatch):
         yield code, agent
 
 
-def test_a_spare_believes_what_another_one_has_seen_of_the_same_files_and_nothing_else(tmp_path, spare_code, monkeypatch):
+def test_a_spare_uses_only_scans_of_the_same_files(tmp_path, spare_code, monkeypatch):
     code, agent = spare_code
     file = tmp_path / "module.py"
     file.write_text("old")
-    before = code.FirstSight({}, code.versions_of([str(file)]))
+    before = code.InitialObservation({}, code.versions_of([str(file)]))
     with tempfile.TemporaryFile() as board:
-        assert code.versions_now(before, board.fileno(), looks=True) == before.files
+        assert code.current_versions(before, board.fileno(), checks_files=True) == before.files
         file.write_text("newer")
         agent.send(b"seen")
-        assert code.versions_now(before, board.fileno(), looks=False) is before.files  # the message of the other spare
-        other = code.FirstSight({}, {**before.files, "more": None})
+        # The message means that the other spare has published its file check. This result must be used without another check.
+        assert code.current_versions(before, board.fileno(), checks_files=False) is before.files
+        other = code.InitialObservation({}, {**before.files, "more": None})
         agent.send(b"seen")
-        assert code.versions_now(other, board.fileno(), looks=False) != other.files  # the other spare knew fewer files
+        # The other spare checked fewer files, so its result must not be used.
+        assert code.current_versions(other, board.fileno(), checks_files=False) != other.files
     with tempfile.TemporaryFile() as board:
-        assert code.versions_now(before, board.fileno(), looks=True) != before.files
+        assert code.current_versions(before, board.fileno(), checks_files=True) != before.files
         assert os.pread(board.fileno(), 1, 0) == b""
         agent.send(b"seen")
-        assert code.versions_now(before, board.fileno(), looks=False) != before.files
-        monkeypatch.setattr(code, "LOOKS_WITHIN_S", 0.01)
-        assert code.versions_now(before, board.fileno(), looks=False) != before.files  # no spare has published anything
-    assert code.versions_now(before, None, looks=True) != before.files  # no memory for the shared results
-    again = code.FirstSight({}, code.versions_of([str(file)]))
+        assert code.current_versions(before, board.fileno(), checks_files=False) != before.files
+        monkeypatch.setattr(code, "SCAN_TIMEOUT_S", 0.01)
+        # No spare has published a result.
+        assert code.current_versions(before, board.fileno(), checks_files=False) != before.files
+    # Without the shared result, the spare must check the files itself.
+    assert code.current_versions(before, None, checks_files=True) != before.files
+    again = code.InitialObservation({}, code.versions_of([str(file)]))
     with open(os.devnull, "rb") as unwritable:
-        assert code.versions_now(again, unwritable.fileno(), looks=True) == again.files
+        assert code.current_versions(again, unwritable.fileno(), checks_files=True) == again.files
 
 
 SMAPS = """\
@@ -337,7 +351,7 @@ Anonymous:          2048 kB
 """
 
 
-def test_only_data_of_which_nearly_all_is_in_use_goes_to_huge_pages(spare_code):
+def test_only_mostly_used_data_goes_to_huge_pages(spare_code):
     code, _ = spare_code
     mappings = code.mappings_of(SMAPS.splitlines(keepends=True))
     assert [(m.begin, m.size) for m in mappings][:2] == [(0x10000000, 0x400000), (0x10800000, 0x400000)]
@@ -345,7 +359,7 @@ def test_only_data_of_which_nearly_all_is_in_use_goes_to_huge_pages(spare_code):
 
 
 def of_mapping(pid, address, what):
-    """The value of the field `what` of the mapping at `address`, in kB."""
+    """Returns the field `what`, in kB, of the memory mapping that contains `address`."""
     inside = False
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()
@@ -357,8 +371,9 @@ def of_mapping(pid, address, what):
     raise LookupError(hex(address))
 
 
-def huge_pages_when_asked():
-    """How many kB of 16 MB this kernel puts into huge pages on request. This needs Linux 6.1, pages of 2 MB, and free memory in contiguous pieces."""
+def huge_pages_on_request():
+    """Requests huge pages for a mapping of 16 MiB, and returns how many kB the kernel has moved into them. The request needs
+    Linux 6.1, huge pages of 2 MiB, and enough contiguous free memory."""
     with mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.write(bytes(16 << 20))
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -371,8 +386,8 @@ def huge_pages_are_chosen():
     return choice.exists() and "[never]" not in choice.read_text()
 
 
-def test_data_of_a_spare_is_in_huge_pages_and_as_it_was(ddprun_bin, tmp_path, environment_of_its_own):
-    python, module = environment_of_its_own
+def test_spare_data_in_huge_pages_is_unchanged(ddprun_bin, tmp_path, own_environment):
+    python, module = own_environment
     module.write_text(textwrap.dedent(f"""
         import ctypes, hashlib, random
         data = bytearray(random.Random(2).randbytes(16 << 20))
@@ -388,18 +403,18 @@ def test_data_of_a_spare_is_in_huge_pages_and_as_it_was(ddprun_bin, tmp_path, en
         in_huge_pages = of_mapping(pid, int((tmp_path / "address").read_text()), "AnonHugePages")
         if not huge_pages_are_chosen():
             assert in_huge_pages == 0
-        elif huge_pages_when_asked() >= 12 << 10:
-            assert in_huge_pages >= 2 << 10  # fewer than all, if contiguous memory was scarce at that moment
+        elif huge_pages_on_request() >= 12 << 10:
+            assert in_huge_pages >= 2 << 10  # not all of the data, because contiguous memory may be scarce
         assert job.restart() == 0, job.errors.read_text()
         assert job.started()[1:] == [pid]
         assert "unchanged True" in job.console.read_text()
 
 
-@pytest.mark.parametrize("preload, why", [("train_helper", "No module named 'train_helper'"), ("beside", "will not preload beside")])
-def test_what_cannot_or_must_not_be_preloaded_is_said_once_and_the_job_goes_on(ddprun_bin, tmp_path, preload, why):
-    (tmp_path / "train_helper.py").write_text("")  # in the script's folder
+@pytest.mark.parametrize("preload, why", [("train_helper", "No module named 'train_helper'"), ("needless", "cannot preload needless")])
+def test_an_invalid_preload_is_reported_once(ddprun_bin, tmp_path, preload, why):
+    (tmp_path / "train_helper.py").write_text("")  # this module is in the script's folder, which a spare cannot import from
     (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "beside.py").write_text("")
+    (tmp_path / "path" / "needless.py").write_text("")
     with Script(ddprun_bin, tmp_path, WRITES, preload=preload, env={"PYTHONPATH": str(tmp_path / "path")}) as job:
         job.wait_for(lambda: job.events("standby_ended"))
         assert why in job.events("standby_ended")[0]["message"]
@@ -407,8 +422,9 @@ def test_what_cannot_or_must_not_be_preloaded_is_said_once_and_the_job_goes_on(d
         assert len(job.events("standby_ended")) == 1 and [e["standby"] for e in job.events("worker_started")] == [False, False]
 
 
-def test_threads_of_a_preloaded_library_are_those_of_a_fresh_interpreter(ddprun_bin, tmp_path):
-    """A spare loads modules at the lowest priority, which new threads inherit."""
+def test_preloaded_libraries_have_the_usual_threads(ddprun_bin, tmp_path):
+    """A spare imports modules at the lowest scheduling priority, and new threads inherit it. The threads that the libraries
+    start must still get the usual priority."""
     body = """
 import numpy
 tasks = sorted((os.sched_getscheduler(int(t)), open(f"/proc/self/task/{t}/comm").read()) for t in os.listdir("/proc/self/task"))
@@ -429,7 +445,7 @@ with open(os.path.join(FOLDER, "seen." + os.environ["RANK"]), "w") as f:
     assert found[0] == found[1] and len(found[0]) > 1
 
 
-def test_an_empty_path_of_modules_is_no_change(ddprun_bin, tmp_path):
+def test_an_empty_pythonpath_is_not_a_change(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES, env={"PYTHONPATH": ""}) as job:
         job.await_spares()
         assert job.restart() == 0, job.errors.read_text()
@@ -437,7 +453,7 @@ def test_an_empty_path_of_modules_is_no_change(ddprun_bin, tmp_path):
     assert seen(tmp_path)["environ"]["PYTHONPATH"] == "" and "" not in seen(tmp_path)["path"][1:]
 
 
-def test_spares_that_are_killed_while_they_wait_are_no_failure(ddprun_bin, tmp_path):
+def test_killed_waiting_spares_are_not_a_failure(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES, workers=2, spares=2) as job:
         first, second = job.await_spares(2)
         os.kill(first, signal.SIGKILL)
@@ -459,8 +475,8 @@ def test_spares_do_not_outlive_their_job(ddprun_bin, tmp_path, victim):
         assert not wait_gone(spares + job.started() + [guardian], PATIENCE_S)
 
 
-def deaf_python(kind, folder):
-    """A Python that does not run the sitecustomize of PYTHONPATH."""
+def python_without_hook(kind, folder):
+    """Returns a Python that does not run the sitecustomize.py of PYTHONPATH."""
     if kind == "isolated":
         source = folder / "python.c"
         source.write_text(f"""#include <string.h>
@@ -488,24 +504,24 @@ int main(int count, char** words) {{
 
 
 @pytest.mark.parametrize("kind", [pytest.param("isolated", marks=pytest.mark.skipif(not shutil.which("cc"), reason="needs cc")), "another sitecustomize"])
-def test_a_python_that_does_not_run_the_hook_runs_no_script_unasked(ddprun_bin, tmp_path, kind):
-    python = deaf_python(kind, tmp_path)
+def test_a_python_without_the_hook_runs_no_script(ddprun_bin, tmp_path, kind):
+    python = python_without_hook(kind, tmp_path)
     ran = tmp_path / "ran"
     with Script(ddprun_bin, tmp_path, WRITES, env={"PYTHON_EXEC": str(python)}, head=f"import os; open({str(ran)!r}, 'a').write(f'{{os.getpid()}}\\n')\n") as job:
         job.wait_for(lambda: job.events("standby_ended"))
         assert job.restart() == 0, job.errors.read_text()
         (ended,) = job.events("standby_ended")
-        assert "does not run the sitecustomize.py of PYTHONPATH" in ended["message"]
+        assert "does not run the sitecustomize.py in PYTHONPATH" in ended["message"]
         assert [e["standby"] for e in job.events("worker_started")] == [False, False]
         assert [int(pid) for pid in ran.read_text().split()] == job.started()
 
 
-def test_a_spare_that_is_stopped_gives_its_place_to_a_fresh_interpreter(ddprun_bin, tmp_path):
+def test_a_stopped_spare_is_replaced_by_a_fresh_interpreter(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES) as job:
         (spare,) = job.await_spares()
         os.kill(spare, signal.SIGSTOP)
         assert job.restart() == 0, job.errors.read_text()
         assert [e["standby"] for e in job.events("worker_started")] == [False, True, False]
-        assert job.errors.read_text().count(f"rank 0 starts without its spare interpreter: that one, pid {spare}, has not answered") == 1
+        assert job.errors.read_text().count(f"rank 0 starts without its spare interpreter: the spare interpreter (process {spare}) did not answer") == 1
         assert len(job.events("round_failed")) == 1 and not wait_gone([spare], PATIENCE_S)
     assert seen(tmp_path)["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1"

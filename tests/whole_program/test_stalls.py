@@ -1,4 +1,5 @@
-"""File systems and resolvers that do not answer for a while: no node loses its lease, no worker is restarted, and no line is lost."""
+"""Tests of file systems and DNS resolvers that do not answer for a while. Because of such a stall no node may lose its lease,
+no worker may be restarted, and no line of output may be lost."""
 
 import json
 import os
@@ -16,8 +17,8 @@ from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
 LEASE = 1.2  # seconds
-STALL = 30 if LONG else 2.5 * LEASE  # so long that a node that waited for it would be lost
-# Prints ten numbered lines per second until $OUT/end exists.
+STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked for so long would be declared lost
+# A worker that prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)
 echo "$RANK-$TORCHELASTIC_RESTART_COUNT" >> $OUT/started
 echo $$ > $OUT/pid-$RANK.new; mv $OUT/pid-$RANK.new $OUT/pid-$RANK
@@ -36,7 +37,7 @@ def disk(tmp_path):
 
 
 class Talkers:
-    """Two nodes with one printing worker each. All their files are on a disk that can be frozen."""
+    """Two nodes with one worker each. The workers print lines. All files of the nodes are on a disk that can be frozen."""
 
     def __init__(self, nodes, script, disk, tmp_path, *options, state_on_disk=True):
         self.nodes, self.disk, self.out = nodes, disk, tmp_path / "out"
@@ -50,7 +51,7 @@ class Talkers:
             nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-conf", f"heartbeat_timeout={LEASE}", "--tee", 3,
                         "--log-dir", self.logs[node], *options, "--no-python", job)
             if node == 0:
-                self.endpoint = nodes.until_said(0, r"ddprun join (127\.0\.0\.1:\d+)")[1]
+                self.endpoint = nodes.until_printed(0, r"ddprun join (127\.0\.0\.1:\d+)")[1]
         self.until_both_printed(0)
 
     def printed(self, node: int) -> int:
@@ -83,7 +84,7 @@ def test_logs_report_and_records_on_a_disk_that_stalls(nodes, script, disk, tmp_
     job = Talkers(nodes, script, disk, tmp_path)
     disk.freeze()
     time.sleep(STALL)
-    job.until_both_printed(5)  # the console shows them all the time
+    job.until_both_printed(5)  # the console must show new lines during the stall
     disk.thaw()
     job.until_both_printed(5)
     job.end()
@@ -99,7 +100,7 @@ def test_a_worker_is_restarted_while_the_disk_stalls(nodes, script, disk, tmp_pa
     disk.freeze()
     victim = job.pid(1)
     os.kill(victim, signal.SIGKILL)
-    nodes.until(lambda: len(job.started()) == 4, "both workers anew")
+    nodes.until(lambda: len(job.started()) == 4, "both workers again")
     time.sleep(STALL)
     job.until_both_printed(5)
     disk.thaw()
@@ -109,27 +110,29 @@ def test_a_worker_is_restarted_while_the_disk_stalls(nodes, script, disk, tmp_pa
         assert_whole(log)
 
 
-def test_a_record_on_a_disk_that_stalls_keeps_the_next_round_waiting_and_no_lease(nodes, script, disk, tmp_path):
-    """No node is lost or looks for another coordinator, because both answer all the time."""
+def test_a_stalled_record_delays_the_round_but_not_the_lease(nodes, script, disk, tmp_path):
+    """A worker is killed while the disk stalls. The restart must wait, because the nodes cannot record it on disk. But both
+    nodes still answer, so no node may be declared lost or search for another coordinator."""
     job = Talkers(nodes, script, disk, tmp_path, "--max-restarts", 3)
     disk.freeze()
     os.kill(job.pid(1), signal.SIGKILL)
     nodes.until(lambda: not lives(job.pid(0)), "the other one being stopped")
     time.sleep(STALL)
-    assert job.started() == ["0-0", "1-0"]  # the round's use of the restart budget is not written yet
+    assert job.started() == ["0-0", "1-0"]  # the round cannot start before the restart that it uses is recorded on the disk
     disk.thaw()
-    nodes.until(lambda: len(job.started()) == 4, "both workers anew")
+    nodes.until(lambda: len(job.started()) == 4, "both workers again")
     job.until_both_printed(5)
     job.end()
     assert job.started() == ["0-0", "0-1", "1-0", "1-1"], nodes.all_text()
-    assert not re.search("not heard of|no answer from|does not answer|less than a majority|was closed", nodes.all_text()), nodes.all_text()
+    assert not re.search("sent nothing for|no answer from|does not answer|less than a majority|was closed", nodes.all_text()), nodes.all_text()
 
 
-# Prints enough to fill every queue, and then reports that it is done.
+# Rank 0 prints enough to fill every queue, and then creates $OUT/done. Rank 1 prints ten lines per second until this file
+# exists.
 FLOODS = """import os, sys
 import time
 out = os.environ["OUT"]
-print("begins", flush=True)
+print("starts", flush=True)
 while not os.path.exists(out + "/go"):
     time.sleep(0.05)
 if os.environ["RANK"] == "0":
@@ -145,7 +148,7 @@ else:
 """
 
 
-def test_whoever_prints_too_much_for_a_disk_that_stalls_waits_alone_and_is_named_once(ddprun_bin, disk, tmp_path):
+def test_only_the_flooding_worker_waits_for_a_stalled_disk(ddprun_bin, disk, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     program = tmp_path / "flood.py"
@@ -156,34 +159,36 @@ def test_whoever_prints_too_much_for_a_disk_that_stalls_waits_alone_and_is_named
                                     str(program)], stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT,
                                    env=jobs.clean_environment(OUT=str(out)))
     try:
-        named = re.compile(r"rank 0 waits for its output: .*/0/stdout\.log takes nothing")
+        named = re.compile(r"rank 0 waits until its output can be written to its log file \(slow or full disk\?\): .*/0/stdout\.log\.")
 
         def until(found, what):
             end = time.monotonic() + 60
             while not found():
-                assert time.monotonic() < end, f"waited in vain for {what}: {console.read_text()[-3000:]}"
+                assert time.monotonic() < end, f"timeout while waiting for {what}: {console.read_text()[-3000:]}"
                 time.sleep(0.05)
 
-        until(lambda: console.read_text(errors="replace").count("]:begins") == 2, "both workers")
+        until(lambda: console.read_text(errors="replace").count("]:starts") == 2, "both workers")
         disk.freeze()
         (out / "go").touch()
         until(lambda: named.search(console.read_text(errors="replace")), "its being named")
         before = console.read_text(errors="replace").count("]:line ")
-        until(lambda: console.read_text(errors="replace").count("]:line ") > before + 25, "lines of the other one")  # longer than the hang timeout
+        # 25 lines take longer than the hang timeout
+        until(lambda: console.read_text(errors="replace").count("]:line ") > before + 25, "lines of the other one")
         assert not (out / "done").exists()
     finally:
         disk.thaw()
         code = process.wait(timeout=60)
     text = console.read_text(errors="replace")
     assert code == 0, text[-3000:]
-    assert len(re.findall("waits for its output", text)) == 1
+    assert len(re.findall("waits until its output can be written", text)) == 1
     assert "hangs" not in text
     log = next((disk.folder / "logs").glob("*/attempt_0/0/stdout.log"))
-    assert log.read_text().splitlines() == ["begins"] + [f"{n:6d} {'x' * 100}" for n in range(60000)]
+    assert log.read_text().splitlines() == ["starts"] + [f"{n:6d} {'x' * 100}" for n in range(60000)]
 
 
-def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bin, disk, tmp_path):
-    """The guardian has the cause in its memory, and writes the report."""
+def test_a_cause_survives_an_agent_killed_before_writing_it(ddprun_bin, disk, tmp_path):
+    """The agent is killed before it can write the cause of a failure to the disk. The guardian has the cause in its memory and
+    writes the report."""
     out, run = tmp_path / "out", disk.folder / "run"
     out.mkdir()
     job = tmp_path / "job.sh"
@@ -196,7 +201,7 @@ def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bi
     def until(found, what):
         end = time.monotonic() + 60
         while not found():
-            assert time.monotonic() < end, f"waited in vain for {what}"
+            assert time.monotonic() < end, f"timeout while waiting for {what}"
             time.sleep(0.02)
 
     def started():
@@ -211,11 +216,11 @@ def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bi
     try:
         with open(out / "fifo", "w") as go:
             go.write("on\n")
-        said = b""
-        while b"failed: exit code 17" not in said:
+        shown = b""
+        while b"failed: exit code 17" not in shown:
             line = process.stdout.readline()
-            assert line, said.decode()
-            said += line
+            assert line, shown.decode()
+            shown += line
         until(lambda: started() == 2, "the restart")
         process.kill()
     finally:
@@ -229,13 +234,13 @@ def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bi
     assert [cause["exit_code"] for cause in causes] == [17], end
 
 
-def test_a_job_that_is_over_and_waits_for_its_files_names_one_once(nodes, script, disk, tmp_path):
+def test_a_job_waiting_for_its_files_names_one_once(nodes, script, disk, tmp_path):
     job = Talkers(nodes, script, disk, tmp_path)
     disk.freeze()
     (job.out / "end").touch()
-    waits = r"the job is over and waits for its files: (\S+) takes nothing\. ddprun ends when that does"
+    waits = r"the job has ended, but writing to (\S+) is blocked \(slow disk or network file system\?\): ddprun waits until the file is complete, and then exits"
     for node in range(2):
-        nodes.until(lambda: re.search(waits, nodes.text(node)), f"node {node} saying what it waits for")  # noqa: B023
+        nodes.until(lambda: re.search(waits, nodes.text(node)), f"node {node} to report what it waits for")  # noqa: B023
     disk.thaw()
     job.end()
     for node in range(2):
@@ -247,7 +252,7 @@ def test_a_job_that_is_over_and_waits_for_its_files_names_one_once(nodes, script
 
 # ---- workers that hang in a file system ----
 
-# Rank 1 writes to the disk after it was frozen; rank 0 fails on the test's command.
+# A worker script. Rank 1 writes to the frozen disk. Rank 0 fails when the test creates $OUT/go-0.
 HANGS = """echo "$RANK of $WORLD_SIZE" >> $OUT/started
 if [ "$WORLD_SIZE" = 1 ]; then exit 0; fi
 echo $$ > $OUT/pid-$RANK.new; mv $OUT/pid-$RANK.new $OUT/pid-$RANK
@@ -260,10 +265,10 @@ def state_of(pid: int) -> str:
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-@pytest.mark.parametrize("asked_for", [pytest.param(True, id="torchelastic's watch"), pytest.param(False, id="by default", marks=pytest.mark.long)])
-def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nodes, script, disk, tmp_path, asked_for):
+@pytest.mark.parametrize("configured", [pytest.param(True, id="torchelastic's watch"), pytest.param(False, id="by default", marks=pytest.mark.long)])
+def test_a_node_with_a_worker_stuck_in_the_kernel_leaves(nodes, script, disk, tmp_path, configured):
     out = tmp_path / "out"
-    watch = {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "0.5"} if asked_for else {}
+    watch = {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "0.5"} if configured else {}
     nodes.environment |= {"DISK": str(disk.folder), **watch}
     job = script(HANGS)
     for node in range(2):
@@ -271,22 +276,23 @@ def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nod
         nodes.start("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-conf", f"heartbeat_timeout={LEASE}",
                     "--max-restarts", 3, "--shutdown-timeout", 1, job)
         if node == 0:
-            endpoint = nodes.until_said(0, r"ddprun join (127\.0\.0\.1:\d+)")[1]
+            endpoint = nodes.until_printed(0, r"ddprun join (127\.0\.0\.1:\d+)")[1]
     nodes.until(lambda: (out / "pid-0").exists() and (out / "pid-1").exists(), "both workers")
     stuck = int((out / "pid-1").read_text())
     disk.freeze()
     (out / "go-1").touch()
     nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
-    if not asked_for:  # another node fails, and this node's worker does not end
+    # by default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped
+    if not configured:
         (out / "go-0").touch()
     codes = [agent.wait(timeout=120) for agent in nodes.agents]
     assert lives(stuck) and state_of(stuck) == "D"
     assert codes[0] == 0 and codes[1] in (7, 89), nodes.all_text()
     assert sorted((out / "started").read_text().splitlines()) == ["0 of 1", "0 of 2", "1 of 2"], nodes.all_text()
     assert re.search("cannot be killed", nodes.text(1)), nodes.all_text()
-    for node in range(0 if asked_for else 2):
-        said = re.findall(r"waiting for the workers of \S+ to end; after \d+ s the others go on without", nodes.text(node))
-        assert len(said) == 1, nodes.all_text()
+    for node in range(0 if configured else 2):
+        shown = re.findall(r"waiting for the workers of \S+ to end; after \d+ s the other nodes continue without them", nodes.text(node))
+        assert len(shown) == 1, nodes.all_text()
     disk.thaw()
 
 
@@ -294,7 +300,8 @@ def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nod
 
 @pytest.fixture
 def resolver(tmp_path) -> dict[str, str]:
-    """The environment of a program whose resolver stops answering when the file named in it is created."""
+    """Returns environment variables for a program. With them, the program's DNS resolver stops answering as soon as
+    $SILENT_RESOLVER_FILE exists."""
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
     library = tmp_path / "silent_resolver.so"
     source = pathlib.Path(__file__).with_name("silent_resolver.c")
@@ -302,17 +309,17 @@ def resolver(tmp_path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "SILENT_RESOLVER_FILE": str(tmp_path / "silent")}
 
 
-def test_the_end_does_not_wait_for_a_resolver_that_is_silent(nodes, script, resolver, tmp_path):
+def test_the_end_does_not_wait_for_a_silent_resolver(nodes, script, resolver, tmp_path):
     (tmp_path / "silent").touch()
     agent = nodes.start("--nnodes", 2, "--node-rank", 1, "--master-addr", "far-away.test", "--master-port", 29400, "--no-python", script("exit 0"), **resolver)
-    nodes.until_said(0, "looking for the job")
+    nodes.until_printed(0, "looking for the job")
     nodes.until(lambda: any("silent_resolver" in line for line in pathlib.Path(f"/proc/{agent.pid}/maps").read_text().splitlines()), "the library")
-    time.sleep(0.5)  # the query has been sent
+    time.sleep(0.5)  # time in which the resolver query is sent
     agent.terminate()
     assert agent.wait(timeout=60) == 128 + signal.SIGTERM
 
 
-def test_a_restart_does_not_wait_for_a_resolver_that_is_silent(make_hosts, script, resolver, tmp_path):
+def test_a_restart_does_not_wait_for_a_silent_resolver(make_hosts, script, resolver, tmp_path):
     hosts = make_hosts(2)
     hosts.environment.update(resolver, SILENT_RESOLVER_NAME=f"first.test={hosts.address(0)}")
     job = script(TALKS)
@@ -328,7 +335,7 @@ def test_a_restart_does_not_wait_for_a_resolver_that_is_silent(make_hosts, scrip
     hosts.until(lambda: (out / "pid-0").exists() and (out / "pid-1").exists(), "both workers")
     (tmp_path / "silent").touch()
     os.kill(int((out / "pid-1").read_text()), signal.SIGKILL)
-    hosts.until(lambda: len(started()) >= 4, "both workers anew")
+    hosts.until(lambda: len(started()) >= 4, "both workers again")
     (out / "end").touch()
     assert hosts.wait() == [0, 0], hosts.all_text()
     assert started() == ["0-0", "0-1", "1-0", "1-1"], hosts.all_text()

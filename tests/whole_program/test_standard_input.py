@@ -1,4 +1,5 @@
-"""The standard input of workers: users of a script type into debuggers and pipe data in, as under torchrun."""
+"""Tests of the workers' standard input. As under torchrun, users must be able to type commands for a debugger in a script, or
+to pipe data into a script."""
 
 import json
 import os
@@ -49,24 +50,24 @@ def test_all_workers_of_a_node_share_a_file_as_under_torchrun(ddprun_bin, tmp_pa
     assert done.stdout == f"{tmp_path}/input\n" * 3
 
 
-def test_a_restart_says_what_was_read_before_it(ddprun_bin, tmp_path):
+def test_a_restart_reports_consumed_input(ddprun_bin, tmp_path):
     (tmp_path / "input").write_text("first\nsecond\nthird\n")
     script = "read line; echo got $line; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"
     with open(tmp_path / "input") as file:
         done = start(shell(ddprun_bin, script, "--max-restarts", 1, "--log-dir", "logs"), file, tmp_path)
     assert done.stdout == "got first\ngot second\n", done.stderr
-    assert done.stderr.count("ddprun: 6 bytes of standard input were read before this restart: the workers go on after them\n") == 1
+    assert done.stderr.count("ddprun: 6 bytes of standard input were read before this restart: the restarted workers receive only the bytes after them\n") == 1
     (report,) = (tmp_path / "logs").glob("*/report.json")
     assert json.loads(report.read_text())["invocations"][0]["input_was_read"].startswith("6 bytes")
     with subprocess.Popen(["printf", r"first\nsecond\n"], stdout=subprocess.PIPE) as feeder:
         done = start(shell(ddprun_bin, script, "--max-restarts", 1, "--json"), feeder.stdout, tmp_path)
     assert [json.loads(line)["message"] for line in done.stdout.splitlines() if '"input_was_read"' in line] == [
-        "standard input was read before this restart: the workers find only what is left of it"], done.stdout
+        "a part of standard input was read before this restart: the restarted workers receive only the remaining part"], done.stdout
     assert "before this restart" not in start(shell(ddprun_bin, script, "--max-restarts", 1), subprocess.DEVNULL, tmp_path).stderr
 
 
 class Terminal:
-    """A job in the foreground of its own terminal."""
+    """A job that runs in the foreground of a new terminal."""
 
     def __init__(self, command):
         self.seen = ""
@@ -80,7 +81,7 @@ class Terminal:
             assert select.select([self.fd], [], [], max(0, end - time.monotonic()))[0], self.seen
             try:
                 piece = os.read(self.fd, 4096)
-            except OSError:  # the last process with the terminal is gone
+            except OSError:  # the last process that had the terminal open has exited
                 piece = b""
             assert piece, self.seen
             self.seen += piece.decode(errors="replace")
@@ -102,39 +103,40 @@ class Terminal:
 
 
 def test_a_terminal_goes_to_a_single_worker(ddprun_bin, tmp_path):
-    (tmp_path / "job.py").write_text("name = input('who? ')\nbreakpoint()\nprint('hello', name)\n")
+    (tmp_path / "job.py").write_text("name = input('name? ')\nbreakpoint()\nprint('hello', name)\n")
     terminal = Terminal([str(ddprun_bin), "--standalone", "--log-dir", "/dev/null", str(tmp_path / "job.py")])
-    terminal.until(r"who\? ")
-    terminal.type("somebody\n")
+    terminal.until(r"name\? ")
+    terminal.type("Ada\n")
     terminal.until(r"\(Pdb\) ")
     terminal.type("p name * 2\n")
-    terminal.until("'somebodysomebody'")
+    terminal.until("'AdaAda'")
     terminal.type("c\n")
     assert terminal.end() == 0, terminal.seen
-    assert "hello somebody" in terminal.seen and "/dev/null" not in terminal.seen
+    assert "hello Ada" in terminal.seen and "/dev/null" not in terminal.seen
 
 
-WHY_NOTHING = "the workers' standard input is /dev/null: a terminal is passed on to a single worker"
+NO_INPUT_REASON = "the workers' standard input is /dev/null: only a single worker (--nproc-per-node 1) in the foreground gets the terminal"
 
 
 def test_several_workers_do_not_get_the_terminal(ddprun_bin):
-    """Hardly any script reads it. The reason is therefore printed only with -v, or for a script that fails because of it."""
+    """With several workers, no worker gets the terminal as standard input. Few scripts read it, so ddprun prints the reason
+    only with -v, or if a script fails because of it."""
     for more, count in ((), 0), (("-v",), 1):
         terminal = Terminal([str(word) for word in shell(ddprun_bin, "readlink /proc/self/fd/0", "--nproc-per-node", 2, *more)])
         assert terminal.end() == 0
         assert terminal.seen.count("\n/dev/null") + terminal.seen.startswith("/dev/null") == 2, terminal.seen
-        assert terminal.seen.count(WHY_NOTHING) == count, terminal.seen
+        assert terminal.seen.count(NO_INPUT_REASON) == count, terminal.seen
 
 
-def test_several_workers_that_read_the_terminal_get_the_reason(ddprun_bin, tmp_path):
+def test_several_workers_reading_the_terminal_get_a_reason(ddprun_bin, tmp_path):
     (tmp_path / "job.py").write_text("input('name? ')\n")
     terminal = Terminal([str(ddprun_bin), "--standalone", "--nproc-per-node", "2", "--log-dir", "/dev/null", str(tmp_path / "job.py")])
     assert terminal.end() == 1
-    assert "EOFError" in terminal.seen and terminal.seen.count(WHY_NOTHING) == 1, terminal.seen
+    assert "EOFError" in terminal.seen and terminal.seen.count(NO_INPUT_REASON) == 1, terminal.seen
 
 
-def test_a_terminal_is_given_back_as_it_was(ddprun_bin, tmp_path):
-    """Without this, a worker that is killed at its own prompt would leave the terminal without echo."""
+def test_a_terminal_is_restored(ddprun_bin, tmp_path):
+    """A worker turns off the echo of the terminal and is then killed. ddprun must restore the terminal's settings."""
     terminal = Terminal(["/bin/sh", "-c", " ".join(["stty -a > before;", str(ddprun_bin), "--standalone", "--log-dir", "/dev/null", "--no-python", "sh", "-c",
                                                     "'stty -echo -icanon; kill -9 $$';", "stty -a"]).replace("before", str(tmp_path / "before"))])
     terminal.end()
@@ -147,7 +149,8 @@ def state(pid: str) -> str:
 
 
 def until_stopped(pid: str) -> None:
-    """Waits until the process has stopped: the signal is sent before the shell is notified, and a busy machine delivers it later."""
+    """Waits until the process has stopped. The shell may be notified before the process has actually stopped, especially on a
+    busy machine."""
     deadline = time.monotonic() + 30
     while state(pid) != "T" and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -155,9 +158,10 @@ def until_stopped(pid: str) -> None:
 
 
 @pytest.mark.parametrize("caller", ["", "env --ignore-signal=TTIN "])
-def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path, caller):
-    """Bash behaves like an interactive shell here: jobs get their own process groups and the terminal. A caller may ignore SIGTTIN."""
-    # $$$$: a script's arguments have torchrun's macros
+def test_ctrl_z_stops_the_foreground_worker_and_fg_continues(ddprun_bin, tmp_path, caller):
+    """`set -m` makes bash behave like an interactive shell: each job gets a process group, and the foreground job gets the
+    terminal. In one case the caller of ddprun ignores SIGTTIN."""
+    # ddprun expands torchrun's macros in a script's arguments, so $$$$ becomes $$
     worker = "echo pid $$$$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
     job = f"{caller}{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
     terminal = Terminal(["/bin/bash", "-c", f"set -m; {job}; echo stopped with $?; read line; echo shell has $line; bg; "
@@ -171,7 +175,7 @@ def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, 
     until_stopped(pid)
     terminal.type("two\n")
     terminal.until("shell has two")
-    terminal.until("again")  # a background process may not read keys, so it has stopped again
+    terminal.until("again")  # a background process that reads from the terminal is stopped again
     terminal.type("three\n")
     terminal.until("shell has three")
     terminal.type("four\n")
@@ -188,4 +192,5 @@ def test_torchrun_does_the_same_with_a_file(tmp_path):
     (tmp_path / "job.py").write_text("import os\nprint(os.readlink('/proc/self/fd/0'))\n")
     with open(tmp_path / "input") as file:
         done = start([torchrun, "--standalone", "--nproc-per-node", 2, "job.py"], file, tmp_path)
-    assert done.stdout.count(f"{tmp_path}/input") == 2, done.stdout + done.stderr  # the output of the two is sometimes interleaved
+    # The output lines of the two workers can be interleaved.
+    assert done.stdout.count(f"{tmp_path}/input") == 2, done.stdout + done.stderr

@@ -1,5 +1,6 @@
-"""Standby workers (--standby) replace lost ones: the run ends with the bits, metrics and samples of an undisturbed run, and the fate of the waiting
-standbys changes nothing. The long form kills 200 workers."""
+"""Tests of standby workers (--standby), which replace lost workers. A standby is a worker process that has loaded everything
+and waits for a rank. The final weights, metrics and used samples must equal those of an undisturbed run. Failures of waiting
+standbys must not affect the job. The long tests kill 200 workers."""
 
 import os
 import pathlib
@@ -8,25 +9,25 @@ import statistics
 
 import jobs
 import pytest
-from live_jobs import Job, assert_nothing_lost, assert_same_run, check_random_kills, data, seconds_to_next_step, seed_of_this_run, undisturbed  # noqa: F401
+from live_jobs import SHORT, Job, assert_no_sample_lost, assert_same_run, check_random_kills, seconds_to_next_step, seed_of_this_run
 from test_stopping import wait_gone
 
-SHORT = {"epochs": 40}
 ENDLESS = {"epochs": 100000}
 GONE_S = 10
 
 
 def waiting(job: Job) -> list[int]:
-    """Pids of the waiting standbys."""
+    """Returns the pids of the standbys (started worker processes) that wait for a rank."""
     ended = {e["pid"] for e in job.of("standby_ended") + job.of("worker_started")}
     return [e["pid"] for e in job.of("standby_waits") if e["pid"] not in ended]
 
 
-def a_step_is_finished(job: Job) -> bool:
-    """True if a step has finished since the workers joined: standbys are started after that."""
+def step_is_finished(job: Job) -> bool:
+    """Returns True if a step has finished since the newest process group was formed. Only then does the agent start standbys
+    (waiting worker processes)."""
     last = max([n for n, e in enumerate(job.events) if e["event"] == "regrouped"], default=-1)
-    begun = job.events[last]["step"] if last >= 0 else 0
-    return any(e["event"] == "progress" and e["step"] > begun for e in job.events[last + 1:])
+    start = job.events[last]["step"] if last >= 0 else 0
+    return any(e["event"] == "progress" and e["step"] > start for e in job.events[last + 1:])
 
 
 def await_standbys(job: Job, count: int = 1) -> list[int]:
@@ -35,9 +36,10 @@ def await_standbys(job: Job, count: int = 1) -> list[int]:
     return waiting(job)
 
 
-def await_standbys_while_workers_stand_still(job: Job, count: int = 1) -> list[int]:
-    """Stops the workers until the standbys wait. Otherwise the run could end first on a fast machine."""
-    job.wait_until(a_step_is_finished)
+def await_standbys_with_stopped_workers(job: Job, count: int = 1) -> list[int]:
+    """Waits until the standbys wait for a rank. Meanwhile the workers are suspended, because on a fast machine the run could
+    end earlier."""
+    job.wait_until(step_is_finished)
     workers = list(job.pids.values())
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
@@ -57,8 +59,8 @@ def cpu_ticks(pid: int) -> int:
 def test_a_standby_takes_over_and_the_next_one_waits(ddprun_bin, data, tmp_path, undisturbed, workers):
     with Job(ddprun_bin, tmp_path / "job", data, workers, standbys=1, **SHORT) as job:
         taken = []
-        for rank in (1, 0, workers - 1):  # rank 0 writes metrics and checkpoints
-            taken += await_standbys_while_workers_stand_still(job)
+        for rank in (1, 0, workers - 1):  # one of the killed workers is rank 0, which writes metrics and checkpoints
+            taken += await_standbys_with_stopped_workers(job)
             before = len(job.of("regrouped"))
             job.kill(rank)
             job.wait_until(lambda j: len(j.of("regrouped")) > before)
@@ -66,22 +68,23 @@ def test_a_standby_takes_over_and_the_next_one_waits(ddprun_bin, data, tmp_path,
         assert job.finish() == 0, job.errors
     print("seconds to the next step:", [f"{s:.3f}" for s in seconds_to_next_step(job)])
     assert_same_run(job, undisturbed(workers, **SHORT))
-    assert_nothing_lost(job)
+    assert_no_sample_lost(job)
     assert [e["by_standby"] for e in job.of("regrouped")] == [[1], [0], [workers - 1]]
     report = jobs.report(job.run_dir)
     assert report["restarts"]["used"] == 3
     assert [[(w["rank"], w["pid"], w.get("standby")) for w in r["workers"]] for r in report["rounds"][1:]] == [
         [(1, taken[0], True)], [(0, taken[1], True)], [(workers - 1, taken[2], True)]]
-    told = jobs.run([ddprun_bin, "report", job.run_dir]).stdout
-    assert told.count(" replaced by a standby in ") == 3, told
+    summary = jobs.run([ddprun_bin, "report", job.run_dir]).stdout
+    assert summary.count(" replaced by a standby in ") == 3, summary
     assert (job.run_dir / "logs" / "round-001" / "rank-00001" / "stderr.log").exists()
-    assert not list((job.run_dir / "logs").glob("standby-*")), "a standby that waits has nothing to say"
+    assert not list((job.run_dir / "logs").glob("standby-*")), "a waiting standby must not write logs"
 
 
-def test_two_standbys_take_the_places_of_two_that_are_lost_at_once(ddprun_bin, data, tmp_path, undisturbed):
+def test_two_standbys_replace_two_lost_workers(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 3, standbys=2, **SHORT) as job:
-        standbys = await_standbys_while_workers_stand_still(job, 2)
-        job.process.send_signal(signal.SIGSTOP)  # so that the agent detects both at the same time
+        standbys = await_standbys_with_stopped_workers(job, 2)
+        # after its suspension the agent detects the end of both processes at the same time
+        job.process.send_signal(signal.SIGSTOP)
         for rank in (0, 2):
             job.kill(rank)
         job.process.send_signal(signal.SIGCONT)
@@ -92,10 +95,10 @@ def test_two_standbys_take_the_places_of_two_that_are_lost_at_once(ddprun_bin, d
     assert job.of("run_ended")[0]["restarts_used"] == 1
 
 
-def test_with_nobody_left_standbys_go_on_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+def test_without_survivors_standbys_resume_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 2, standbys=1, **SHORT) as job:
         job.wait_until(lambda j: j.of("checkpoint"))
-        standbys = await_standbys_while_workers_stand_still(job)
+        standbys = await_standbys_with_stopped_workers(job)
         job.process.send_signal(signal.SIGSTOP)
         for rank in range(2):
             job.kill(rank)
@@ -107,7 +110,7 @@ def test_with_nobody_left_standbys_go_on_from_the_checkpoint(ddprun_bin, data, t
     assert len(jobs.metrics(job.run_dir, "restart")) == 1
 
 
-def test_one_that_waits_has_no_rank_and_does_nothing(ddprun_bin, data, tmp_path):
+def test_a_waiting_standby_has_no_rank(ddprun_bin, data, tmp_path):
     with Job(ddprun_bin, tmp_path / "job", data, 2, standbys=1, **ENDLESS) as job:
         [standby] = await_standbys(job)
         variables = {v.split("=", 1)[0] for v in pathlib.Path(f"/proc/{standby}/environ").read_text().split("\0")}
@@ -116,8 +119,8 @@ def test_one_that_waits_has_no_rank_and_does_nothing(ddprun_bin, data, tmp_path)
         assert "--standby" in pathlib.Path(f"/proc/{standby}/cmdline").read_text().split("\0")
         ticks, step = cpu_ticks(standby), job.step
         job.wait_until(lambda j: j.step > step + 300)
-        assert cpu_ticks(standby) - ticks <= 3, "hundredths of a second, while the workers made 300 steps"
-        os.kill(standby, signal.SIGTERM)  # as with a worker, the agent decides what happens next
+        assert cpu_ticks(standby) - ticks <= 3, "expected at most 0.03 s of CPU time while the workers ran 300 steps"
+        os.kill(standby, signal.SIGTERM)  # the standby must ignore SIGTERM, because its agent decides when it exits
         step = job.step
         job.wait_until(lambda j: j.step > step)
         job.process.send_signal(signal.SIGTERM)
@@ -125,7 +128,7 @@ def test_one_that_waits_has_no_rank_and_does_nothing(ddprun_bin, data, tmp_path)
     assert job.of("standby_ended") == []
 
 
-def test_one_that_is_killed_while_it_waits_is_replaced_at_no_cost(ddprun_bin, data, tmp_path):
+def test_a_killed_standby_is_replaced_without_a_restart(ddprun_bin, data, tmp_path):
     with Job(ddprun_bin, tmp_path / "job", data, 2, standbys=1, **ENDLESS) as job:
         [first] = await_standbys(job)
         os.kill(first, signal.SIGKILL)
@@ -143,9 +146,9 @@ def test_one_that_is_killed_while_it_waits_is_replaced_at_no_cost(ddprun_bin, da
     assert report["invocations"][0]["standbys_ended"]["count"] == 1
 
 
-def test_one_that_is_lost_with_a_worker_costs_no_restart_of_its_own(ddprun_bin, data, tmp_path, undisturbed):
+def test_a_standby_lost_with_a_worker_costs_no_restart(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 2, standbys=1, **SHORT) as job:
-        [standby] = await_standbys_while_workers_stand_still(job)
+        [standby] = await_standbys_with_stopped_workers(job)
         job.process.send_signal(signal.SIGSTOP)
         job.kill(1)
         os.kill(standby, signal.SIGKILL)
@@ -156,11 +159,11 @@ def test_one_that_is_lost_with_a_worker_costs_no_restart_of_its_own(ddprun_bin, 
     assert [e["kept"] for e in job.of("regrouped")] == [[0]]
 
 
-def test_those_that_cannot_start_are_tried_more_and_more_seldom(ddprun_bin, tmp_path):
+def test_failing_standby_starts_back_off(ddprun_bin, tmp_path):
     dataset = jobs.write_small_dataset(tmp_path / "data")
     with Job(ddprun_bin, tmp_path / "job", dataset, 2, standbys=1, **ENDLESS) as job:
         [standby] = await_standbys(job)
-        dataset.rename(tmp_path / "elsewhere")  # the workers have it open
+        dataset.rename(tmp_path / "elsewhere")  # the data is gone for new processes, but the workers keep their files open
         os.kill(standby, signal.SIGKILL)
         job.wait_until(lambda j: len(j.of("standby_ended")) == 3)
         job.process.send_signal(signal.SIGTERM)
@@ -174,7 +177,7 @@ def test_those_that_cannot_start_are_tried_more_and_more_seldom(ddprun_bin, tmp_
 
 
 @pytest.mark.parametrize("number,code", [(signal.SIGTERM, 85), (signal.SIGKILL, -9)])
-def test_none_outlives_the_job(ddprun_bin, data, tmp_path, number, code):
+def test_no_standby_outlives_the_job(ddprun_bin, data, tmp_path, number, code):
     with Job(ddprun_bin, tmp_path / "job", data, 2, standbys=2, **ENDLESS) as job:
         standbys = await_standbys(job, 2)
         processes = jobs.children(job.process.pid)

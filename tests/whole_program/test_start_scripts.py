@@ -1,4 +1,5 @@
-"""Stops of start scripts of all kinds, a few of them; start_scripts.py runs any number."""
+"""Tests of stopping jobs with start scripts. They cover a few combinations of a script and a way to stop it. start_scripts.py
+runs any number of random combinations."""
 
 import random
 
@@ -6,10 +7,10 @@ import pytest
 import start_scripts
 
 STOPS = [(kind, how) for kind in start_scripts.KINDS for how in ("TERM to the agent", "TERM to every process")]
-STOPS += [("plain", "peer"), ("trap exits with 0", "peer"), ("plain", "USR1"), ("in a session of its own", "INT"), ("background", "TERM to the group")]
+STOPS += [("plain", "peer"), ("trap exits with 0", "peer"), ("plain", "USR1"), ("in a new session", "INT"), ("background", "TERM to the group")]
 
 
 @pytest.mark.parametrize("kind,how", STOPS)
-def test_the_trainer_behind_a_start_script_saves_whole(ddprun_bin, kind, how):
+def test_the_trainer_behind_a_start_script_saves(ddprun_bin, kind, how):
     random.seed(f"{kind} {how}")
     assert start_scripts.one_stop(str(ddprun_bin), kind, how, seconds=0.8) == ""

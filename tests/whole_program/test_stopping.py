@@ -1,4 +1,5 @@
-"""Signals to the agent, and its death: exit codes, saved state, and no processes left."""
+"""Tests of signals to the agent and of the sudden end of the agent: the exit code, the saved state, and that all processes
+end."""
 
 import contextlib
 import json
@@ -11,20 +12,15 @@ import jobs
 import pytest
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 class Job:
-    """A running agent whose JSON console shows when events happen."""
+    """A running agent. Tests read its events from the JSON console output."""
 
     def __init__(self, command: list, **env: str):
         self.process = jobs.start(command, **env)
         self.lines: list[str] = []
 
     def wait_for(self, wanted) -> str:
-        """Reads console lines until one satisfies `wanted`."""
+        """Reads lines of the console output until `wanted` returns True for a line, and returns this line."""
         for line in self.process.stdout:
             self.lines.append(line)
             if wanted(line):
@@ -49,7 +45,8 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int], seconds: float) -> list[int]:
-    """Waits by pidfd, not by sleeping. Returns the processes that still exist."""
+    """Waits until the processes have ended, for each at most `seconds`. Uses pidfds instead of polling. Returns the processes
+    that are still running."""
     left = []
     for pid in pids:
         try:
@@ -70,7 +67,7 @@ def long_job(ddprun, tmp_path, data, *flags, **env) -> Job:
 
 
 def training(line: str) -> bool:
-    """True for a console line that shows training progress."""
+    """Returns True if a console line reports step 3 or later."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -79,11 +76,11 @@ def training(line: str) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_saves_first_and_asks_to_be_requeued(ddprun_bin, data, tmp_path, number):
+def test_a_signal_saves_and_exits_for_requeue(ddprun_bin, data, tmp_path, number):
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)
-    assert len(below) >= 3  # the guardian and two workers
+    assert len(below) >= 3  # the guardian process and two workers
     job.process.send_signal(number)
     assert job.end() == 85, job.text()
     assert wait_gone(below, 5) == []
@@ -93,8 +90,8 @@ def test_a_signal_saves_first_and_asks_to_be_requeued(ddprun_bin, data, tmp_path
     assert jobs.report(tmp_path / "run")["exit"]["code"] == 85
 
 
-def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, data, tmp_path):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=50))
+def test_a_preempted_run_resumes_with_the_same_numbers(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=15))
     calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", config])
     assert calm.returncode == 0, calm.stderr
     job = Job([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])
@@ -108,17 +105,17 @@ def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, d
 
 
 def test_a_time_limit_of_slurm_saves(ddprun_bin, data, tmp_path):
-    """Slurm sends TERM, CONT and TERM again, to every process of the step at once."""
+    """At the time limit, Slurm sends SIGTERM, SIGCONT and SIGTERM again to every process of the job step."""
     job = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
     job.wait_for(training)
-    everyone = [job.process.pid, *jobs.children(job.process.pid)]
+    processes = [job.process.pid, *jobs.children(job.process.pid)]
     for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGTERM):
-        for pid in everyone:
+        for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
     assert job.end() == 85, job.text()
     saved = (tmp_path / "run" / "checkpoints" / "latest").resolve().name
-    # The same with the signal that sbatch --signal=USR1 sends to the job's own process.
+    # The same must happen with the signal that `sbatch --signal=USR1` sends only to the agent.
     again = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
     again.wait_for(training)
     again.process.send_signal(signal.SIGUSR1)
@@ -149,7 +146,7 @@ def test_a_repeated_sigterm_lets_a_script_finish_saving(ddprun_bin, tmp_path):
     assert saved.read_text() == "all"
 
 
-def test_a_killed_agent_leaves_nothing_behind(ddprun_bin, data, tmp_path):
+def test_a_killed_agent_leaves_no_process(ddprun_bin, data, tmp_path):
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)
@@ -158,14 +155,14 @@ def test_a_killed_agent_leaves_nothing_behind(ddprun_bin, data, tmp_path):
     job.process.wait()
     assert wait_gone(below, 1) == []
     assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
-    # The run directory is free again, and the run resumes.
+    # The run directory must not be locked any more, so that the run can be resumed.
     again = long_job(ddprun_bin, tmp_path, data)
     again.wait_for(training)
     again.process.send_signal(signal.SIGTERM)
     assert again.end() == 85, again.text()
 
 
-def test_grandchildren_that_hid_are_gone_with_a_killed_agent(ddprun_bin, tmp_path):
+def test_hidden_grandchildren_end_with_a_killed_agent(ddprun_bin, tmp_path):
     hidden = tmp_path / "hidden"
     script = ("import os, signal, time\n"
               "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -185,8 +182,9 @@ def test_grandchildren_that_hid_are_gone_with_a_killed_agent(ddprun_bin, tmp_pat
     assert wait_gone(below, 1) == []
 
 
-def test_a_stopped_guardian_goes_on_when_its_agent_is_killed(ddprun_bin, data, tmp_path):
-    """A stopped guardian would not see the agent's end; the kernel then continues it."""
+def test_a_stopped_guardian_continues_after_its_agents_death(ddprun_bin, data, tmp_path):
+    """The guardian process is suspended with SIGSTOP, so it cannot detect that its agent was killed. The kernel must then
+    continue the guardian, which ends the workers."""
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)
@@ -201,7 +199,7 @@ def test_a_stopped_guardian_goes_on_when_its_agent_is_killed(ddprun_bin, data, t
     assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
 
 
-def test_a_second_interrupt_kills_at_once(ddprun_bin, tmp_path):
+def test_a_second_interrupt_kills_immediately(ddprun_bin, tmp_path):
     (tmp_path / "worker.sh").write_text("#!/bin/bash\ntrap '' INT TERM\necho ready\nwhile :; do read -r -t 60 _ <> <(:); done\n")
     (tmp_path / "worker.sh").chmod(0o755)
     job = Job([ddprun_bin, "--nproc-per-node", 2, "--shutdown-timeout", 300, "--no-python", tmp_path / "worker.sh"])
@@ -209,7 +207,7 @@ def test_a_second_interrupt_kills_at_once(ddprun_bin, tmp_path):
     job.wait_for(lambda line: "ready" in line)
     below = jobs.children(job.process.pid)
     job.process.send_signal(signal.SIGINT)
-    assert wait_gone(below[:1], 0.3) != []  # they ignore the first signal
+    assert wait_gone(below[:1], 0.3) != []  # the workers ignore the first signal, so they are still running
     job.process.send_signal(signal.SIGINT)
     assert job.end(timeout=5) == 130, job.text()
     assert wait_gone(below, 1) == []
@@ -225,13 +223,13 @@ def test_shutdown_timeout_kills_workers_that_ignore_signals(ddprun_bin, tmp_path
 
 
 @pytest.mark.parametrize("script,code", [("exit 3", 3), ("kill -SEGV $$$$", 139), ("kill -KILL $$$$", 137), ("exit 0", 0)])
-def test_the_exit_code_is_the_workers_own(ddprun_bin, script, code):
+def test_the_exit_code_is_that_of_the_worker(ddprun_bin, script, code):
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", script])
     assert done.returncode == code, done.stderr
 
 
 def listening_inodes() -> dict[str, str]:
-    """Maps the inode of every listening TCP socket to its local address."""
+    """Returns {inode: local address} for all listening TCP sockets."""
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:
@@ -250,7 +248,7 @@ def listeners_of(pid: int) -> list[str]:
     return found
 
 
-def test_one_node_opens_no_port_beyond_gloo_on_loopback(ddprun_bin, data, tmp_path):
+def test_one_node_opens_only_gloo_ports_on_loopback(ddprun_bin, data, tmp_path):
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     assert listeners_of(job.process.pid) == []

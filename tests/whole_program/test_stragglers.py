@@ -1,5 +1,7 @@
-"""A rank that computes longer while the others wait is named with the kind of its delay, in a train.json and in scripts that call ddprun.watch(model)
-or report their step times in another way. Status, events and the report show it. ./dev bench stragglers injects many delays of each kind."""
+"""Tests of the straggler monitor. A straggler is a rank that computes longer than the others, which then wait for it. ddprun
+must name the rank and the kind of its delay, in a train.json job and in scripts that call ddprun.watch(model) or report their
+step times in a different way. `ddprun status`, the events and the report must show it. `./dev bench stragglers` injects many
+delays of each kind."""
 
 import contextlib
 import json
@@ -26,12 +28,13 @@ def straggler_job(monkeypatch):
     return straggler_job
 
 
-# Sends the same messages as ddprun.watch(), with steps of 50 ms that do not depend on the test's clock.
-TELLS = """
+# A script that sends the same messages as ddprun.watch(). The reported step times of about 50 ms are constants, so they do not
+# depend on the speed of the machine.
+REPORTS_TIMES = """
 import json, socket, sys, time
 import ddprun
 for n in range(1, 61):
-    slow = ddprun.rank == 1 and {begins} <= n <= {ends}
+    slow = ddprun.rank == 1 and {start} <= n <= {end}
     ddprun.step(n, total=60)
     ddprun._channel.pace([[n, 1, 50000 if slow else 20000, 1000 if slow else 31000, 30000 if slow else 0]])
     {each}
@@ -39,39 +42,39 @@ for n in range(1, 61):
 LOCKSTEP = "time.sleep(0.01)"
 
 
-def test_it_is_said_with_its_end_and_is_in_the_report(ddprun_bin, run, tmp_path):
-    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=30, each=LOCKSTEP))
+def test_a_straggler_and_its_end_are_reported(ddprun_bin, run, tmp_path):
+    (tmp_path / "train.py").write_text(REPORTS_TIMES.format(start=5, end=30, each=LOCKSTEP))
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
-    assert len(said) == 2, done.stderr
-    assert "ddprun: rank 1 (pid " in said[0] and ", the others 20 ms, in steps " in said[0] and "; data: for " in said[0]
-    assert said[1].split(")")[1].startswith(" keeps the others waiting no more in steps "), said[1]
+    reported = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
+    assert len(reported) == 2, done.stderr
+    assert "ddprun: rank 1 (pid " in reported[0] and ", that of the others 20 ms, in steps " in reported[0] and "; data: it waited for " in reported[0]
+    assert reported[1].split(")")[1].startswith(" no longer keeps the others waiting in steps "), reported[1]
     (report,) = (tmp_path / "logs").glob("*/report.json")
-    begun, ended = json.loads(report.read_text())["rounds"][0]["stragglers"]
-    assert (begun["rank"], begun["kind"], begun["ended"], ended["ended"]) == (1, "data", False, True)
-    assert begun["step"] - 5 <= 20
+    started, ended = json.loads(report.read_text())["rounds"][0]["stragglers"]
+    assert (started["rank"], started["kind"], started["ended"], ended["ended"]) == (1, "data", False, True)
+    assert started["step"] - 5 <= 20
     shown = run([ddprun_bin, "report", report.parent]).stdout
-    assert "    straggler    rank 1, data: " in shown and " ms a step, the others 20.0 ms, at step " in shown, shown
+    assert "    straggler    rank 1, data: " in shown and " ms per step, the others 20.0 ms, at step " in shown, shown
 
 
-def test_a_step_that_is_told_twice_blinds_nobody(ddprun_bin, run, tmp_path):
-    """The extra report has the metrics of an evaluation, in every fifth step."""
+def test_a_step_reported_twice_hides_no_straggler(ddprun_bin, run, tmp_path):
+    """Every fifth step is reported a second time, as after an evaluation."""
     again = "if n % 5 == 0: ddprun._channel.pace([[n, 1, 30000, 1000, 0]])\n    " + LOCKSTEP
-    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=again))
+    (tmp_path / "train.py").write_text(REPORTS_TIMES.format(start=5, end=100, each=again))
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
     assert done.returncode == 0, done.stderr
-    [said] = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
-    assert said.startswith("ddprun: rank 1 (pid ") and "; data: for " in said, said
+    [reported] = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
+    assert reported.startswith("ddprun: rank 1 (pid ") and "; data: it waited for " in reported, reported
 
 
-def test_events_and_status_tell_it(ddprun_bin, tmp_path, straggler_job):
-    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=LOCKSTEP) + "time.sleep(60)\n")
+def test_events_and_status_show_it(ddprun_bin, tmp_path, straggler_job):
+    (tmp_path / "train.py").write_text(REPORTS_TIMES.format(start=5, end=100, each=LOCKSTEP) + "time.sleep(60)\n")
     job = straggler_job.Job([ddprun_bin, "--standalone", "--json", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], tmp_path,
                             jobs.clean_environment(**ENV, XDG_RUNTIME_DIR=str(tmp_path)))
     try:
-        said = job.wait("straggler", 20)
-        assert said is not None and (said["rank"], said["kind"], said["ended"]) == (1, "data", False)
+        reported = job.wait("straggler", 20)
+        assert reported is not None and (reported["rank"], reported["kind"], reported["ended"]) == (1, "data", False)
         schema = json.loads((ROOT / "docs/schemas/events.schema.json").read_text())
         for event in job.of("straggler"):
             jsonschema.validate(event, schema)
@@ -88,7 +91,7 @@ def test_events_and_status_tell_it(ddprun_bin, tmp_path, straggler_job):
         job.end()
 
 
-def test_how_long_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
+def test_the_time_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
     (tmp_path / "job.sh").write_text("(sleep 0.3; kill -CONT $$) &\nkill -STOP $$\nwait\nsleep 0.2\n")
     done = run([ddprun_bin, "--standalone", "--json", "--no-python", "sh", "job.sh"])
     assert done.returncode == 0, done.stdout
@@ -102,7 +105,7 @@ def test_how_long_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
 
 @pytest.fixture
 def training(ddprun_bin, tmp_path, straggler_job):
-    """A job with two workers whose steps take about 20 ms."""
+    """A training job with two workers, in which each step takes about 20 ms."""
     dataset = jobs.write_small_dataset(tmp_path / "data")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
                                                                     checkpoint={"every_steps": 1000}))
@@ -112,37 +115,39 @@ def training(ddprun_bin, tmp_path, straggler_job):
     assert job.end() == 85
 
 
-def test_a_rank_of_a_train_json_that_is_stopped_now_and_then(training, straggler_job):
+def test_a_trainer_rank_that_is_stopped_repeatedly(training, straggler_job):
     for rank in (1, 0):
         since = len(training.events)
         with straggler_job.pulses(training.pid(rank)):
-            # On a busy machine the other rank may have been named before; that message ends then.
-            said = training.wait("straggler", 40, since, rank=rank, ended=False)
-        assert said is not None and said["kind"] == "processor", training.of("straggler")
-        assert training.wait_for_end_of(said, 20)
+            # On a busy machine, the other rank may already have been reported as the straggler. The end of that report then
+            # precedes the expected one.
+            reported = training.wait("straggler", 40, since, rank=rank, ended=False)
+        assert reported is not None and reported["kind"] == "processor", training.of("straggler")
+        assert training.wait_for_end_of(reported, 20)
 
 
 @pytest.mark.long
-def test_a_rank_of_a_train_json_with_a_quota(training, straggler_job):
+def test_a_trainer_rank_with_a_cpu_quota(training, straggler_job):
     since = len(training.events)
     try:
         with straggler_job.quota(training.pid(1), training.folder):
-            said = training.wait("straggler", 40, since, rank=1, ended=False)
-    except straggler_job.NotHere as reason:
+            reported = training.wait("straggler", 40, since, rank=1, ended=False)
+    except straggler_job.NotAvailable as reason:
         pytest.skip(str(reason))
-    assert said is not None and said["kind"] == "processor", training.of("straggler")
+    assert reported is not None and reported["kind"] == "processor", training.of("straggler")
 
 
-def test_a_rank_of_a_loop_of_ones_own_that_is_stopped_now_and_then(ddprun_bin, tmp_path, straggler_job):
+def test_a_custom_loop_rank_that_is_stopped_repeatedly(ddprun_bin, tmp_path, straggler_job):
     loop = ddprun_bin.parent.parent / "tests" / "own_worker" / "own_loop"
     job = straggler_job.Job([ddprun_bin, "--standalone", "--json", "--nproc-per-node", "2", "--log-dir", "logs", loop, "1000000000"], tmp_path,
                             jobs.clean_environment(XDG_RUNTIME_DIR=str(tmp_path)))
     try:
         assert job.wait_for_step(60, 60), job.events
-        # Its steps take 3 ms, and a straggler must cost at least 2 ms per step.
+        # A step of this job takes 3 ms. A rank is reported as a straggler only if it delays each step by at least 2 ms, so the
+        # stops are long.
         with straggler_job.pulses(job.pid(1), stopped=0.3):
-            said = job.wait("straggler", 40, rank=1, ended=False)
-        assert said is not None and said["kind"] == "processor", job.of("straggler")
+            reported = job.wait("straggler", 40, rank=1, ended=False)
+        assert reported is not None and reported["kind"] == "processor", job.of("straggler")
         status = json.loads(jobs.run([ddprun_bin, "status", "--json"], XDG_RUNTIME_DIR=str(tmp_path)).stdout)
         assert all(worker["own_s"] > 0 and worker["waiting_s"] >= 0 for worker in status["workers"]), status
     finally:
@@ -152,21 +157,21 @@ def test_a_rank_of_a_loop_of_ones_own_that_is_stopped_now_and_then(ddprun_bin, t
 # ---- several nodes ----
 
 
-def test_a_rank_of_another_node_is_named_by_the_node_of_rank_0(nodes, tmp_path):
-    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each="time.sleep(0.03)"))
+def test_a_straggler_of_another_node_is_named_by_rank_0s_node(nodes, tmp_path):
+    (tmp_path / "train.py").write_text(REPORTS_TIMES.format(start=5, end=100, each="time.sleep(0.03)"))
     port = jobs.free_port()
     for node in range(2):
         nodes.start("--nnodes", 2, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, "--log-dir", tmp_path / "logs", tmp_path / "train.py", **ENV,
                     XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
     assert nodes.wait() == [0, 0], nodes.all_text()
-    assert "ddprun: rank 1 keeps the others waiting: " in nodes.text(0) and "; data: for " in nodes.text(0), nodes.all_text()
+    assert "ddprun: rank 1 keeps the others waiting: " in nodes.text(0) and "; data: it waited for " in nodes.text(0), nodes.all_text()
     assert "keeps the others waiting" not in nodes.text(1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("slow", [0, 2])
 def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
-    """One of three hosts has a slow link. Ranks exchange 8 MB per step."""
+    """One of three hosts has a slow network link. The ranks exchange 8 MB per step."""
     dataset = jobs.write_small_dataset(tmp_path / "data")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
                                                                     checkpoint={"every_steps": 100000}))
@@ -176,11 +181,11 @@ def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
     slowed = subprocess.run(["tc", "-n", hosts.space(slow), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "100ms"],
                             capture_output=True, text=True, check=False)
     if slowed.returncode != 0:
-        pytest.skip(f"a slow link cannot be made here: {slowed.stderr.strip()}")
-    # Three ranks share a few cores: one may have been named for lack of CPU time.
-    said = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
-    assert said.get("rank") == slow, said
-    assert f"the link of rank {slow}'s node is slow" in said["message"]
+        pytest.skip(f"cannot slow down a link on this machine: {slowed.stderr.strip()}")
+    # Three ranks share a few cores, so a rank may first be reported because it lacks CPU time.
+    reported = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
+    assert reported.get("rank") == slow, reported
+    assert f"the link of rank {slow}'s node is slow" in reported["message"]
     hosts.agents[0].send_signal(signal.SIGTERM)
     hosts.wait()
 
@@ -189,11 +194,12 @@ def events_of(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
 
 
-# ---- a script with the fourth line ----
+# ---- a script that calls watch() for its model ----
 
 
-# A watched model is saved, copied and scripted, within DistributedDataParallel and alone. Then two steps follow: rank 0 comes late to the forward
-# pass, so rank 1 waits for its buffers, and step 2 is reported twice.
+# The script saves, copies and scripts a watched model, both inside DistributedDataParallel and without it. Then it runs two
+# steps. In the first step, rank 0 starts the forward pass late, so rank 1 waits for the broadcast of rank 0's buffers. The
+# second step is reported twice.
 WATCHED = """
 import copy, io, os, time
 import torch, torch.distributed as dist
@@ -221,7 +227,7 @@ torch.save(alone, "alone.pt%d" % ddprun.rank)
 copied = copy.deepcopy(alone)
 assert copied(batch).equal(alone(batch)) and copied(batch)._backward_hooks is None and len(alone(batch)._backward_hooks) == 1
 
-pace = ddprun._watching
+pace = ddprun._pace_watch
 dist.barrier()
 ddprun.step(1)
 if ddprun.rank == 0:
@@ -247,7 +253,7 @@ def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run,
     os.mkfifo(tmp_path / "rank 1 is there")
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
     assert done.returncode == 0, done.stderr
-    # The saved models are loaded where ddprun is missing.
+    # The saved models must load in a process that cannot import ddprun.
     code = ("import sys\nsys.modules['ddprun'] = None\nimport torch\nfor name in ('inner.pt0', 'alone.pt0'):\n"
             "    print(torch.load(name, weights_only=False)(torch.ones(2, 4)).shape)\n")
     read = jobs.run([sys.executable, "-c", code], cwd=tmp_path)
@@ -258,14 +264,15 @@ def test_a_watched_model_is_saved_copied_and_scripted_as_before(ddprun_bin, run,
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_a_watched_model_is_compiled_as_before(ddprun_bin, run, tmp_path):
-    """A watched model compiles to one graph within DistributedDataParallel and alone. A compiled hook would treat its measured times as constants."""
+    """A watched model compiles to one graph, both inside DistributedDataParallel and without it. The hooks must not be
+    compiled: a compiled hook would treat its measured times as constants."""
     beginning, _ = WATCHED.split("inner = net()")
     (tmp_path / "train.py").write_text(beginning + """
 compiled = net()
 compiled.compile(fullgraph=True, backend="eager")
 assert ddprun.watch(DistributedDataParallel(compiled))(batch).shape == (3, 4)
 outside = torch.compile(ddprun.watch(DistributedDataParallel(net())), backend="eager")
-pace = ddprun._watching
+pace = ddprun._pace_watch
 for n in range(1, 5):
     ddprun.step(n)
     dist.barrier()
@@ -284,7 +291,8 @@ for n in range(1, 5):
 @pytest.mark.long
 @pytest.mark.needs_torch_python
 def test_watching_a_model_changes_no_number(ddprun_bin, tmp_path, straggler_job):
-    """A rank that waits for its batch is named."""
+    """Watching a model does not change its losses. If a model is watched, the rank that waits for its data is reported as the
+    straggler."""
     results = []
     for watch in (False, True):
         folder = tmp_path / str(watch)
@@ -293,8 +301,8 @@ def test_watching_a_model_changes_no_number(ddprun_bin, tmp_path, straggler_job)
         with job.planted("data", 1):
             assert job.wait("run_ended", 60)["exit_code"] == 0
         results += [line["line"] for line in job.of("output") if line["line"].startswith("at last")]
-        said = [(e["rank"], e["kind"], e["ended"]) for e in job.of("straggler")]
-        assert said == ([(1, "data", False)] if watch else []), said
+        reported = [(e["rank"], e["kind"], e["ended"]) for e in job.of("straggler")]
+        assert reported == ([(1, "data", False)] if watch else []), reported
     assert len(results) == 2 and results[0] == results[1]
 
 
@@ -305,11 +313,11 @@ def test_every_kind_in_a_script(ddprun_bin, tmp_path, straggler_job):
     try:
         assert job.wait_for_step(60, 120)
         for kind, named in straggler_job.KINDS.items():
-            since, said = len(job.events), None
-            with contextlib.suppress(straggler_job.NotHere), job.planted(kind, 1):
-                said = job.wait("straggler", 20, since, ended=False)
-                assert said is not None and (said["rank"], said["kind"]) == (1, named), (kind, said)
-            assert said is None or job.wait_for_end_of(said, 20)
+            since, reported = len(job.events), None
+            with contextlib.suppress(straggler_job.NotAvailable), job.planted(kind, 1):
+                reported = job.wait("straggler", 20, since, ended=False)
+                assert reported is not None and (reported["rank"], reported["kind"]) == (1, named), (kind, reported)
+            assert reported is None or job.wait_for_end_of(reported, 20)
             time.sleep(1)
     finally:
         job.end()

@@ -1,5 +1,6 @@
-"""The machine causes failures, rather than a worker: full disks and /dev/shm, readers that leave, floods of output, a run directory that is removed,
-no IPv4, a clock that is set. Training continues, or one line names the problem."""
+"""Tests of failures of the machine around a job: full disks and /dev/shm, a closed console, floods of output, a removed run
+directory, a network without IPv4, and changes of the system clock. Either training must continue, or a single line must report
+the problem."""
 
 import json
 import os
@@ -18,14 +19,9 @@ import pytest
 from disks import small_disk
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 class Gate:
-    """Workers that run `read word < GATE` wait until open() lets that many of them continue. The FIFO is kept open here: otherwise unread words would
-    be lost when a worker closes it."""
+    """A FIFO at which workers wait with `read word < GATE`. open(n) lets n of the workers continue. The object keeps the FIFO
+    open, because unread words would be lost when a worker closes the last descriptor."""
 
     def __init__(self, path: pathlib.Path):
         os.mkfifo(path)
@@ -46,7 +42,7 @@ def gate(tmp_path):
 
 
 def until(job: subprocess.Popen, stream, word: str) -> list[str]:
-    """Returns the lines up to the one with that word. Kills the job if it does not come."""
+    """Reads and returns the lines of the stream up to the one that contains `word`. Kills the job after 60 s."""
     lines = []
     watchdog = threading.Timer(60, job.kill)
     watchdog.start()
@@ -57,21 +53,22 @@ def until(job: subprocess.Popen, stream, word: str) -> list[str]:
                 return lines
     finally:
         watchdog.cancel()
-    raise AssertionError(f"{word!r} did not come: {lines}")
+    raise AssertionError(f"{word!r} was not printed: {lines}")
 
 
 def own_namespaces(setup: str, command: list, *kinds: str) -> list[str]:
-    """The command in new namespaces in which `setup` was run first. Skips the test if they cannot be made."""
+    """Returns a command that creates new namespaces, runs `setup` in them, and then runs `command`. Skips the test if the
+    namespaces cannot be created."""
     words = ["unshare", *kinds, "sh", "-c", f'{setup} && exec "$@"', "sh"]
     if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"namespaces cannot be made here: {' '.join(kinds)}")
+        pytest.skip(f"cannot create these namespaces on this machine: {' '.join(kinds)}")
     return [*words, *[str(word) for word in command]]
 
 
 # ---- disks ----
 
 
-def test_a_full_dev_shm_is_no_hindrance(ddprun_bin, data, tmp_path, run_dir):
+def test_a_full_dev_shm_is_tolerated(ddprun_bin, data, tmp_path, run_dir):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1))
     fill = "mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
     done = jobs.run(own_namespaces(fill, [ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config], "-m"))
@@ -79,26 +76,27 @@ def test_a_full_dev_shm_is_no_hindrance(ddprun_bin, data, tmp_path, run_dir):
     assert jobs.losses(run_dir)[-1][0] == 20
 
 
-def test_where_log_files_find_no_room_the_console_has_all_and_it_is_said_once(ddprun_bin, tmp_path):
+def test_full_log_disks_are_reported_once_and_the_console_has_all(ddprun_bin, tmp_path):
     line = "y" * 99
     with small_disk(tmp_path / "disk", "256k") as disk:
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--log-dir", disk, "--tee", 3, "--no-python", "sh", "-c", f"yes {line} | head -n 10000"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(line) == 20000
-    assert done.stderr.count("No space left on device") <= 2, done.stderr  # once per worker
+    assert done.stderr.count("No space left on device") <= 2, done.stderr  # at most once per worker
     assert "No space left on device" in done.stderr
 
 
 # ---- output ----
 
 
-def test_a_limit_of_file_sizes_does_not_end_the_agent(ddprun_bin, tmp_path):
-    """A report larger than `ulimit -f` makes write(2) fail. No signal ends the agent."""
+def test_a_file_size_limit_does_not_end_the_agent(ddprun_bin, tmp_path):
+    """If the report is larger than `ulimit -f`, write(2) fails and the kernel sends SIGXFSZ. The agent must ignore this signal,
+    which would otherwise kill it."""
     done = jobs.run(["sh", "-c", f"ulimit -f 1; exec {ddprun_bin} --standalone --log-dir logs --no-python true"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_goes_on_when_its_reader_leaves(ddprun_bin, data, tmp_path, run_dir):
+def test_a_job_continues_without_its_reader(ddprun_bin, data, tmp_path, run_dir):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=20))
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, "-v", config])
     until(job, job.stdout, "step")
@@ -109,14 +107,14 @@ def test_a_job_goes_on_when_its_reader_leaves(ddprun_bin, data, tmp_path, run_di
     assert jobs.report(run_dir)["exit"]["code"] == 0
 
 
-def test_a_script_goes_on_when_its_reader_leaves(ddprun_bin, tmp_path, gate):
+def test_a_script_continues_without_its_reader(ddprun_bin, tmp_path, gate):
     job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", f"echo up; read word < {gate}; yes | head -n 500000; touch {tmp_path}/done"])
     until(job, job.stdout, "up")
     job.stdout.close()
     gate.open(1)
     assert job.wait(60) == 0
     assert (tmp_path / "done").exists()
-    assert job.stderr.read() == "ddprun: nobody reads standard output any more; the job continues without it\n"
+    assert job.stderr.read() == "ddprun: stdout is a closed pipe: output to it is dropped, and the job continues\n"
 
 
 def peak_memory_mb(pid: int) -> float:
@@ -125,7 +123,7 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
-    """The output is not read at first, although that time would be enough to print much."""
+    """The test does not read the output at first. An agent that buffered the output would use much memory by then."""
     half = 512 << 20
     flood = f"echo up $RANK; yes {'z' * 127} | head -c {half}; echo; echo all $RANK; read word < {gate}"
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", flood], text=False)
@@ -149,14 +147,14 @@ def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
 # ---- the run directory ----
 
 
-def test_a_run_directory_that_is_removed_is_said_once_and_training_goes_on(ddprun_bin, data, tmp_path, run_dir):
+def test_a_removed_run_directory_is_reported_once(ddprun_bin, data, tmp_path, run_dir):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=30, checkpoint={"every_steps": 100}))
     job = jobs.start([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", run_dir, config])
     until(job, job.stdout, '"progress"')
     removed = run_dir.rename(tmp_path / "elsewhere")
-    told = json.loads(until(job, job.stdout, "run_directory_removed")[-1])
+    removal = json.loads(until(job, job.stdout, "run_directory_removed")[-1])
     shutil.rmtree(removed)
-    assert told["path"] == str(run_dir)
+    assert removal["path"] == str(run_dir)
     output, errors = job.communicate(timeout=60)
     assert job.returncode == 0, output + errors
     assert "run_directory_removed" not in output
@@ -164,10 +162,10 @@ def test_a_run_directory_that_is_removed_is_said_once_and_training_goes_on(ddpru
     report = jobs.report(run_dir)
     assert report["exit"]["code"] == 0 and report["invocations"][-1]["run_directory_removed_ns"] > 0
     again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config, "epochs=31"])
-    assert again.returncode == 0 and "going on from step 600" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and "continuing from step 600" in again.stdout, again.stdout + again.stderr
 
 
-def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(ddprun_bin, data, tmp_path):
+def test_a_lazily_unmounted_run_directory_is_reported(ddprun_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=100000, checkpoint={"every_steps": 100}))
     with small_disk(tmp_path / "disk", "64m") as disk:
         job = jobs.start([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", disk / "run", config])
@@ -177,20 +175,20 @@ def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(
         job.terminate()
         output, errors = job.communicate(timeout=60)
         assert job.returncode == 85, output[-3000:] + errors
-        # A run directory is now in the folder where the disk was mounted.
+        # After the lazy unmount, the trainer has created a new run directory in the underlying folder.
         saved = json.loads((disk / "run" / "checkpoints" / "latest" / "manifest.json").read_text())["step"]
         again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", config, f"max_steps={saved + 1}"])
-        assert again.returncode == 0 and f"going on from step {saved}" in again.stdout, again.stdout + again.stderr
-        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # for the unmount at the end
+        assert again.returncode == 0 and f"continuing from step {saved}" in again.stdout, again.stdout + again.stderr
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # the unmount at the end needs this mount
 
 
-def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate):
+def test_a_restart_in_a_removed_run_directory(ddprun_bin, run_dir, gate):
     script = f'test $TORCHELASTIC_RESTART_COUNT = 1 || {{ echo up; read word < {gate}; exit 3; }}; echo again'
     job = jobs.start([ddprun_bin, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script])
     until(job, job.stdout, "up")
     shutil.rmtree(run_dir)
-    said = until(job, job.stderr, "was removed")[-1]
-    assert f"the run directory {run_dir} was removed or renamed while the job runs: the job goes on" in said
+    warning = until(job, job.stderr, "was removed")[-1]
+    assert f"the run directory {run_dir} was removed or renamed while the job was running: the job continues" in warning
     gate.open(1)
     output, errors = job.communicate(timeout=30)
     assert job.returncode == 0, errors
@@ -202,8 +200,9 @@ def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate
 
 
 @pytest.mark.parametrize("left", [0, 1, 3])
-def test_descriptors_that_run_out_while_it_runs_are_named(ddprun_bin, run_dir, gate, left):
-    """It happens at the start of the next round, for which all descriptors are free again: at a port, in a request to the guardian, or at a pipe."""
+def test_a_descriptor_shortage_at_run_time_is_reported(ddprun_bin, run_dir, gate, left):
+    """The test lowers the limit of the agent's descriptors. The limit is reached when the workers are restarted. Depending on
+    the limit, the agent then fails to open a port, to send a request to the guardian, or to create a pipe."""
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 3, "--run-dir", run_dir, "--no-python", "sh", "-c",
                       f"echo up; read word < {gate}; exit 3"])
     until(job, job.stdout, "up")
@@ -231,11 +230,11 @@ def test_training_without_ipv4(ddprun_bin, data, tmp_path, run_dir):
     assert jobs.losses(run_dir)[-1][0] == 20
 
 
-# ---- a clock that is set ----
+# ---- a changed system clock ----
 
 
 class Clock:
-    """The wall clock of the jobs that are started with environment()."""
+    """Simulates the wall clock of jobs that are started with environment(). The test can change this clock."""
 
     def __init__(self, folder: pathlib.Path):
         compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
@@ -248,12 +247,14 @@ class Clock:
         return {"LD_PRELOAD": str(self.library), "CLOCK_WAS_SET": str(self.file)}
 
     def set(self, hours: int) -> None:
-        """Shifts the clock by that many hours from now on. The file is changed in place, because programs have it mapped."""
+        """Sets the clock to `hours` ahead of the real time. The file is changed in place, because the programs have mapped it
+        into memory."""
         with self.file.open("r+b") as f:
             f.write(struct.pack("<q", 3600 * hours))
 
     def sleep(self, seconds: int) -> None:
-        """Simulates sleep of that length: clocks that include sleep advance, the others do not."""
+        """Simulates that the machine was suspended for `seconds`. Clocks that count suspended time jump forward, and the others
+        do not."""
         with self.file.open("r+b") as f:
             f.write(struct.pack("<qq", 0, seconds))
 
@@ -263,8 +264,9 @@ def clock(tmp_path) -> Clock:
     return Clock(tmp_path)
 
 
-def test_a_machine_that_has_slept_past_its_lease_knows_it(nodes, clock, tmp_path):
-    """The others may have continued without this node. Its workers are killed immediately, and it joins again."""
+def test_a_suspended_machine_notices_its_expired_lease(nodes, clock, tmp_path):
+    """While a node was suspended, the other node may have continued without it. When the suspended node wakes up, it must kill
+    its workers immediately and join the job again."""
     script = tmp_path / "s.sh"
     script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
     script.chmod(0o755)
@@ -277,7 +279,9 @@ def test_a_machine_that_has_slept_past_its_lease_knows_it(nodes, clock, tmp_path
     worker = starts[1].read_text().split()[0]
     guardian = pathlib.Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[1]
     timers = [file.read_text() for file in pathlib.Path(f"/proc/{guardian}/fdinfo").iterdir()]
-    assert any("clockid: 7\n" in timer for timer in timers), timers  # CLOCK_BOOTTIME: it ends a grant as soon as a machine wakes up
+    # The guardian's timer uses CLOCK_BOOTTIME, which counts suspended time. So the timer expires as soon as the machine wakes
+    # up.
+    assert any("clockid: 7\n" in timer for timer in timers), timers
     clock.sleep(60)
     nodes.until(lambda: all(len(file.read_text().split()) == 2 for file in starts), "the next round")
     (tmp_path / "enough").touch()
@@ -286,7 +290,7 @@ def test_a_machine_that_has_slept_past_its_lease_knows_it(nodes, clock, tmp_path
 
 
 @pytest.mark.parametrize("agents", [1, 2])
-def test_a_clock_that_is_set_changes_nothing(ddprun_bin, data, tmp_path, clock, agents):
+def test_a_changed_clock_has_no_effect(ddprun_bin, data, tmp_path, clock, agents):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=40, checkpoint={"every_seconds": 1, "every_steps": 0}))
     command = [ddprun_bin, "--json", "--nproc-per-node", 2 // agents, "--run-dir", tmp_path / "run", "--hang-timeout", 5]
     if agents > 1:
@@ -304,18 +308,19 @@ def test_a_clock_that_is_set_changes_nothing(ddprun_bin, data, tmp_path, clock, 
     assert 0 < sum(seconds for name, seconds in report["time"].items() if name != "lost_s") < 600, report["time"]
 
 
-def test_how_long_a_job_took_is_told_by_no_clock_that_is_set(ddprun_bin, tmp_path, clock):
-    script = f"echo begun; until [ -e {tmp_path}/enough ]; do sleep 0.05; done; exit 3"
+def test_durations_do_not_use_the_wall_clock(ddprun_bin, tmp_path, clock):
+    script = f"echo started; until [ -e {tmp_path}/enough ]; do sleep 0.05; done; exit 3"
     job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", script], **clock.environment())
-    until(job, job.stdout, "begun")
+    until(job, job.stdout, "started")
     clock.set(30)
     (tmp_path / "enough").touch()
     _, errors = job.communicate(timeout=60)
     assert re.search(r"ended with exit code 3.*\((\d+ min )?\d+(\.\d+)? s[;)]", errors), errors
 
 
-def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_path, clock, run_dir):
-    """The clock is set forward by a day in each round, as if the round had lasted that long."""
+def test_a_crash_loop_backs_off_despite_a_changed_clock(ddprun_bin, tmp_path, clock, run_dir):
+    """Each time the script is started, it sets the clock forward by a day, as if it had run for a day. The restarts must still
+    be delayed as in a crash loop."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2, "pause": {"instant_s": 600, "first_s": 0.5}}), encoding="utf-8")
     script = tmp_path / "loop.py"
@@ -327,6 +332,7 @@ def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_p
     done = jobs.run([ddprun_bin, "--restart-policy", policy, "--run-dir", run_dir, script], PYTHON_EXEC=sys.executable, **clock.environment())
     assert done.returncode == 0, done.stderr
     report = jobs.report(run_dir)
-    assert report["rounds"][2]["started_ns"] - report["rounds"][0]["started_ns"] > 2 * 86400e9  # the clock was set
+    # This difference shows that the script has changed the clock.
+    assert report["rounds"][2]["started_ns"] - report["rounds"][0]["started_ns"] > 2 * 86400e9
     assert "in 500 ms" in report["rounds"][1]["why"]
     assert sum(report["time"].values()) < 600

@@ -1,27 +1,27 @@
-"""model.sync_batch_norm: several workers train like one worker whose batch norm sees the whole batch. Covers ragged steps and a lost worker in the
-middle."""
+"""Tests of model.sync_batch_norm: several workers must train like a single worker whose batch norm receives the whole batch.
+The tests include steps with unequal numbers of samples, and a lost worker."""
 
 import jobs
 import pytest
-from live_jobs import Job, undisturbed  # noqa: F401
+from live_jobs import Job
 from test_python_equivalence import write_dataset
 
 SYNCED = {"type": "resnet20", "sync_batch_norm": True}
 PLAIN = {"type": "resnet20"}
-# 53 = 6 * 8 + 5: the last step of an epoch gives three workers 2, 2 and 1 samples.
+# 53 = 6 * 8 + 5: in the last step of an epoch, three workers have 2, 2 and 1 samples.
 SHORT = {"data": {"train_samples": 53, "ledger": False}, "batch_size": 8, "epochs": 2, "device": "cpu",
          "optimizer": {"type": "sgd", "lr": 0.001, "momentum": 0.9}, "seed": 5}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "pictures"
+    folder = tmp_path_factory.mktemp("data") / "images"
     write_dataset(folder, 53, 12)
     return folder
 
 
 def off(losses: list, others: list) -> float:
-    """The largest relative difference."""
+    """Returns the largest relative difference between two lists of losses."""
     assert [step for step, _ in losses] == [step for step, _ in others]
     return max(abs(one - other) / other for (_, one), (_, other) in zip(losses, others))
 
@@ -38,9 +38,10 @@ def run(ddprun_bin, data, tmp_path_factory):
     return of
 
 
-def test_three_workers_train_as_one(run):
-    """Rounding flips a ReLU now and then, and 19 layers of batch norm amplify that. With this seed a change of memory layout moves no loss by more
-    than 1e-7; with other seeds by 1e-5 up to 1e-2."""
+def test_three_workers_match_one(run):
+    """The losses may differ by rounding. A rounding difference can change the sign of a ReLU's input, and 19 layers of batch
+    norm amplify it. The seed was chosen so that a different memory layout changes losses by at most 1e-7. With other seeds the
+    change is 1e-5 to 1e-2."""
     alone, three, apart = (jobs.losses(run(*job)) for job in ((1, PLAIN), (3, SYNCED), (3, PLAIN)))
     assert len(alone) == 14
     assert off(three, alone) < 1e-4
@@ -48,15 +49,16 @@ def test_three_workers_train_as_one(run):
 
 
 def test_micro_batches_are_synced_one_by_one(run):
-    """Three ranks pass one sample each, or one rank passes three: each pass has the same samples. The last rank's third pass has only a sample of
-    weight 0."""
+    """Three ranks with one sample per pass must compute the same as one rank with three samples per pass. In the last pass, the
+    last rank has only a sample of weight 0."""
     one_epoch = {"max_steps": 7}
     synced, alone = run(3, SYNCED, micro_batch_size=1, **one_epoch), run(1, PLAIN, micro_batch_size=3, **one_epoch)
     assert off(jobs.losses(synced), jobs.losses(alone)) < 1e-4
 
 
-def test_unlike_micro_batches_are_made_alike(run, ddprun_bin, ddptrain_bin, data, tmp_path):
-    """Nodes learn different micro-batch sizes from their memory. All ranks then use the number of passes of the smallest size."""
+def test_unequal_micro_batches_are_equalized(run, ddprun_bin, ddptrain_bin, data, tmp_path):
+    """Nodes with different amounts of memory may use different micro-batch sizes. All ranks must then use the number of passes
+    that the smallest size needs."""
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED, "max_steps": 3}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c",
                      f"exec {ddptrain_bin} --run-dir {tmp_path / 'run'} {train} micro_batch_size=$RANK"])
@@ -65,7 +67,7 @@ def test_unlike_micro_batches_are_made_alike(run, ddprun_bin, ddptrain_bin, data
 
 
 def test_a_run_resumes_on_another_number_of_workers(run, ddprun_bin, data, tmp_path):
-    """This includes one worker, whose batch norm needs no exchange."""
+    """The run is continued with 2, then 3, then 1 worker. The batch norm of a single worker needs no exchange."""
     alone = jobs.losses(run(1, PLAIN))
     for workers, steps in ((2, 5), (3, 9), (1, 14)):
         train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED, "max_steps": steps}))
@@ -74,24 +76,25 @@ def test_a_run_resumes_on_another_number_of_workers(run, ddprun_bin, data, tmp_p
     assert off(jobs.losses(tmp_path / "run"), alone) < 1e-4
 
 
-# At the start of a step the other ranks wait in a forward pass. In the middle of a backward pass all running statistics have changed.
+# If a worker is lost at the start of a step, the other ranks wait in a forward pass. If it is lost in the backward pass, the
+# step has already changed all running statistics.
 @pytest.mark.parametrize("workers,fault,kept", [
     (2, "kill rank=1 step=3", [0]),
     (2, "kill rank=0 step=3 phase=backward", [1]),
     pytest.param(3, "kill rank=2 step=5 phase=backward", [0, 1], marks=pytest.mark.long),
 ])
-def test_a_lost_worker_changes_no_bit(ddprun_bin, data, tmp_path, undisturbed, workers, fault, kept):  # noqa: F811
+def test_a_lost_worker_changes_no_bit(ddprun_bin, data, tmp_path, undisturbed, workers, fault, kept):
     settings = {**SHORT, "model": SYNCED}
     with Job(ddprun_bin, tmp_path / "job", data, workers, env={"DDPTRAIN_FAULT": fault}, **settings) as job:
         assert job.finish() == 0, job.errors
-    calm = undisturbed(workers, **settings)
+    calm = undisturbed(workers, data, **settings)
     assert jobs.weights_digest(job.run_dir) == jobs.weights_digest(calm)
     assert jobs.losses(job.run_dir) == jobs.losses(calm)
     assert [e["kept"] for e in job.of("regrouped")] == [kept], job.errors
 
 
 @pytest.mark.long
-def test_who_hangs_is_told_from_who_waits_in_a_batch_norm(ddprun_bin, data, tmp_path):
+def test_a_hanging_rank_is_distinguished_from_waiting_ones(ddprun_bin, data, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, **{**SHORT, "model": SYNCED}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--hang-timeout", "step=1", "--max-restarts", 0, train],
                     DDPTRAIN_FAULT="hang rank=1 step=3 phase=backward")
@@ -99,7 +102,7 @@ def test_who_hangs_is_told_from_who_waits_in_a_batch_norm(ddprun_bin, data, tmp_
 
 
 @pytest.mark.parametrize("model,found", [({"type": "cnn"}, "cnn"), ({"type": "exported", "path": "model.ddp"}, "exported")])
-def test_a_model_without_a_batch_norm_of_ours_is_refused(ddprun_bin, data, tmp_path, model, found):
+def test_a_model_without_our_batch_norm_is_refused(ddprun_bin, data, tmp_path, model, found):
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, model={**model, "sync_batch_norm": True}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 2

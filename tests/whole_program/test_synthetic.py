@@ -1,4 +1,5 @@
-"""Generated samples: a job needs no file, learns something, and keeps each bit through failures and restarts."""
+"""Tests of generated samples. A job with generated samples needs no data file. Its model must learn, and failures and restarts
+must not change any bit of the results."""
 
 import json
 import math
@@ -14,7 +15,7 @@ ADAMW = {"type": "adamw", "lr": 0.003}
 KINDS = {
     "classes": ({"type": "mlp", "hidden": [32]}, {"shape": [64], "classes": 4}),
     "numbers": ({"type": "mlp", "hidden": [32]}, {"shape": [8], "predict": "number"}),
-    "pictures": ({"type": "cnn"}, {"shape": [1, 12, 12], "classes": 4}),
+    "images": ({"type": "cnn"}, {"shape": [1, 12, 12], "classes": 4}),
     "tokens": ({"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, {"block_size": 16, "vocab_size": 20}),
     "tokens of a llama": ({"type": "llama", "n_layer": 1, "n_head": 2, "n_embd": 32}, {"block_size": 16, "vocab_size": 20}),
 }
@@ -38,17 +39,19 @@ def test_a_model_learns_without_a_file(ddprun_bin, tmp_path, kind):
     loss = [line["loss"] for line in jobs.metrics(tmp_path / "run", "eval")]
     first = jobs.losses(tmp_path / "run")[0][1]
     if kind.startswith("tokens"):
-        # The lowest possible loss: one token of four is drawn at random from 20, and 19 of 20 of these differ from the predictable one.
+        # The lowest possible loss of a token model: one token of four is drawn at random from 20 tokens, of which 19 differ
+        # from the predictable token.
         known = 0.75 + 0.25 / 20
         floor = -known * math.log(known) - (1 - known) * math.log(0.25 / 20)
-        assert first > 0.9 * math.log(20) and floor - 0.1 < loss[-1] < 0.7 * math.log(20)  # of 1,600 tokens
+        # The loss of the evaluation can be slightly below this minimum, because the evaluation data has only 1,600 tokens.
+        assert first > 0.9 * math.log(20) and floor - 0.1 < loss[-1] < 0.7 * math.log(20)
     else:
         assert loss[-1] < 0.7 * first, (first, loss)
     jobs.assert_each_sample_once(tmp_path / "run", epochs=6, samples=SAMPLES)
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "tokens"])
-def test_a_lost_worker_and_other_worlds_change_no_bit(ddprun_bin, tmp_path, kind):
+def test_a_lost_worker_and_other_world_sizes_change_no_bit(ddprun_bin, tmp_path, kind):
     train = jobs.write_config(tmp_path / "train.json", config(kind, epochs=2, data={**config(kind)["data"], "validation": {"samples": 40}}))
     trained(ddprun_bin, tmp_path / "calm", train)
     trained(ddprun_bin, tmp_path / "killed", train, DDPTRAIN_FAULT="kill rank=1 step=12 phase=backward")
@@ -59,20 +62,20 @@ def test_a_lost_worker_and_other_worlds_change_no_bit(ddprun_bin, tmp_path, kind
         jobs.assert_each_sample_once(tmp_path / run, epochs=2, samples=SAMPLES - 40)
 
 
-def test_other_samples_are_other_data(ddprun_bin, tmp_path):
+def test_other_samples_have_another_fingerprint(ddprun_bin, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", config("classes", epochs=1))
     trained(ddprun_bin, tmp_path / "run", train)
     refused = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, "epochs=2", "data.shape=[32]"])
     assert refused.returncode != 0 and "/data/shape" in refused.stderr, refused.stderr
 
 
-def test_a_shape_that_a_model_cannot_take_is_refused(ddprun_bin, tmp_path):
-    train = jobs.write_config(tmp_path / "train.json", config("pictures"))
+def test_an_unsuitable_shape_is_refused(ddprun_bin, tmp_path):
+    train = jobs.write_config(tmp_path / "train.json", config("images"))
     refused = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, "data.shape=[64]"])
-    assert refused.returncode == 2 and "expected 3 sizes, channels, height and width" in refused.stderr, refused.stderr
+    assert refused.returncode == 2 and "expected 3 sizes (channels, height and width)" in refused.stderr, refused.stderr
 
 
-def test_what_it_wrote_is_evaluated_and_a_model_of_made_up_tokens_writes_tokens(ddprun_bin, ddptrain_bin, tmp_path):
+def test_synthetic_models_are_evaluated_and_generate(ddprun_bin, ddptrain_bin, tmp_path):
     trained(ddprun_bin, tmp_path / "run", jobs.write_config(tmp_path / "train.json", config("tokens", epochs=1)))
     evaluated = jobs.run([ddptrain_bin, "eval", "--json", tmp_path / "run"])
     assert json.loads(evaluated.stdout)["loss"] == jobs.metrics(tmp_path / "run", "eval")[-1]["loss"], evaluated.stderr
@@ -80,10 +83,10 @@ def test_what_it_wrote_is_evaluated_and_a_model_of_made_up_tokens_writes_tokens(
     assert written.returncode == 0 and len(written.stdout.split()) == 7, written.stderr
     refused = jobs.run([ddptrain_bin, "generate", tmp_path / "run"])
     assert refused.returncode == 2
-    assert refused.stderr.rstrip().endswith("the model learned from made-up tokens, and what they stand for is not known; give --prompt-tokens N,N,..."), refused.stderr
+    assert refused.stderr.rstrip().endswith("the model was trained on synthetic tokens, so a text cannot be converted to its tokens; use --prompt-tokens N,N,..."), refused.stderr
 
 
-def test_the_schema_asks_for_a_folder_only_where_data_is_read():
+def test_the_schema_requires_a_folder_only_for_real_data():
     schema = json.loads((ROOT / "configs/train.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(jobs.shipped_config("synthetic"), schema)
     for data in ({"type": "idx"}, {}, {"type": "synthetic", "dir": "."}, {"dir": ".", "shape": [3]}):

@@ -1,5 +1,5 @@
-"""Tables of numbers: a network trains on CSV files and arrays, a lost worker changes no bit, changed files are noticed, and errors are reported with
-their position."""
+"""Tests of tables of numbers. A network trains on CSV files and on arrays. A lost worker must not change any bit of the
+results. Changed files must be detected, and errors in the files must be reported with their position."""
 
 import json
 import random
@@ -23,7 +23,7 @@ def write_tables(folder) -> None:
     for name, count, seed in (("train", 200, 1), ("test", 50, 2)):
         table = rows(count, seed)
         (folder / f"{name}.csv").write_text("id,a,b,y,pet\n" + "".join(",".join(map(str, row)) + "\n" for row in table), encoding="utf-8")
-        # Rounded from double to float32, like the values that the reader of the text gives.
+        # The values are rounded from double to float32, like the values of the CSV file when it is read.
         numpy.save(folder / f"{name}_x.npy", numpy.array([row[1:3] for row in table]))
         safetensors.numpy.save_file({"y": numpy.array([row[3] for row in table], numpy.float32)}, folder / f"{name}_y.safetensors")
 
@@ -60,7 +60,7 @@ def test_numbers_are_predicted_and_a_lost_worker_changes_no_bit(ddprun_bin, ddpt
     assert refused.returncode != 0 and "--data-changed" in refused.stderr, refused.stderr
 
 
-def test_arrays_train_as_the_same_numbers_in_a_csv_file(ddprun_bin, ddptrain_bin, tmp_path):
+def test_arrays_and_csv_files_train_equally(ddprun_bin, ddptrain_bin, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", config(tmp_path, standardize=False))
     trained(ddprun_bin, tmp_path / "csv", train, "max_steps=5", workers=1)
     arrays = json.loads(train.read_text())
@@ -80,11 +80,11 @@ def test_classes_by_name(ddprun_bin, ddptrain_bin, tmp_path):
 @pytest.mark.parametrize("changes,words", [
     (("data.leave_out=[]",), "train.csv:2: column 'pet': expected a number, found '"),
     (("data.target=z",), "train.csv: has no column 'z', which data.target names; its columns are 'id', 'a', 'b', 'y', 'pet'"),
-    (("model.type=cnn",), 'expected "mlp" beside "csv", whose samples are no pictures, found "cnn" (/model/type)'),
-    (("label_smoothing=0.1",), "expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)"),
-    (("checkpoint.best_by=accuracy",), "its figures are loss, mean_absolute_error, validation_loss, validation_mean_absolute_error"),
+    (("model.type=cnn",), 'expected "mlp", since the samples of data.type "csv" are not images, found "cnn" (/model/type)'),
+    (("label_smoothing=0.1",), 'expected 0 or no value, since data.predict is "number" and such targets are not labels (/label_smoothing)'),
+    (("checkpoint.best_by=accuracy",), "its metrics are loss, mean_absolute_error, validation_loss, validation_mean_absolute_error"),
     (("data.train_table=none.csv",), "none.csv: cannot be mapped: No such file or directory"),
 ])
-def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, tmp_path, changes, words):
+def test_invalid_tables_are_refused(ddprun_bin, ddptrain_bin, tmp_path, changes, words):
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", config(tmp_path)), *changes])
     assert done.returncode == 2 and words in done.stderr, done.stderr

@@ -1,4 +1,5 @@
-"""Workers of a script have terminals if ddprun writes to one: programs show the same colours, bars and widths as without ddprun."""
+"""Tests of pseudo-terminals. If ddprun writes to a terminal, the workers of a script must get terminals, too. Programs then
+print the same colors, progress bars and widths as without ddprun."""
 
 import fcntl
 import os
@@ -16,7 +17,7 @@ import pytest
 from jobs import clean_environment
 from node_agents import PATIENCE
 
-SAYS_WHAT_IT_HAS = """
+PRINTS_ITS_STREAMS = """
 import os
 def kind(fd):
     return f"{os.get_terminal_size(fd).columns}x{os.get_terminal_size(fd).lines}" if os.isatty(fd) else "none"
@@ -25,13 +26,14 @@ print(f"out {kind(1)} err {kind(2)}")
 
 
 class Terminal:
-    """A job whose standard output and error are a terminal of that size. Its standard input is /dev/null, or the terminal as well."""
+    """A job whose standard output and error are a terminal of the given size. Its standard input is /dev/null or also the
+    terminal."""
 
     def __init__(self, command, columns=100, lines=30, has_input=False, **variables):
         self.seen = b""
         self.fd, side = pty.openpty()
         settings = termios.tcgetattr(side)
-        settings[1] &= ~termios.OPOST  # "\n" is not translated
+        settings[1] &= ~termios.OPOST  # the terminal does not translate "\n"
         termios.tcsetattr(side, termios.TCSANOW, settings)
         self.resize(columns, lines)
 
@@ -49,7 +51,7 @@ class Terminal:
     def read(self):
         try:
             return os.read(self.fd, 65536)
-        except OSError:  # no process has the terminal any more
+        except OSError:  # all processes have closed the terminal
             return b""
 
     def until(self, pattern):
@@ -80,7 +82,7 @@ def script(tmp_path):
 
 
 def test_workers_have_a_terminal_of_the_same_size(ddprun_bin, script):
-    terminal = Terminal([ddprun_bin, "--standalone", "--nproc-per-node", 2, script(SAYS_WHAT_IT_HAS)])
+    terminal = Terminal([ddprun_bin, "--standalone", "--nproc-per-node", 2, script(PRINTS_ITS_STREAMS)])
     assert terminal.end() == 0
     assert terminal.seen.count(b"out 100x30 err 100x30\n") == 2, terminal.seen
 
@@ -92,21 +94,21 @@ def test_workers_have_a_terminal_of_the_same_size(ddprun_bin, script):
     (["-r", "2"], b"out 100x30 err none"),
     (["--json"], b"out none err none"),
 ])
-def test_no_terminal_where_output_goes_elsewhere_too(ddprun_bin, tmp_path, script, options, expected):
-    terminal = Terminal([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", *options, script(SAYS_WHAT_IT_HAS)])
+def test_no_terminal_if_output_is_also_redirected(ddprun_bin, tmp_path, script, options, expected):
+    terminal = Terminal([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", *options, script(PRINTS_ITS_STREAMS)])
     assert terminal.end() == 0, terminal.seen
     assert expected in terminal.seen, terminal.seen
 
 
-def test_only_the_stream_that_is_a_terminal_becomes_one(ddprun_bin, tmp_path, script):
+def test_only_terminal_streams_become_terminals(ddprun_bin, tmp_path, script):
     with open(tmp_path / "out", "wb") as out:
-        terminal = Terminal(["/bin/sh", "-c", f'exec "$@" > {tmp_path}/out', "sh", ddprun_bin, "--standalone", script(SAYS_WHAT_IT_HAS)])
+        terminal = Terminal(["/bin/sh", "-c", f'exec "$@" > {tmp_path}/out', "sh", ddprun_bin, "--standalone", script(PRINTS_ITS_STREAMS)])
         assert terminal.end() == 0, terminal.seen
     assert (tmp_path / "out").read_text() == "out none err 100x30\n"
 
 
-def test_no_pty_is_for_scripts_only(ddprun_bin, script):
-    done = subprocess.run([ddprun_bin, "--standalone", "--no-pty", "--dry-run", script(SAYS_WHAT_IT_HAS)], capture_output=True, text=True, check=True,
+def test_no_pty_applies_to_scripts_only(ddprun_bin, script):
+    done = subprocess.run([ddprun_bin, "--standalone", "--no-pty", "--dry-run", script(PRINTS_ITS_STREAMS)], capture_output=True, text=True, check=True,
                           env=clean_environment(PYTHON_EXEC=sys.executable))
     assert re.search(r"no_pty\s+1\s+\(flag --no-pty\)", done.stdout), done.stdout
 
@@ -127,8 +129,8 @@ while True:
     assert terminal.seen.count(b"now os.terminal_size(columns=77, lines=20) os.terminal_size(columns=77, lines=20)\n") == 2, terminal.seen
 
 
-def test_bytes_of_a_single_worker_pass_as_they_are(ddprun_bin, script):
-    """Both streams keep the order of writing, and ddprun inserts no line ends."""
+def test_bytes_of_a_single_worker_pass_unchanged(ddprun_bin, script):
+    """The bytes of each stream keep their order, and ddprun does not insert newlines."""
     job = script(r"""
 import os
 os.write(1, b"\x1b[2Ka\rbc")
@@ -140,11 +142,11 @@ os.write(2, b"\x1b[31mred")
     assert terminal.seen in (b"\x1b[2Ka\rbc\xff\x00|\x1b[31mred", b"\x1b[31mred\x1b[2Ka\rbc\xff\x00|"), terminal.seen
 
 
-def test_a_prompt_shows_what_is_typed(ddprun_bin, script):
-    """Python uses readline if both streams are terminals. Then the worker echoes the input, key by key."""
-    job = script("import readline\nprint('got', input('who? '))\n")
+def test_a_prompt_echoes_input(ddprun_bin, script):
+    """Python uses readline if standard input and output are terminals. Readline in the worker then echoes each key."""
+    job = script("import readline\nprint('got', input('name? '))\n")
     terminal = Terminal([ddprun_bin, "--standalone", "--log-dir", "/dev/null", job], has_input=True, TERM="dumb")
-    terminal.until(rb"who\? ")
+    terminal.until(rb"name\? ")
     for typed in (b"s", b"o", b"me"):
         terminal.type(typed)
         terminal.until(typed)
@@ -153,8 +155,9 @@ def test_a_prompt_shows_what_is_typed(ddprun_bin, script):
     assert b"got some\n" in terminal.seen, terminal.seen
 
 
-def test_a_coloured_traceback_is_the_cause_without_its_colours(ddprun_bin, tmp_path, script):
-    """Python 3.13 colours tracebacks on a terminal; here the script does it."""
+def test_the_cause_has_no_color_codes(ddprun_bin, tmp_path, script):
+    """Python 3.13 colors tracebacks on a terminal, and the reported cause must not contain the color codes. The script of this
+    test prints color codes itself, so the test works with each Python version."""
     job = script(r"""
 import os, sys
 if os.environ["RANK"] == "0":
@@ -171,15 +174,15 @@ sys.stdin.read() or __import__("signal").pause()
     assert "\\u001b" not in report.read_text() and "ValueError: no such layer" in report.read_text()
 
 
-def test_what_a_dying_worker_wrote_last_is_shown(ddprun_bin, script):
+def test_the_last_output_of_a_dying_worker_is_shown(ddprun_bin, script):
     job = script("import os, signal\nos.write(2, b'x' * 3000 + b'the end\\n')\nos.kill(os.getpid(), signal.SIGKILL)\n")
     terminal = Terminal([ddprun_bin, "--standalone", "--nproc-per-node", 2, "--log-dir", "/dev/null", job])
     assert terminal.end() == 137
     assert b"the end\n" in terminal.seen, terminal.seen
 
 
-def test_more_than_the_terminal_takes_at_once(ddprun_bin, script):
-    """No output is lost that goes to no file, although the reader is slow."""
+def test_more_output_than_the_terminal_buffers(ddprun_bin, script):
+    """The reader is slow, and no log file contains the output. No output may be lost."""
     job = script("import os\nfor i in range(20000): print(os.environ['RANK'], i, 'x' * 80)\n")
     terminal = Terminal([ddprun_bin, "--standalone", "--nproc-per-node", 2, job])
     terminal.until(rb"x")
@@ -188,12 +191,13 @@ def test_more_than_the_terminal_takes_at_once(ddprun_bin, script):
         assert [int(line.split()[1]) for line in terminal.seen.splitlines() if line.startswith(b"%d " % rank)] == list(range(20000))
 
 
-def test_without_terminals_to_give_workers_get_pipes(ddprun_bin, script):
-    """A container without /dev/pts has no terminals. In a chroot only the propagation of /dev/pts itself can be changed, and that is enough."""
-    job = script(SAYS_WHAT_IT_HAS)
+def test_without_free_terminals_workers_get_pipes(ddprun_bin, script):
+    """In a container without /dev/pts no terminals can be created. The test hides /dev/pts under another mount. Only the mount
+    of /dev/pts is made private: in a chroot the propagation of other mounts cannot be changed."""
+    job = script(PRINTS_ITS_STREAMS)
     hidden = ["unshare", "-m", "--propagation", "unchanged", "sh", "-c", 'mount --make-private /dev/pts && mount -t tmpfs none /dev/pts && exec "$@"', "sh"]
     if os.geteuid() != 0 or not shutil.which("unshare") or subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("/dev/pts cannot be hidden here: it needs root and a mount of its own")
+        pytest.skip("cannot hide /dev/pts on this machine: it needs root and a private mount")
     terminal = Terminal([*hidden, ddprun_bin, "--standalone", job])
     assert terminal.end() == 0, terminal.seen
     assert b"out none err none\n" in terminal.seen, terminal.seen

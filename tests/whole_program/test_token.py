@@ -1,8 +1,10 @@
-"""`ddprun token` and the traces of a token: files that only one user can read, no token unless requested, and no OpenSSL at the start."""
+"""Tests of `ddprun token` and of the copies of a token. Token files must be readable by one user only, the token may be printed
+only on request, and the start of ddprun must not load OpenSSL."""
 
 import os
 import pathlib
 import re
+import shutil
 import stat
 import subprocess
 
@@ -20,10 +22,10 @@ def token(ddprun_bin, run, tmp_path):
     return start
 
 
-def test_it_says_where_the_users_token_is_and_makes_it_once(token, tmp_path):
+def test_the_users_token_is_created_once_and_located(token, tmp_path):
     file = tmp_path / "config" / "ddprun" / "token"
     first = token()
-    assert (first.returncode, first.stdout, first.stderr) == (0, f"{file} (made now)\n", "")
+    assert (first.returncode, first.stdout, first.stderr) == (0, f"{file} (created now)\n", "")
     content = file.read_text()
     assert re.fullmatch(r"[0-9a-f]{64}\n", content)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -32,25 +34,25 @@ def test_it_says_where_the_users_token_is_and_makes_it_once(token, tmp_path):
     assert token("--show").stdout == content == file.read_text()
 
 
-def test_new_makes_a_file_and_never_replaces_one(token, tmp_path):
-    assert token("--new", "job.token").stdout == f"{tmp_path / 'job.token'} (made now)\n"
+def test_new_creates_a_file_and_never_replaces_one(token, tmp_path):
+    assert token("--new", "job.token").stdout == f"{tmp_path / 'job.token'} (created now)\n"
     content = (tmp_path / "job.token").read_text()
     again = token("--new", "job.token")
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
     assert (tmp_path / "job.token").read_text() == content
     assert token("--token-file=job.token", "--show").stdout == content
     assert token("--new", "another", "--show").stdout != content
 
 
 def test_the_run_directory_and_the_variable(token, tmp_path):
-    assert token("--run-dir", "run").stdout == f"{tmp_path / 'run' / 'token'} (made now)\n"
+    assert token("--run-dir", "run").stdout == f"{tmp_path / 'run' / 'token'} (created now)\n"
     assert token(DDPRUN_TOKEN=GOOD).stdout == "DDPRUN_TOKEN\n"
     assert token("--show", DDPRUN_TOKEN=GOOD).stdout == GOOD + "\n"
     assert not (tmp_path / "config" / "ddprun" / "token").read_text().startswith(GOOD)
 
 
 @pytest.mark.parametrize("text, why", [("secret", "too short"), ("Summer2024!Winter2025!", "too short"), ("0123456789abcdef" * 2, "pattern"), ("", "is empty")])
-def test_a_weak_token_is_refused_and_not_shown(token, tmp_path, text, why):
+def test_a_weak_token_is_refused_without_printing_it(token, tmp_path, text, why):
     (tmp_path / "weak").write_text(text)
     (tmp_path / "weak").chmod(0o600)
     done = token("--token-file", "weak", "--show")
@@ -59,13 +61,41 @@ def test_a_weak_token_is_refused_and_not_shown(token, tmp_path, text, why):
     assert not text or text not in done.stderr
 
 
-def test_a_token_that_others_can_read_is_refused_with_the_command_that_helps(token, tmp_path):
+def test_a_readable_token_is_refused_with_the_fix(token, tmp_path):
     (tmp_path / "job.token").write_text(GOOD)
     (tmp_path / "job.token").chmod(0o644)
     done = token("--token-file", "job.token")
     assert done.returncode == 81 and GOOD not in done.stderr
     subprocess.run(re.search(r"chmod 600 '[^']*'", done.stderr).group(), shell=True, cwd=tmp_path, check=True)
     assert token("--token-file", "job.token").returncode == 0
+
+
+# Mounts the volume of a Secret as the kubelet does, and runs a command as a user that is not root. $1: options of the mount,
+# $2: mode of the token file, then the command. The mount is in a private mount namespace.
+IN_A_POD = """
+mount -t tmpfs secret /mnt && mkdir /mnt/..data && cat > /mnt/..data/token && chown 0:4321 /mnt/..data/token
+chmod "$2" /mnt/..data/token && ln -s ..data/token /mnt/token && mount -o "remount,$1" /mnt || exit 77
+shift 2
+exec setpriv --reuid 1234 --regid 4321 --clear-groups -- "$@"
+"""
+
+
+@pytest.mark.parametrize("mount, mode, accepted", [("ro", "0440", True), ("rw", "0440", False), ("ro", "0444", False), ("ro", "0460", False)])
+def test_a_pod_reads_the_token_of_a_secret_through_its_group(ddprun_bin, mount, mode, accepted):
+    """A pod that does not run as root reads the token through its group. The file is accepted only if root owns it and the
+    mount is read-only. The message for other files names the fields of the manifest that must change."""
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("unshare", "setpriv")):
+        pytest.skip("a private mount and a second user need root, unshare and setpriv")
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", IN_A_POD, "sh", mount, mode,
+                           str(ddprun_bin), "token", "--token-file", "/mnt/token", "--show"],
+                          input=GOOD + "\n", env=jobs.clean_environment(HOME="/"), capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77:
+        pytest.skip(f"cannot mount a tmpfs on this machine: {done.stderr}")
+    if accepted:
+        assert (done.returncode, done.stdout) == (0, GOOD + "\n"), done.stderr
+    else:
+        assert (done.returncode, done.stdout) == (81, "") and GOOD not in done.stderr
+        assert "defaultMode: 0440" in done.stderr and "readOnly: true" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("args", [["--new"], ["--new", "a", "--run-dir", "b"], ["x"], ["--verbose"]])
@@ -75,7 +105,7 @@ def test_a_mistake_is_one_line(token, args):
     assert "usage: ddprun token" in done.stderr
 
 
-def test_workers_do_not_see_the_token(ddprun_bin, run, tmp_path):
+def test_workers_do_not_get_the_token(ddprun_bin, run, tmp_path):
     (tmp_path / "show.sh").write_text("#!/bin/sh\nenv\n")
     (tmp_path / "show.sh").chmod(0o755)
     done = run([ddprun_bin, "--no-python", tmp_path / "show.sh"], DDPRUN_TOKEN=GOOD)
@@ -85,12 +115,12 @@ def test_workers_do_not_see_the_token(ddprun_bin, run, tmp_path):
 
 
 def processes_of(agent):
-    """The agent and its guardian."""
+    """Returns the pids of an agent and of its guardian process."""
     return [agent.pid, *(pid for pid in jobs.children(agent.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "job-guardian\n")]
 
 
 def copies_in_memory(pid, text):
-    """How often the text occurs in memory that the process has written. A worker's environment is searched as well."""
+    """Counts how often the text occurs in the writable memory and in the initial environment of a process."""
     count = pathlib.Path(f"/proc/{pid}/environ").read_bytes().count(text)
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -120,7 +150,7 @@ def running_job(tmp_path, *command, **environment):
     return agent
 
 
-def test_on_one_machine_the_variable_does_not_stay(ddprun_bin, tmp_path):
+def test_the_token_variable_is_removed_on_one_machine(ddprun_bin, tmp_path):
     agent = running_job(tmp_path, ddprun_bin, DDPRUN_TOKEN=GOOD)
     pids = processes_of(agent)
     assert len(pids) == 2
@@ -128,7 +158,7 @@ def test_on_one_machine_the_variable_does_not_stay(ddprun_bin, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["variable", "file"])
-def test_a_job_on_many_machines_keeps_no_copy_of_its_token(ddprun_bin, tmp_path, way):
+def test_a_multi_node_job_keeps_no_copy_of_its_token(ddprun_bin, tmp_path, way):
     (tmp_path / "job.token").write_text(GOOD + "\n")
     (tmp_path / "job.token").chmod(0o600)
     options = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=0.1"]
@@ -141,10 +171,10 @@ def test_a_job_on_many_machines_keeps_no_copy_of_its_token(ddprun_bin, tmp_path,
     assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
 
 
-def test_a_node_that_joined_keeps_none_either(nodes, script, tmp_path):
+def test_a_joined_node_keeps_no_token_copy(nodes, script, tmp_path):
     nodes.token.write_text(GOOD + "\n")
     nodes.start("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", script("echo x > $OUT/at-work-$RANK; sleep 100"))
-    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    address = nodes.until_printed(0, r"ddprun join (\S+:\d+)")[1]
     joined = jobs.start([nodes.ddprun, "join", address], DDPRUN_TOKEN=GOOD, TMPDIR=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path / "other"),
                         XDG_STATE_HOME=str(tmp_path / "other"))
     nodes.until(lambda: all((tmp_path / "out" / f"at-work-{rank}").exists() for rank in range(2)), "both workers")

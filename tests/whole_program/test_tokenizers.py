@@ -1,5 +1,6 @@
-"""A BPE vocabulary: models train on text with it, token files are made with it, and models write with it. Its tokens are those of Hugging Face's
-tokenizers (tests/trainer/tokens tests more of that, from a file)."""
+"""Tests of BPE vocabularies. Models train on text with a vocabulary, `ddptrain tokenize` writes token files with it, and models
+generate text with it. The tokens must equal those of Hugging Face's tokenizers. tests/trainer/tokens compares more texts, which
+are stored in a file."""
 
 import json
 import pathlib
@@ -40,14 +41,14 @@ def config(tmp_path, **data) -> pathlib.Path:
         data={"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": 16, "vocab_size": 420, "tokenizer": "vocabulary", **data}))
 
 
-def test_text_and_its_token_file_train_alike_and_the_model_writes(ddprun_bin, ddptrain_bin, vocabulary, tmp_path):
+def test_text_and_its_token_file_train_equally(ddprun_bin, ddptrain_bin, vocabulary, tmp_path):
     train = config(tmp_path)
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "text", train])
     assert done.returncode == 0, done.stderr
     for split in ("train", "val"):
         made = jobs.run([ddptrain_bin, "tokenize", vocabulary, tmp_path / f"{split}.txt", tmp_path / f"{split}.bin"])
         size = (tmp_path / f"{split}.txt").stat().st_size
-        assert made.returncode == 0 and made.stdout == (f"{size} bytes are {len(tokens_in(tmp_path / f'{split}.bin'))} tokens of a vocabulary of 420, in "
+        assert made.returncode == 0 and made.stdout == (f"{size} bytes of text are {len(tokens_in(tmp_path / f'{split}.bin'))} tokens (vocabulary size 420), written to "
                                                         f"{tmp_path}/{split}.bin\n"), made.stderr
     again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "tokens", train, "data.train_tokens=train.bin", "data.test_tokens=val.bin"])
     assert again.returncode == 0, again.stderr
@@ -59,7 +60,7 @@ def test_text_and_its_token_file_train_alike_and_the_model_writes(ddprun_bin, dd
         assert found["text"].encode().startswith(bytes.fromhex(text["text"]))
 
 
-def test_tokens_of_32_bits_where_there_are_many(ddptrain_bin, vocabulary, tmp_path):
+def test_large_vocabularies_use_32_bit_tokens(ddptrain_bin, vocabulary, tmp_path):
     many = json.loads((vocabulary / "vocab.json").read_text()) | {f"<{i}>": i for i in range(420, 65537)}
     (vocabulary / "vocab.json").write_text(json.dumps(many), encoding="utf-8")
     (tmp_path / "a.txt").write_bytes(b"The agent")
@@ -69,30 +70,31 @@ def test_tokens_of_32_bits_where_there_are_many(ddptrain_bin, vocabulary, tmp_pa
 
 
 @pytest.mark.parametrize("changes,words", [
-    (("data.vocab_size=400",), "has 420 tokens, and data.vocab_size is 400; it has to be as many"),
+    (("data.vocab_size=400",), "has 420 tokens, but data.vocab_size is 400; both must be equal"),
     (("data.tokenizer=none",), "none: cannot be mapped: No such file or directory"),
     (("data.token_type=int8",), '(/data/token_type)'),
 ])
-def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, vocabulary, tmp_path, changes, words):
+def test_invalid_tokenizers_are_refused(ddprun_bin, ddptrain_bin, vocabulary, tmp_path, changes, words):
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", config(tmp_path), *changes])
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("arguments,words", [
-    (["V", "a.txt", "a.tokens"], "a.tokens: expected a name such as train.bin, since any other is read as text"),
+    (["V", "a.txt", "a.tokens"], "a.tokens: expected an output file *.bin, such as train.bin: training would read a file with another ending as text"),
     (["V", "none.txt", "a.bin"], "none.txt: cannot be mapped"),
-    (["a.txt", "a.txt", "a.bin"], "a.txt: is no JSON: byte 2"),
+    (["a.txt", "a.txt", "a.bin"], "a.txt: is not valid JSON (it has a syntax error at byte 2 of 4)"),
     (["V"], "text is required"),
 ])
-def test_a_token_file_that_can_not_be_made(ddptrain_bin, vocabulary, tmp_path, arguments, words):
+def test_an_unwritable_token_file(ddptrain_bin, vocabulary, tmp_path, arguments, words):
     (tmp_path / "a.txt").write_bytes(b"text")
     done = jobs.run([ddptrain_bin, "tokenize", *(vocabulary if argument == "V" else argument for argument in arguments)], cwd=tmp_path)
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
 @pytest.mark.long
-def test_its_tokens_are_those_of_hugging_face(ddptrain_bin, tmp_path):
-    """The vocabulary was trained on text of Debian. The test tokenizes 1 MB of text, every character, and bytes that are not UTF-8."""
+def test_tokens_match_hugging_face(ddptrain_bin, tmp_path):
+    """The vocabulary is trained on texts that Debian installs. The test tokenizes 1 MB of text, every Unicode character, and
+    bytes that are not UTF-8."""
     tokenizers = pytest.importorskip("tokenizers")
     texts = [file for file in sorted(pathlib.Path("/usr/share/common-licenses").iterdir()) if file.is_file()]
     text = b"".join(file.read_bytes() for file in texts)

@@ -1,5 +1,6 @@
-"""The drop-in promise: every option and variable of torchrun, run under the real torchrun of this Python's torch and under ddprun. Only the
-differences in the table of contract_differences.py are allowed. docs/torchrun.md lists them for users."""
+"""Tests that ddprun is a drop-in replacement for torchrun. Each case runs under the torchrun of the installed torch and under
+ddprun, and all observations must be equal. The cases cover every option and variable of torchrun. Only the differences listed
+in contract_differences.py are allowed; docs/torchrun.md describes them for users."""
 
 import os
 import pathlib
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.needs_torch_python
 ARGUMENTS = ["-x", "--nnodes", "3", "--", "--standalone", "--nproc_per_node=9", "", " ", "a b", "*", "~", "'", '"', "\\", "\n", "é", "--",
              "$local_rank", "${local_rank}", "x${local_rank}y$local_rank/", "$local_rankx", "$$", "$$$$", "$$local_rank", "$", "$5",
              "${x}", "${", "$ {local_rank}", "@", "#", "%d", "--local-rank=$local_rank"]
-EVERY_STREAM = {"*": ["say out", "cry err"]}
-TWO_LINES = {"0": ["say apple of 0", "say pear of 0", "cry apple, of 0"], "1": ["say apple of 1", "say fig of 1", "cry pear of 1"]}
+EVERY_STREAM = {"*": ["print out", "cry err"]}
+TWO_LINES = {"0": ["print apple of 0", "print pear of 0", "cry apple, of 0"], "1": ["print apple of 1", "print fig of 1", "cry pear of 1"]}
 
 
 def gpus() -> bool:
@@ -51,9 +52,9 @@ CASES = [
          {"PET_NPROC_PER_NODE": "3", "PET_ROLE": "theirs", "PET_MASTER_PORT": "1"}),
     Case("an empty variable", "--master-port @port @script", {"PET_ROLE": "", "PET_RDZV_CONF": "", "PET_LOCAL_RANKS_FILTER": ""}),
     Case("names that no variable has", "--master-port @port @script", {"PET_R": "3", "PET_T": "3", "PET_NPROC": "4", "PET_M": "1"}),
-    Case("a flag's variable that is no number", "--master-port @port @script", {"PET_STANDALONE": "yes"}, workers=0),
+    Case("a flag's variable that is not a number", "--master-port @port @script", {"PET_STANDALONE": "yes"}, workers=0),
     Case("a flag's variable that is empty", "--master-port @port @script", {"PET_STANDALONE": ""}, workers=0),
-    Case("a variable that is no number", "--master-port @port @script", {"PET_MAX_RESTARTS": "many"}, workers=0),
+    Case("a variable that is not a number", "--master-port @port @script", {"PET_MAX_RESTARTS": "many"}, workers=0),
     Case("prefixes", "--nnode 1 --redirect 0 --master-p @port --max-r 1 --no-py --loc 0 @program x", workers=0),
     Case("prefixes that work", "--nnode 1 --redirect 0 --master-p @port --max-r 1 --no-py @program x"),
     Case("ambiguous prefix", "--master-port @port --no 1 @script", workers=0),
@@ -66,7 +67,7 @@ CASES = [
     *[Case(f"{name} of a shell", f"--{name} bash", workers=0, since="--print-completion") for name in ("print-completion", "print_completion")],
     Case("print-completion of no shell", "--print-completion ksh", workers=0, since="--print-completion"),
 
-    # Words after the script belong to the script
+    # All words after the script belong to the script.
     Case("script arguments", [*STATIC, "--nproc-per-node", "2", "@script", *ARGUMENTS], workers=2),
     Case("a program's arguments", [*STATIC, "--no-python", "@program", *ARGUMENTS]),
     Case("a module's arguments", [*STATIC, "-m", "@module", *ARGUMENTS]),
@@ -116,7 +117,7 @@ CASES = [
     *[Case(f"rdzv-conf {text!r}", ["--rdzv-conf", text, *STATIC, "@script"], workers=0) for text in
       ("timeout=5,", "a=1,,b=2", "=5", "timeout=", "timeout")],
 
-    # Values that are not numbers
+    # Values that are not valid numbers must be refused.
     *[Case(f"nnodes {text!r}", ["--nnodes", text, *STATIC, "@script"], workers=0) for text in ("0", "2:1", "1:2:3", "a", "", "-1")],
     *[Case(f"nproc-per-node {text!r}", ["--nproc-per-node", text, *STATIC, "@script"], workers=0) for text in ("many", "", "1.5", "xpu")],
     Case("max-restarts -1", "--max-restarts=-1 --master-port @port @script", workers=0),
@@ -125,7 +126,9 @@ CASES = [
     *[Case(name, f"--{name} planet --master-port @port @script", workers=0) for name in ("numa-binding", "numa_binding")],
     *[Case(name, f"--{name} none_such --master-port @port @script", workers=0) for name in ("logs-specs", "logs_specs")],
     *[Case(f"nproc-per-node {text}", f"--nproc-per-node {text} --master-port @port @script", workers=os.cpu_count()) for text in ("cpu", "auto")
-      if os.cpu_count() == len(os.sched_getaffinity(0)) <= 4 and not gpus()],  # on other machines ddprun counts differently on purpose
+      # These cases run only on small machines, because on larger ones ddprun intentionally counts workers differently than
+      # torchrun.
+      if os.cpu_count() == len(os.sched_getaffinity(0)) <= 4 and not gpus()],
 
     # The environment
     Case("stale variables", S2 + " @script", {"RANK": "7", "LOCAL_RANK": "7", "WORLD_SIZE": "9", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "5",
@@ -193,9 +196,9 @@ CASES = [
     Case("an exception", "--master-port @port --log-dir @logs -r 2 @script", do={"*": ["raise oh"]}, find=("^  exitcode  : 1 ",)),
     Case("both fail", S2 + " @script", do={"*": ["exit 4"]}, workers=2, find=("^  exitcode  : 4 ",)),
     Case("exit 0 of all", S2 + " @script", do={"*": ["exit 0"]}, workers=2, find=("FAILED",)),
-    Case("restarts", S2 + " --max-restarts 2 --log-dir @logs -t 1 @script", do={"*": ["say again", "wait"], "1.0": ["say a", "exit 3"],
-         "0.1": ["exit 4"], "*.2": ["say done"], }, workers=6, find=("FAILED",)),
-    Case("restarts that are spent", S2 + " --max-restarts 1 --log-dir @logs -r 1 @script", do={"0": ["say 0", "wait"], "1": ["say 1", "exit 3"]}, workers=4,
+    Case("restarts", S2 + " --max-restarts 2 --log-dir @logs -t 1 @script", do={"*": ["print again", "wait"], "1.0": ["print a", "exit 3"],
+         "0.1": ["exit 4"], "*.2": ["print done"], }, workers=6, find=("FAILED",)),
+    Case("restarts that are spent", S2 + " --max-restarts 1 --log-dir @logs -r 1 @script", do={"0": ["print 0", "wait"], "1": ["print 1", "exit 3"]}, workers=4,
          find=(r"^  exitcode  : 3 ",)),
     Case("error file", "--master-port @port --log-dir @logs @script",
          do={"*": ['error {"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "Traceback here", "timestamp": "1700000000"}}}', "exit 1"]},
@@ -219,7 +222,8 @@ CASES = [
          since="--shutdown-timeout"),
     Case("shutdown-timeout -1", S2 + " --shutdown-timeout=-1 @script", workers=0, since="--shutdown-timeout"),
     Case("nohup", S2 + " @script", workers=2, ignored=("SIGHUP",)),
-    # torchrun handles a SIGINT that its caller ignores; for ddprun it stays ignored (test_leftovers.py).
+    # SIGINT is tested in test_leftovers.py: if the caller ignores it, torchrun handles it nevertheless, and ddprun keeps
+    # ignoring it.
     Case("signals that the caller ignores", "--master-port @port @script", ignored=("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGALRM", "SIGWINCH")),
     Case("ignored signals that are not handled", "--signals-to-handle SIGTERM --master-port @port @script",
          ignored=("SIGINT", "SIGQUIT", "SIGHUP")),
@@ -252,8 +256,8 @@ def test_every_option_and_variable_has_a_case(torchrun):
     assert not missing
 
 
-def test_every_intended_difference_is_still_there():
+def test_every_intended_difference_still_exists():
     if done != {case.name for case in CASES}:
-        pytest.skip("only counts after the whole table")
+        pytest.skip("runs only after all cases of the table")
     assert [each.why for each in contract_differences.DIFFERENCES if each not in contract_differences.used and not each.nodes
             and not each.since] == []

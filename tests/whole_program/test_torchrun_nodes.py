@@ -1,5 +1,6 @@
-"""The drop-in promise on several nodes: agents on loopback, under the real torchrun and under ddprun. Only the differences in the table of
-contract_differences.py are allowed. docs/torchrun.md lists them for users."""
+"""Tests that ddprun is a drop-in replacement for torchrun on several nodes. Each case runs with agents on the loopback
+interface, under torchrun and under ddprun. Only the differences listed in contract_differences.py are allowed; docs/torchrun.md
+describes them for users."""
 
 import contract
 import contract_differences
@@ -13,7 +14,7 @@ STATIC = "--nnodes 2 --master-addr 127.0.0.1 --master-port @port"
 C10D = "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint localhost:@port --rdzv-id job-7"
 RANKED = ("--node-rank 0", "--node-rank 1")
 ANY = ("", "")
-EVERY_STREAM = {"*": ["say out", "cry err"]}
+EVERY_STREAM = {"*": ["print out", "cry err"]}
 
 CASES = [
     # static
@@ -42,7 +43,7 @@ CASES = [
     Case("c10d: variables", "@script", {"PET_NNODES": "2:2", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "localhost:@port", "PET_RDZV_ID": "v"},
          workers=3, nodes=ANY, node_environment=({"PET_NPROC_PER_NODE": "2"}, {"PET_NPROC_PER_NODE": "1"})),
     Case("c10d: no shared store", C10D + " @script", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, workers=2, nodes=ANY),
-    Case("c10d: a restart", C10D + " --max-restarts 2 --log-dir @logs -r 1 @script", do={"*": ["say again"], "0.0": ["wait"], "1.0": ["exit 3"]}, workers=4,
+    Case("c10d: a restart", C10D + " --max-restarts 2 --log-dir @logs -r 1 @script", do={"*": ["print again"], "0.0": ["wait"], "1.0": ["exit 3"]}, workers=4,
          nodes=ANY, find=("FAILED",)),
     Case("c10d: exit 4 everywhere", C10D + " @script", do={"*": ["exit 4"]}, workers=2, nodes=ANY, find=("^  exitcode  : 4 ",)),
 ]
@@ -57,7 +58,7 @@ def test_same_as_torchrun(torchrun, ddprun_bin, tmp_path, case):
 
 
 def test_two_jobs_share_an_endpoint(ddprun_bin, tmp_path):
-    """Under torchrun the second job often dies with the first one's store, so a comparison is not possible."""
+    """Under torchrun, the second job often fails when the store of the first job ends. So this case runs only under ddprun."""
     case = Case("two jobs", "--nnodes 1:2 --rdzv-conf last_call_timeout=0.2 --rdzv-backend c10d --rdzv-endpoint localhost:@port --nproc-per-node 2 @script",
                 nodes=("--rdzv-id one", "--rdzv-id two"))
     seen = contract.observe(contract_launchers.Ddprun(ddprun_bin), case, tmp_path / "case", contract.free_port())
@@ -66,7 +67,7 @@ def test_two_jobs_share_an_endpoint(ddprun_bin, tmp_path):
         assert [(worker["environment"]["TORCHELASTIC_RUN_ID"], worker["environment"]["WORLD_SIZE"]) for worker in node.workers.values()] == [(run_id, "2")] * 2
 
 
-def test_every_intended_difference_is_still_there():
+def test_every_intended_difference_still_exists():
     if done != {case.name for case in CASES}:
-        pytest.skip("only counts after the whole table")
+        pytest.skip("runs only after all cases of the table")
     assert [each.why for each in contract_differences.DIFFERENCES if each.nodes and each not in contract_differences.used] == []

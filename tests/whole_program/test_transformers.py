@@ -1,4 +1,5 @@
-"""Hugging Face's GPT2LMHeadModel and LlamaForCausalLM with random weights: ddptrain computes the same loss and the same tokens."""
+"""Tests with Hugging Face's GPT2LMHeadModel and LlamaForCausalLM with random weights. ddptrain must compute the same loss and
+choose the same tokens."""
 
 import json
 
@@ -24,14 +25,15 @@ def llama(transformers, tied):
 
 @pytest.mark.parametrize("make", [gpt2, lambda transformers: llama(transformers, False), lambda transformers: llama(transformers, True)],
                          ids=["gpt2", "llama", "llama-tied"])
-def test_losses_and_tokens_are_those_of_transformers(ddptrain_bin, data, tmp_path, make):  # noqa: F811
+def test_losses_and_tokens_match_transformers(ddptrain_bin, data, tmp_path, make):  # noqa: F811
     transformers = pytest.importorskip("transformers")
     import torch
 
     torch.manual_seed(1)
     torch.set_num_threads(1)
     theirs, model = make(transformers)
-    for parameter in theirs.parameters():  # larger than initial weights, so that the residual stream does not hide an error
+    # The initial weights are larger than usual. With small weights, the residual connections would hide an error in a layer.
+    for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, 1.0 if parameter.dim() == 1 else 0.0, 0.2)
     theirs.eval().save_pretrained(tmp_path / "saved")
     train = jobs.write_config(tmp_path / "train.json", config(data, model=model))

@@ -1,6 +1,6 @@
-"""ddptrain needs only torchrun's environment: started by the real torchrun, it ends with the same bits as under ddprun."""
+"""Tests of ddptrain under torchrun. ddptrain needs only the environment variables that torchrun sets. Its results must be
+bit-identical to those under ddprun."""
 
-import pathlib
 import signal
 import subprocess
 import sys
@@ -11,16 +11,12 @@ import pytest
 pytestmark = pytest.mark.needs_torch_python
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> pathlib.Path:
-    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
-
-
 def torchrun(*arguments) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *[str(a) for a in arguments]]
 
 
-@pytest.mark.parametrize("store", [[], ["--standalone"]])  # static: rank 0 hosts the store; standalone: torchrun's agent does
+# With the static rendezvous, rank 0 hosts the store. With --standalone, torchrun's agent hosts it.
+@pytest.mark.parametrize("store", [[], ["--standalone"]])
 def test_torchrun_starts_ddptrain(ddprun_bin, ddptrain_bin, data, tmp_path, store):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     port = [] if store else ["--master-port", free_port()]
@@ -32,7 +28,7 @@ def test_torchrun_starts_ddptrain(ddprun_bin, ddptrain_bin, data, tmp_path, stor
     assert jobs.losses(tmp_path / "theirs") == jobs.losses(tmp_path / "ours")
 
 
-def test_torchrun_restarts_ddptrain_and_the_bits_stay(ddprun_bin, ddptrain_bin, data, tmp_path):
+def test_a_torchrun_restart_changes_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     done = jobs.run(torchrun("--standalone", "--max-restarts", 1, "--nproc-per-node", 2, "--no-python", ddptrain_bin,
                              "--run-dir", tmp_path / "theirs", config), DDPTRAIN_FAULT="kill rank=1 step=17")
@@ -42,7 +38,7 @@ def test_torchrun_restarts_ddptrain_and_the_bits_stay(ddprun_bin, ddptrain_bin, 
     assert jobs.weights_digest(tmp_path / "theirs") == jobs.weights_digest(tmp_path / "ours")
 
 
-def test_a_signal_to_torchrun_saves_without_an_agent_of_ours(ddptrain_bin, data, tmp_path):
+def test_a_signal_to_torchrun_saves(ddptrain_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=10000, checkpoint={"every_steps": 10**6}))
     with subprocess.Popen(torchrun("--standalone", "--nproc-per-node", 2, "--no-python", ddptrain_bin, "--run-dir", tmp_path / "run",
                                    config), env=jobs.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -55,7 +51,7 @@ def test_a_signal_to_torchrun_saves_without_an_agent_of_ours(ddptrain_bin, data,
     assert (tmp_path / "run" / "checkpoints" / "latest").resolve().name == f"step-{last:09d}", output
 
 
-def test_alone_it_is_a_job_of_one(ddptrain_bin, data, tmp_path):
+def test_without_a_launcher_it_is_a_job_of_one(ddptrain_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     done = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", config])
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Samples that are held out of training: the metrics on them and the decisions that depend on these. A lost worker or a restart changes nothing."""
+"""Tests of a validation split: the metrics on the samples that are held out of training, and the decisions that depend on these
+metrics. A lost worker or a restart must not change the metrics or the decisions."""
 
 import json
 
@@ -21,7 +22,7 @@ def train(tmp_path):
         eval_every_steps=6, checkpoint={"every_steps": 7, "keep": 3, "keep_best": 1, "best_by": "validation_accuracy"}))
 
 
-def test_they_are_measured_beside_the_test_set_and_no_step_uses_them(ddprun_bin, ddptrain_bin, train, tmp_path):
+def test_validation_samples_are_evaluated_and_never_trained_on(ddprun_bin, ddptrain_bin, train, tmp_path):
     calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", train])
     assert calm.returncode == 0, calm.stderr
     assert "on 200 samples" in calm.stdout and "validation_accuracy" in calm.stdout, calm.stdout
@@ -29,7 +30,7 @@ def test_they_are_measured_beside_the_test_set_and_no_step_uses_them(ddprun_bin,
     assert jobs.newest_step(tmp_path / "calm") == 2 * LEFT // 32
     evaluations = jobs.metrics(tmp_path / "calm", "eval")
     assert all(0 <= line["validation_accuracy"] <= 1 and line["validation_loss"] > 0 and line["validation_loss"] != line["loss"] for line in evaluations)
-    assert all((line["validation_accuracy"] * HELD_OUT) % 1 == 0 for line in evaluations), "of another number of samples"
+    assert all((line["validation_accuracy"] * HELD_OUT) % 1 == 0 for line in evaluations), "the accuracy must be a fraction of all held-out samples"
     found = json.loads(jobs.run([ddptrain_bin, "eval", tmp_path / "calm", "--json"]).stdout)
     assert found["validation_loss"] == pytest.approx(evaluations[-1]["validation_loss"], rel=1e-6) and found["samples"] == 200
 
@@ -45,11 +46,11 @@ def test_they_are_measured_beside_the_test_set_and_no_step_uses_them(ddprun_bin,
 
 
 @pytest.mark.parametrize("changes,words", [
-    (["data.validation.samples=640"], "data.validation.samples holds out 640 of 640 training samples; at least 1 has to be held out, and 1 left to train on"),
-    (["data.validation.samples=3", "data.validation.fraction=0.5"], "expected 'fraction' or 'samples', found both (/data/validation)"),
-    (["checkpoint.keep_best=1", "checkpoint.best_by=validation_accuracy"], "goes by the figure 'validation_accuracy'"),
+    (["data.validation.samples=640"], "data.validation.samples holds out 640 of 640 training samples; at least 1 must be held out, and 1 must remain for training"),
+    (["data.validation.samples=3", "data.validation.fraction=0.5"], "expected either 'fraction' or 'samples', found both: remove one of them (/data/validation)"),
+    (["checkpoint.keep_best=1", "checkpoint.best_by=validation_accuracy"], "uses the metric 'validation_accuracy'"),
 ])
-def test_what_can_not_be_is_refused_in_a_line(ddprun_bin, ddptrain_bin, tmp_path, changes, words):
+def test_invalid_arguments_are_refused_in_one_line(ddprun_bin, ddptrain_bin, tmp_path, changes, words):
     train = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, *changes])
     assert done.returncode == 2 and words in done.stderr, done.stderr

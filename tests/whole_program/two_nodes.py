@@ -1,5 +1,5 @@
-"""A training job of two agents on loopback, whose disks are folders. The tests of local copies and of nodes without a shared disk start it, make it
-fail and inspect it."""
+"""A training job with two agents on the loopback interface. Separate folders represent the disks of the nodes. Used by
+test_local_copies.py and test_node_disks.py."""
 
 import pathlib
 
@@ -8,8 +8,8 @@ from jobs import free_port
 
 
 class Job:
-    """Two nodes with one worker each. Node N writes its copies to disk-N, if copies are enabled. The run directory is shared, or each node has its
-    own."""
+    """Two nodes with one worker each. Node N writes its copies of checkpoints to disk-N, if copies are enabled. The nodes share
+    a run directory, or each node has its own run directory."""
 
     def __init__(self, nodes, folder: pathlib.Path, config: dict, own_run_directories: bool = False, copies: bool = True):
         self.nodes, self.folder = nodes, folder
@@ -26,7 +26,8 @@ class Job:
         return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
 
     def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), least: int | None = None, **environment: str) -> None:
-        """Starts the nodes. The first one leads, so ranks stay on their nodes; only the first node gets the flags."""
+        """Starts the nodes in the order of `nodes`. The position of a node in `nodes` is its --node-rank, so a rank is on the
+        same node in each start with the same `nodes`. Only the first node, which is the coordinator, gets the flags."""
         self.nodes.agents.clear()
         port = free_port()
         for rank, node in enumerate(nodes):
@@ -39,7 +40,8 @@ class Job:
         return self.nodes.wait()
 
     def fail_at(self, step: int) -> None:
-        """Fails at that step. All saves before it are then complete on both disks and in the run directory."""
+        """Runs the job until rank 1 fails at step `step`. All earlier checkpoints are then complete, both in the copies and in
+        the run directory."""
         codes = self.launch(overrides=["checkpoint.background=false"], DDPTRAIN_FAULT=f"exit=7 rank=1 step={step}")
         assert codes == [7, 7], self.nodes.all_text()
 

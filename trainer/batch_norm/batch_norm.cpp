@@ -1,4 +1,3 @@
-// Implementation of batch_norm.hpp.
 #include "trainer/batch_norm/batch_norm.hpp"
 
 #include <utility>
@@ -32,7 +31,9 @@ SyncedBatchNorms::SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& mod
     modules_.push_back(module);
   }
   if (modules_.empty())
-    throw UsageError("model.sync_batch_norm is true, but the model has no batch norm of ddprun's resnets; expected false");
+    throw UsageError(
+        "model.sync_batch_norm is true, but it works only with the batch norm layers of ddprun's ResNet models, and this model "
+        "has none; set it to false");
 }
 
 SyncedBatchNorms::~SyncedBatchNorms() {

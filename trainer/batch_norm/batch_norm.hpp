@@ -1,5 +1,5 @@
-// The batch norm of the models: torch::nn::BatchNorm2d with optional statistics over all ranks. trainer/models makes it. The
-// training loop switches the synchronization on (trainer/loop/workspace.cpp).
+// The batch norm layer of ddprun's models: torch::nn::BatchNorm2d, optionally with statistics over the samples of all ranks.
+// trainer/models creates the layers. The training loop enables the synchronization (trainer/loop/workspace.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,27 +25,28 @@ struct BatchNorm : torch::nn::BatchNorm2dImpl {
 
   at::Tensor forward(const at::Tensor& x);
 
-  std::shared_ptr<RankExchange> ranks;  // null: statistics over this rank's samples only
+  std::shared_ptr<RankExchange> ranks;  // if null, the statistics cover only this rank's samples
 };
 
 inline std::shared_ptr<BatchNorm> batch_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm>(channels);
 }
 
-// While it exists, the batch norms of a model are synchronized: in training their statistics cover the samples of all ranks. An
-// evaluation uses the running statistics and needs no exchange.
+// While this object exists, the batch norm layers of a model are synchronized: in training mode their statistics cover the
+// samples of all ranks. Evaluation mode uses the running statistics and needs no communication.
 class SyncedBatchNorms {
  public:
-  // `waits` is that of RankExchange.
+  // `waits` is passed to the constructor of RankExchange.
   SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                    std::function<void(bool)> waits = {});
   ~SyncedBatchNorms();
   SyncedBatchNorms(const SyncedBatchNorms&) = delete;
   SyncedBatchNorms& operator=(const SyncedBatchNorms&) = delete;
 
-  // Sets whether the samples of the next forward pass count; false for a stand-in.
+  // Sets whether the statistics include this rank's samples in the next forward pass. A rank without samples runs the pass with
+  // a placeholder sample, and passes false.
   void count_own(bool counts);
-  // Returns how long passes have waited for other ranks since the last call.
+  // Returns how long the forward and backward passes have waited for other ranks since the previous call to take_waited().
   std::chrono::nanoseconds take_waited();
 
  private:

@@ -1,5 +1,5 @@
-// Implementation of rank_exchange.hpp. Each collective gets its own tensors: a group that breaks may leave the collective
-// running, and it still uses them.
+// Implementation of rank_exchange.hpp. Each collective gets its own tensors, because a collective may continue to use its
+// tensors after its process group was aborted.
 #include "trainer/batch_norm/rank_exchange.hpp"
 
 #include <ATen/ops/empty.h>

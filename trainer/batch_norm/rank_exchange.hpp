@@ -1,12 +1,11 @@
-// The exchanges of one model's batch norms with the other ranks in a training step: values of all ranks, and sums. Each call is
-// a collective of the process group that sums the gradients. So breaking that group ends the call immediately
+// The collectives of a model's synchronized batch norm layers in a training step: all-gather and all-reduce. They use the same
+// process group as the gradient all-reduce. So aborting that group ends a blocked call immediately
 // (trainer/parallel/group_breaker.hpp).
 //
-// Note [The order of exchanges]
-// All ranks make them in the same order. They have the same model and the same number of passes in a step
-// (LoaderOptions::equal_passes). A forward pass runs in one thread. Autograd runs the nodes of a graph by descending sequence
-// number, in one thread per device. The Reducer starts a bucket when the last of its gradients is computed. For the same reason
-// that happens at the same place in this order on each rank.
+// Note [The order of exchanges] All ranks call these collectives in the same order, because they have the same model and the
+// same number of passes in a step (LoaderOptions::equal_passes). A forward pass runs in one thread. Autograd runs the nodes of
+// a graph by descending sequence number, in one thread per device. The Reducer starts the all-reduce of a bucket when the
+// bucket's last gradient is computed. This happens after the same node of the graph on each rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +18,19 @@ namespace ddprun::trainer {
 
 class RankExchange {
  public:
-  // `waits` is called with true when a wait for other ranks begins and with false when it ends; may be empty.
+  // Calls waits(true) before each wait for other ranks, and waits(false) after it. `waits` may be empty.
   RankExchange(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void(bool)> waits);
 
-  // False if the current samples are a stand-in for a share without samples. This rank then takes part in exchanges and adds
-  // nothing.
+  // Pass false if this rank has no samples and runs the pass with a placeholder sample. The rank then still takes part in the
+  // collectives, but contributes zeros.
   void count_own(bool counts) { counts_ = counts; }
   bool own_counts() const { return counts_; }
 
-  // Returns one row per rank, in the order of ranks, on the group's device.
+  // All-gather: returns a tensor whose row r is the tensor `own` of rank r. `own` must have the same size on all ranks.
   at::Tensor from_all(const at::Tensor& own);
   at::Tensor sum(const at::Tensor& own);
-  // Returns how long calls have waited since the last call of this function. On a GPU only the device waits.
+  // Returns how long the collectives have blocked the calling thread since the previous call to take_waited(). About 0 on a
+  // GPU, where only the device waits.
   std::chrono::nanoseconds take_waited();
 
  private:

@@ -1,5 +1,5 @@
-// Implementation of synced_batch_norm.hpp. ATen's batch norm with given statistics does the computation on CPU and GPU. It is
-// one kernel for the forward pass, and one for the part of the backward pass in which statistics are constants.
+// Implementation of synced_batch_norm.hpp. ATen's batch norm kernels do the computation on CPU and GPU. They take the
+// statistics as constants. This file computes the statistics over all ranks, and the gradient through them.
 #include "trainer/batch_norm/synced_batch_norm.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -22,18 +22,19 @@ using torch::autograd::tensor_list;
 
 // Statistics over the samples of all ranks.
 struct Statistics {
-  at::Tensor count;  // number of values in a channel, double []
-  at::Tensor mean;   // float [channels], the same for var
+  at::Tensor count;  // number of values per channel, of all ranks: a double scalar
+  at::Tensor mean;   // float32 [channels]; var has the same type and shape
   at::Tensor var;    // biased
 };
 
-// Sums over ranks are double. So means of many nearly equal values lose no precision, and counts are exact.
-Statistics of_all_ranks(const at::Tensor& x, RankExchange& ranks) {
+// The sums over ranks are computed in double. So the mean of many nearly equal values loses no precision, and counts are exact.
+Statistics combine_ranks(const at::Tensor& x, RankExchange& ranks) {
   const std::int64_t channels = x.size(1);
   const at::TensorOptions options(x.device());
   at::Tensor own = at::zeros({2 * channels + 1}, options.dtype(at::kDouble));
   if (ranks.own_counts()) {
-    // The results have the type of the running statistics, which are passed only for that and not changed (momentum 0).
+    // The results have the type of the running statistics that are passed. The zero tensors are passed only to get float32
+    // results; with momentum 0 they stay unchanged.
     const auto [mean, var] = at::batch_norm_update_stats(x, at::zeros({channels}, options), at::zeros({channels}, options),
                                                          /*momentum=*/0);
     own.narrow(0, 0, channels).copy_(mean);
@@ -49,7 +50,8 @@ Statistics of_all_ranks(const at::Tensor& x, RankExchange& ranks) {
   return {count, mean.to(at::kFloat), var.to(at::kFloat)};
 }
 
-// With a single value in total the variance is unknown; clamp_min() avoids a division by zero.
+// Updates the running statistics. The unbiased variance of a single value is undefined, so clamp_min() avoids a division by
+// zero.
 void update(const BatchNormTensors& norm, const Statistics& all) {
   const at::Tensor unbiased = (all.var * (all.count / (all.count - 1).clamp_min(1))).to(at::kFloat);
   norm.running_mean.mul_(1 - norm.momentum).add_(all.mean, norm.momentum);
@@ -62,7 +64,7 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& mean, const at::Ten
   return std::get<0>(at::native_batch_norm(x, weight, bias, mean, var, /*training=*/false, /*momentum=*/0, eps));
 }
 
-// The data of a backward pass other than tensors.
+// The data, in addition to the saved tensors, that the forward pass saves for the backward pass.
 struct ForwardPass : torch::CustomClassHolder {
   std::shared_ptr<RankExchange> ranks;
   bool own_counts = true;
@@ -74,7 +76,7 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
 
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, const BatchNormTensors& norm, const std::shared_ptr<RankExchange>& ranks) {
-    const Statistics all = of_all_ranks(x, *ranks);
+    const Statistics all = combine_ranks(x, *ranks);
     update(norm, all);
     auto pass = c10::make_intrusive<ForwardPass>();
     pass->ranks = ranks;
@@ -85,8 +87,8 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
     return normalised(x, all.mean, all.var, norm.eps, weight, bias);
   }
 
-  // The statistics depend only on counted samples, so a stand-in gets no gradient through them. Differences of nearly equal
-  // numbers are computed in float32.
+  // A placeholder sample (of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
+  // computation is in float32, because it subtracts nearly equal numbers.
   static tensor_list backward(torch::autograd::AutogradContext* context, const tensor_list& gradients) {
     const auto kept = context->saved_data[kForwardPass].toCapsule();
     const auto& pass = static_cast<const ForwardPass&>(*kept);

@@ -8,7 +8,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kNiceness = 10;  // gets about a tenth of a core if training uses it too
+// On a core that a training thread also uses, a thread with this niceness gets about a tenth of the CPU time.
+constexpr int kNiceness = 10;
 
 }  // namespace
 
@@ -19,13 +20,11 @@ BackgroundTask::~BackgroundTask() {
 void BackgroundTask::start(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != State::kIdle) throw std::logic_error("BackgroundTask: started while there is other work");
+    if (state_ != State::kIdle) throw std::logic_error("BackgroundTask: started while other work is in progress");
     state_ = State::kWaiting;
     work_ = std::move(work);
   }
-  if (!thread_.joinable()) {
-    thread_ = std::jthread([this](const std::stop_token& ended) { run(ended); });
-  }
+  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& ended) { run(ended); });
   changed_.notify_all();
 }
 
@@ -52,7 +51,8 @@ std::optional<std::exception_ptr> BackgroundTask::take_finished() {
 }
 
 void BackgroundTask::run(const std::stop_token& ended) {
-  // On Linux this applies to this thread only. If it is refused, the thread only competes more with training.
+  // On Linux, setpriority() applies to the calling thread only. If the call fails, this thread takes more CPU time from
+  // training.
   ::setpriority(PRIO_PROCESS, 0, kNiceness);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, ended, [this] { return state_ == State::kWaiting; })) {

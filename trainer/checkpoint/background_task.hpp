@@ -1,5 +1,5 @@
-// A thread that executes one piece of work at a time, so that saving can overlap training. The caller starts the work and later
-// takes its result. There is no queue.
+// A thread that runs one function at a time, so that writing a checkpoint can overlap training. The caller starts the function
+// and later collects its result. There is no queue.
 #pragma once
 
 #include <chrono>
@@ -15,22 +15,22 @@ namespace ddprun::trainer {
 class BackgroundTask {
  public:
   BackgroundTask() = default;
-  ~BackgroundTask();  // waits for the current work
+  ~BackgroundTask();  // blocks until the running function has returned
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Precondition: the task is neither busy nor finished. The first call starts the thread. Its priority is lower than that of
-  // the training thread.
+  // Precondition: no work is running, and take_finished() has returned the result of the previous work. The first call starts
+  // the thread, with a lower priority than the training thread.
   void start(std::function<void()> work);
 
-  // True while there is work that has not ended.
+  // True from start() until the work has ended.
   bool busy() const;
-  // Returns when the task is not busy.
+  // Blocks until busy() is false.
   void wait() const;
   void wait_at_most(std::chrono::milliseconds time) const;
 
-  // Returns the result of work that has ended: the exception that it threw, or a null pointer. Each result is returned once;
-  // otherwise nullopt.
+  // Returns the result of work that has ended: the exception that it threw, or a null pointer. Returns nullopt if no work has
+  // ended since the last call.
   std::optional<std::exception_ptr> take_finished();
 
  private:
@@ -42,7 +42,7 @@ class BackgroundTask {
   State state_ = State::kIdle;
   std::function<void()> work_;
   std::exception_ptr error_;
-  std::jthread thread_;  // last, since the thread uses the other members
+  std::jthread thread_;  // declared last: the thread must end before the members that it uses are destroyed
 };
 
 }  // namespace ddprun::trainer

@@ -6,16 +6,13 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/bounded/bounded_file.hpp"
 #include "common/system/atomic_file.hpp"
-#include "common/system/refused_file.hpp"
+#include "common/system/descriptor.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
@@ -29,106 +26,7 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-Manifest read_manifest(const fs::path& checkpoint) {
-  const fs::path file = checkpoint / kManifestFile;
-  std::error_code error;
-  if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
-  constexpr std::size_t kMostBytes = 100'000'000;  // a safetensors header has the same limit and names the same tensors
-  const std::string text = read_bounded(file, kMostBytes, "a manifest");
-  try {
-    Manifest manifest = decode_manifest(text);
-    if (folder_name(manifest.state.step) != published_name(checkpoint.filename().string())) {
-      throw UsageError("is of step " + std::to_string(manifest.state.step) + ", its folder is named otherwise");
-    }
-    return manifest;
-  } catch (const UsageError& problem) {
-    throw UsageError(file.string() + " " + problem.what());
-  }
-}
-
-[[noreturn]] void refuse_checksum(const fs::path& file, const std::string& found, const std::string& expected) {
-  throw UsageError(file.string() + " has checksum " + found + ", its manifest says " + expected);
-}
-
-// Reads the whole file and compares its checksum with the manifest's.
-void verify_file(const fs::path& file, const FileFacts& expected) {
-  FileFacts found;
-  try {
-    found = facts_of_file(file);
-  } catch (const std::system_error& unreadable) {
-    throw_if_machine_lacks(unreadable.code().value(), unreadable.what());
-    throw UsageError(unreadable.what());
-  }
-  if (found != expected) refuse_checksum(file, found.xxh3_128, expected.xxh3_128);
-}
-
-// Returns the manifest if every listed file exists with the listed length. Throws UsageError naming the file.
-Manifest judge(const fs::path& checkpoint) {
-  Manifest manifest = read_manifest(checkpoint);
-  for (const auto& [name, listed] : manifest.files) {
-    const FileFacts& expected = listed.facts;
-    const fs::path file = checkpoint / name;
-    std::error_code error;
-    const fs::file_status status = fs::status(file, error);
-    if (!fs::exists(status)) throw UsageError(file.string() + " is missing");
-    if (!fs::is_regular_file(status)) throw UsageError(file.string() + " is not a regular file");
-    const auto bytes = static_cast<std::int64_t>(fs::file_size(file, error));
-    if (!error && bytes != expected.bytes) {
-      throw UsageError(file.string() + " has " + std::to_string(bytes) + " bytes, its manifest says " +
-                       std::to_string(expected.bytes));
-    }
-  }
-  return manifest;
-}
-
-// Like judge(), and also reads every file to compare its checksum.
-Manifest verify(const fs::path& checkpoint) {
-  Manifest manifest = judge(checkpoint);
-  for (const auto& [name, file] : manifest.files) verify_file(checkpoint / name, file.facts);
-  return manifest;
-}
-
-// Reads a file once and computes its checksum on the way. If the bytes can't be parsed, the checksum is compared first: a
-// damaged file is then reported as damaged, whatever the parser found.
-std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& expected) {
-  Checksum checksum;
-  SafetensorsContent content;
-  try {
-    content = read_safetensors(file, checksum);
-  } catch (const UsageError&) {
-    verify_file(file, expected);
-    throw;
-  }
-  if (checksum.xxh3_128() != expected.xxh3_128) refuse_checksum(file, checksum.xxh3_128(), expected.xxh3_128);
-  return std::move(content.tensors);
-}
-
-// Loads all tensors of a role. Tensors that are stored in pieces are joined.
-std::vector<NamedTensor> load_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
-  WholeTensors tensors;
-  for (const auto& [name, file] : manifest.files) {
-    if (file.role != role) continue;
-    std::vector<NamedTensor> found = load_tensors(checkpoint / name, file.facts);
-    try {
-      tensors.add(std::move(found), file.pieces);
-    } catch (const UsageError& problem) {
-      throw UsageError((checkpoint / name).string() + " " + problem.what());
-    }
-  }
-  try {
-    return std::move(tensors).take();
-  } catch (const UsageError& problem) {
-    throw UsageError(checkpoint.string() + ": " + problem.what());
-  }
-}
-
-void verify_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
-  for (const auto& [name, file] : manifest.files) {
-    if (file.role == role) verify_file(checkpoint / name, file.facts);
-  }
-}
-
-// `found_by` is judge or verify.
+// `found_by` reads and checks the manifest. It is judged_manifest or verified_manifest.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();
@@ -143,21 +41,20 @@ void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   }
 }
 
-// The folder of a checkpoint that is being written. Its writer holds a flock on it, which the kernel releases when the writer
-// dies. So the folders of dead and living writers differ even if process ids are reused. The destructor removes the folder
-// unless it was published.
+// A temporary folder with a checkpoint that is being written. The writer holds a flock on the folder, and the kernel releases
+// the lock when the writer exits. So the lock distinguishes the folder of a running writer from a leftover, even if process ids
+// are reused. The destructor removes the folder unless it was published.
 class TemporaryFolder {
  public:
   TemporaryFolder(const fs::path& checkpoints_dir, const std::string& name)
       : path_(checkpoints_dir / (std::string(kTemporaryPrefix) + name + "-" + std::to_string(::getpid()))) {
     fs::create_directory(path_);
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ >= 0) ::flock(fd_, LOCK_EX | LOCK_NB);
+    lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (lock_.get() >= 0) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
   }
   ~TemporaryFolder() {
-    std::error_code ignored;  // the next writer removes what could not be removed here
+    std::error_code ignored;  // if the removal fails, the next writer removes the folder
     if (!published_) fs::remove_all(path_, ignored);
-    if (fd_ >= 0) ::close(fd_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -174,28 +71,25 @@ class TemporaryFolder {
 
  private:
   fs::path path_;
-  int fd_ = -1;
+  Descriptor lock_;
   bool published_ = false;
 };
 
-bool writer_is_alive(const fs::path& temporary) {
-  const int fd = ::open(temporary.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(fd);
-  return locked;
+bool writer_lives(const fs::path& temporary) {
+  const Descriptor folder(::open(temporary.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return folder.get() >= 0 && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 void add_note(std::string& notes, const std::string& note) {
   notes += (notes.empty() ? "" : "; ") + note;
 }
 
-// Removes only folders and links whose writer is dead. A run directory has one writer, so a folder without a lock has no
-// writer.
+// Removes temporary folders and links that no running writer has locked. Only one process writes to a run directory, so an
+// unlocked folder is a leftover of a writer that has exited.
 void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
-    if (entry.path().filename().string().starts_with(kTemporaryPrefix) && !writer_is_alive(entry.path())) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix) && !writer_lives(entry.path())) {
       stale.push_back(entry.path());
     }
   }
@@ -214,14 +108,14 @@ std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   }
 }
 
-// Removes the checkpoints that the rules don't keep, oldest first. A checkpoint with an unreadable manifest does not count as
-// kept and is not removed: the next start sets it aside and names it. A checkpoint of another training also stays, since it may
-// be the last one of that training.
+// Removes the checkpoints that the retention rules do not keep, oldest first. A checkpoint with an unreadable manifest is
+// ignored: the next start renames it and reports it. A checkpoint of another training is ignored too, since it may be the last
+// one of that training.
 void retain(const fs::path& checkpoints_dir, const Retention& retention, const CheckpointState& saved, std::string& notes) {
   std::vector<RetainedCheckpoint> all;
   for (const Published& published : newest_first(checkpoints_dir)) {
     const auto found = readable_manifest(published.path);
-    if (found && is_of_training(found->state, saved)) all.push_back({published.step, found->state.evaluation});
+    if (found && belongs_to_training(found->state, saved)) all.push_back({published.step, found->state.evaluation});
   }
   for (const std::int64_t step : steps_to_remove(all, retention, saved.step)) {
     const fs::path path = checkpoints_dir / folder_name(step);
@@ -230,11 +124,11 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, const C
   }
 }
 
-// Called before the first byte is written. A save that fills the disk and then fails would meanwhile block every other program
-// that writes to this disk.
+// Throws if the disk lacks space for the checkpoint, before the first byte is written. Without this check, a save would fill
+// the disk before it fails. Meanwhile no other program could write to that disk.
 void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
-  constexpr std::uintmax_t kBeside = 16 << 10;  // headers, the manifest, folders
-  std::uintmax_t needed = kBeside;
+  constexpr std::uintmax_t kOverheadBytes = 16 << 10;  // for the file headers, the manifest and the folders
+  std::uintmax_t needed = kOverheadBytes;
   for (const auto& [role, tensors] : tensors_by_role(state)) {
     for (const NamedTensor& entry : *tensors) needed += entry.tensor.nbytes();
   }
@@ -242,11 +136,12 @@ void require_space(const fs::path& checkpoints_dir, const CheckpointState& state
   const fs::space_info space = fs::space(checkpoints_dir, unknown);
   if (unknown || space.capacity == 0 || space.available >= needed) return;  // some file systems don't report their free space
   errno = ENOSPC;
-  fail("cannot write to " + checkpoints_dir.string() + ", which has " + std::to_string(space.available >> 10) +
-       " KiB free where a checkpoint needs " + std::to_string(needed >> 10));
+  fail("cannot write to " + checkpoints_dir.string() + ": " + std::to_string(space.available >> 10) +
+       " KiB are free, but a checkpoint needs " + std::to_string(needed >> 10) + " KiB");
 }
 
-// Calls `progress` after each piece of at most 64 MiB and `at_half` in the middle of the file.
+// Writes the tensors to `file`. Calls `progress` after each write of at most 64 MiB, and `at_half` after half of the file's
+// bytes.
 FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& progress,
                         const std::function<void()>& at_half) {
   constexpr std::size_t kPieceBytes = 64 << 20;
@@ -281,7 +176,8 @@ void write_text(const fs::path& file, const std::string& text) {
   writer.finish();
 }
 
-// Writes the files into a temporary folder and publishes it.
+// Writes the checkpoint's files into a temporary folder and renames the folder to `path`. Returns the checkpoint's size in
+// bytes.
 std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, const CheckpointState& state,
                      const StageObserver& reached) {
   require_space(checkpoints_dir, state);
@@ -310,13 +206,14 @@ std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, cons
   return bytes + static_cast<std::int64_t>(text.size());
 }
 
-// If this state is already published, updates its manifest if needed and returns its size in bytes. Returns nullopt otherwise.
-// A checkpoint of another run or a damaged one is renamed first, so that the name is free.
+// If this step of this run is already published, updates the manifest if needed and returns the checkpoint's size in bytes.
+// Otherwise returns nullopt. A published checkpoint that is damaged or belongs to another run is renamed first, which frees the
+// name.
 std::optional<std::int64_t> reuse_published(const Published& published, const CheckpointState& state) {
   if (!fs::exists(fs::symlink_status(published.path))) return std::nullopt;
   Manifest manifest;
   try {
-    manifest = verify(published.path);
+    manifest = verified_manifest(published.path);
   } catch (const UsageError& problem) {
     set_aside({.step = published.step, .path = published.path, .problem = problem.what(), .content = {}, .run = {}});
     return std::nullopt;
@@ -325,13 +222,12 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     supersede(published.path);
     return std::nullopt;
   }
-  // The tensors belong to the machine and the world size in their manifest, so these entries stay. The entries about the end of
-  // the run are updated whichever process wrote the tensors. Otherwise each start of a finished run would evaluate and end
-  // again.
-  // An evaluation that failed at the first save may have succeeded since. Without it the step could not become the best one.
+  // The manifest keeps the machine and world size of the process that wrote the tensors. The entries about the end of the run
+  // are updated: otherwise each start of a finished run would evaluate and end again. The evaluation is added too, since it may
+  // have failed at the first save and succeeded now. Without an evaluation, the step could not become the best one.
   const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
-  if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_end(manifest.state, state))) {
-    take_end(manifest.state, state);
+  if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_run_end(manifest.state, state))) {
+    copy_run_end(manifest.state, state);
     write_file_atomically(published.path / kManifestFile, encode_manifest(manifest));
   }
   std::int64_t bytes = static_cast<std::int64_t>(fs::file_size(published.path / kManifestFile));
@@ -356,8 +252,11 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
     result.bytes = publish(checkpoints_dir, result.path, state, reached);
   }
   const fs::path latest = checkpoints_dir / kLatest;
-  if (fs::is_directory(fs::symlink_status(latest))) {  // cp -L makes a folder of the link; nothing depends on `latest`
-    add_note(result.note, latest.string() + " is a folder and no link; remove it, and the next save makes it anew");
+  // `latest` is a folder if a user has copied the run with `cp -L`. That is harmless, since a resume does not use `latest`.
+  if (fs::is_directory(fs::symlink_status(latest))) {
+    add_note(result.note, latest.string() +
+                              " is a folder; expected a symbolic link to the newest checkpoint. Remove the folder: " +
+                              "the next save creates the link");
   } else {
     point_latest_to(checkpoints_dir, result.path.filename().string());
   }
@@ -375,11 +274,11 @@ std::vector<Candidate> list_checkpoints(const fs::path& checkpoints_dir) {
 }
 
 void judge_checkpoint(Candidate& candidate) {
-  fill_in(candidate, judge);
+  fill_in(candidate, judged_manifest);
 }
 
 void verify_checkpoint(Candidate& candidate) {
-  fill_in(candidate, verify);
+  fill_in(candidate, verified_manifest);
 }
 
 std::vector<Candidate> inspect_checkpoints(const fs::path& checkpoints_dir) {
@@ -395,9 +294,7 @@ fs::path set_aside(const Candidate& bad) {
     aside = bad.path;
     aside += attempt == 1 ? ".bad" : ".bad-" + std::to_string(attempt);
     if (fs::exists(fs::symlink_status(aside))) continue;
-    if (::rename(bad.path.c_str(), aside.c_str()) != 0) {
-      fail("cannot rename " + bad.path.string() + " to " + aside.string());
-    }
+    if (::rename(bad.path.c_str(), aside.c_str()) != 0) fail("cannot rename " + bad.path.string() + " to " + aside.string());
     break;
   }
   fsync_directory(checkpoints_dir);
@@ -419,14 +316,14 @@ fs::path supersede(const fs::path& checkpoint) {
   for (int n = 2; fs::exists(fs::symlink_status(target)); ++n)
     target = checkpoint.string() + ".superseded-" + std::to_string(n);
   fs::rename(checkpoint, target);
-  // `latest` must not point to the old name. It is only a convenience: the next save points it to the newest checkpoint again.
+  // `latest` must not point to the old name. The link is only a convenience for users, and the next save creates it again.
   const fs::path latest = checkpoint.parent_path() / kLatest;
   std::error_code none;
   if (fs::is_symlink(latest, none) && !fs::exists(latest, none)) fs::remove(latest, none);
   return target;
 }
 
-void mend_latest(const fs::path& checkpoint) {
+void repair_latest(const fs::path& checkpoint) {
   const fs::path checkpoints_dir = checkpoint.parent_path();
   std::error_code no_link;
   if (fs::read_symlink(checkpoints_dir / kLatest, no_link) == checkpoint.filename()) return;
@@ -434,10 +331,10 @@ void mend_latest(const fs::path& checkpoint) {
 }
 
 CheckpointState load_weights(const fs::path& link_or_path) {
-  std::error_code not_there;                                     // reported when the manifest is read
-  const fs::path real = fs::canonical(link_or_path, not_there);  // checkpoints/latest is a link
+  std::error_code not_there;                                     // judged_manifest() reports a missing path
+  const fs::path real = fs::canonical(link_or_path, not_there);  // resolves the link checkpoints/latest
   const fs::path& path = not_there ? link_or_path : real;
-  const Manifest manifest = judge(path);
+  const Manifest manifest = judged_manifest(path);
   CheckpointState state = manifest.state;
   state.model = load_role(path, manifest, kModelRole);
   verify_role(path, manifest, kOptimizerRole);
@@ -451,7 +348,7 @@ CheckpointState load_weights(const fs::path& link_or_path) {
 }
 
 CheckpointState load_checkpoint(const fs::path& path) {
-  const Manifest manifest = judge(path);
+  const Manifest manifest = judged_manifest(path);
   CheckpointState state = manifest.state;
   for (const auto& [role, tensors] : tensors_by_role(state)) *tensors = load_role(path, manifest, role);
   return state;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <system_error>
 
+#include "common/base/numbers.hpp"
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
@@ -32,11 +32,8 @@ std::string folder_name(std::int64_t step) {
 
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (error != std::errc{} || rest != end || step < 0 || folder_name(step) != name) return std::nullopt;
-  return step;
+  const auto step = exact_number<std::int64_t>(std::string_view(name).substr(kStepPrefix.size()));
+  return step && *step >= 0 && folder_name(*step) == name ? step : std::nullopt;
 }
 
 std::string published_name(const std::string& name) {
@@ -69,7 +66,7 @@ void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
   const fs::path temporary = checkpoints_dir / (".tmp-latest-" + std::to_string(::getpid()));
   const fs::path latest = checkpoints_dir / kLatest;
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) fail_link("cannot remove " + temporary.string());
-  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail_link("cannot make the link " + temporary.string());
+  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail_link("cannot create the link " + temporary.string());
   if (::rename(temporary.c_str(), latest.c_str()) != 0) {
     const int reason = errno;
     ::unlink(temporary.c_str());
@@ -80,17 +77,18 @@ void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
 }
 
 std::string remove_folder(const fs::path& path) {
-  static std::atomic<unsigned> counter{0};  // makes the name unique: an earlier folder may have stayed under its number
+  // Makes the temporary name unique, even if an earlier temporary folder could not be removed.
+  static std::atomic<unsigned> counter{0};
   const std::string name = path.filename().string();
-  fs::path doomed = path;
+  fs::path target = path;
   std::error_code error;
   if (!name.starts_with(kRemovedPrefix)) {
-    doomed = path.parent_path() / (std::string(kRemovedPrefix) + name + "-" + std::to_string(::getpid()) + "-" +
+    target = path.parent_path() / (std::string(kRemovedPrefix) + name + "-" + std::to_string(::getpid()) + "-" +
                                    std::to_string(counter.fetch_add(1)));
-    fs::rename(path, doomed, error);
+    fs::rename(path, target, error);
     if (error) return error.message();
   }
-  fs::remove_all(doomed, error);
+  fs::remove_all(target, error);
   return error ? error.message() : "";
 }
 

@@ -1,7 +1,8 @@
 // Implementation of direct_writer.hpp.
 //
-// Note: the end of the file. Direct writes must begin and end at a block of the disk. So the last bytes are written through the
-// page cache, after all other bytes. The caller's fsync takes them to the disk.
+// Note: the end of the file. A direct write must start and end at a block boundary of the disk. So the last bytes of the file,
+// if they do not fill a block, are written through the page cache after all other bytes. The caller's fsync writes them to the
+// disk.
 #include "trainer/checkpoint/direct_writer.hpp"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@ namespace {
 
 // Large enough for the disk's full speed; a few of these buffers fit into a processor's last-level cache.
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
-constexpr std::size_t kBlock = 4096;  // the largest block size that disks require
+constexpr std::size_t kBlock = 4096;  // the largest block size that a disk requires for direct writes
 
 bool set_direct(int fd, bool on) {
   const int flags = ::fcntl(fd, F_GETFL);
@@ -28,8 +29,8 @@ bool set_direct(int fd, bool on) {
   return ::fcntl(fd, F_SETFL, flags ^ O_DIRECT) == 0;
 }
 
-// Some file systems accept the flag but refuse the writes. Then the bytes are written through the page cache. Several threads
-// may detect that.
+// Some file systems accept O_DIRECT in open() but refuse direct writes. The bytes are then written through the page cache.
+// Several threads may detect the refusal at the same time.
 void write_at(int fd, const std::filesystem::path& file, std::string_view bytes, std::int64_t offset) {
   bool refused = false;
   while (!bytes.empty()) {
@@ -76,7 +77,8 @@ void DirectWriter::write(std::string_view bytes) {
   }
 }
 
-// Hands the full buffer to its thread. The next buffer is free once the disk has its bytes.
+// Starts the write of the full buffer in the buffer's own thread. Then waits until the next buffer is written, so that it can
+// be filled again.
 void DirectWriter::hand_over() {
   Part& full = parts_[filling_];
   full.disk.start([fd = fd_, file = file_, bytes = std::string_view(full.buffer.get(), filled_), offset = offset_] {

@@ -1,7 +1,7 @@
-// Writes a large file directly to the disk, past the page cache (open(2), O_DIRECT). The disk takes the bytes from a buffer of
-// this process. So a save during training costs neither the kernel's copy nor the memory for it, and evicts no other page. Each
-// full buffer is written by its own thread while the next one is filled. hashed_file.cpp uses this class for large files if the
-// file system supports it.
+// Writes a large file directly to the disk, past the page cache (open(2), O_DIRECT). The disk reads the bytes from a buffer of
+// this process, so a save during training needs no copy in the page cache and evicts no other page from it. Each full buffer is
+// written by its own thread while the next one is filled. hashed_file.cpp uses this class for large files if the file system
+// supports it.
 #pragma once
 
 #include <array>
@@ -17,8 +17,9 @@ namespace ddprun::trainer {
 
 class DirectWriter {
  public:
-  // Writes to `fd`, which is open for writing, from its beginning. The caller still owns `fd`. `file` is for messages. If the
-  // file already has its length (fallocate), the disk gets several buffers at a time. A growing file takes one after the other.
+  // `fd` must be open for writing; bytes are written from offset 0. The caller still owns `fd`. `file` is the path for error
+  // messages. If the file already has its final length (fallocate), several buffers are written at a time; a growing file is
+  // written one buffer at a time.
   DirectWriter(int fd, std::filesystem::path file);
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
@@ -27,9 +28,10 @@ class DirectWriter {
   // Returns true if reads and writes of `fd` now bypass the page cache; false if the file system does not support that.
   static bool switch_on(int fd);
 
-  // Throws std::system_error naming the file. The error may belong to bytes of an earlier call.
+  // Throws std::system_error naming the file. The error may concern bytes that an earlier call passed.
   void write(std::string_view bytes);
-  // When this returns, the kernel has all bytes. The caller must call fsync. Throws as write() does.
+  // When finish() returns, the kernel has received all bytes, but only the caller's fsync writes them to the disk. Throws like
+  // write().
   void finish();
 
  private:
@@ -40,10 +42,10 @@ class DirectWriter {
 
   static Buffer new_buffer();
 
-  // A buffer that is filled or written.
+  // A buffer that is being filled or written.
   struct Part {
     Buffer buffer = new_buffer();
-    BackgroundTask disk{};  // last, so that the thread ends before the buffer is freed
+    BackgroundTask disk{};  // declared last, so that the thread ends before the buffer is freed
   };
   void hand_over();
   static void wait_for(Part& part);
@@ -51,9 +53,9 @@ class DirectWriter {
   int fd_;
   std::filesystem::path file_;
   std::array<Part, 4> parts_{};
-  std::size_t filling_ = 0;  // index of the part that is filled
-  std::size_t filled_ = 0;   // bytes in that part
-  std::int64_t offset_ = 0;  // offset in the file of the part that is filled
+  std::size_t filling_ = 0;  // index in parts_ of the buffer that is being filled
+  std::size_t filled_ = 0;   // number of bytes in the buffer that is being filled
+  std::int64_t offset_ = 0;  // offset of that buffer's first byte in the file
 };
 
 }  // namespace ddprun::trainer

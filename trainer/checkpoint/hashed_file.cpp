@@ -8,14 +8,13 @@
 #include <cerrno>
 #include <new>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace ddprun::trainer {
 namespace {
 
-// A smaller file is still in the page cache when a restart reads it, and the disk's speed makes no difference to its save.
-constexpr std::int64_t kDirectFrom = 32 << 20;
+// Minimum size for direct writes. Smaller files use the page cache, so that a restart reads them from memory.
+constexpr std::int64_t kMinDirectBytes = 32 << 20;
 
 [[noreturn]] void fail_to(const char* what, const std::filesystem::path& file) {
   throw std::system_error(errno, std::generic_category(), std::string("cannot ") + what + " " + file.string());
@@ -66,57 +65,44 @@ std::string xxh3_128_of(std::string_view bytes) {
 }
 
 FileFacts facts_of_file(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_to("open", file);
-  ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+  const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (opened.get() < 0) fail_to("open", file);
+  ::posix_fadvise(opened.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   Checksum checksum;
   std::vector<char> buffer(1 << 20);
   FileFacts facts;
   for (;;) {
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    const ssize_t got = ::read(opened.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const int reason = errno;
-      ::close(fd);
-      errno = reason;
-      fail_to("read", file);
-    }
+    if (got < 0) fail_to("read", file);
     if (got == 0) break;
     checksum.add({buffer.data(), static_cast<std::size_t>(got)});
     facts.bytes += got;
   }
-  ::close(fd);
   facts.xxh3_128 = checksum.xxh3_128();
   return facts;
 }
 
 HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes)
-    : file_(file), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) fail_to("make", file_);
-  if (expected_bytes < kDirectFrom || !DirectWriter::switch_on(fd_)) return;
-  direct_ = std::make_unique<DirectWriter>(fd_, file_);
+    : file_(file), opened_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+  if (opened_.get() < 0) fail_to("create", file_);
+  if (expected_bytes < kMinDirectBytes || !DirectWriter::switch_on(opened_.get())) return;
+  direct_ = std::make_unique<DirectWriter>(opened_.get(), file_);
   set_length(expected_bytes);
 }
 
-// Allocates the blocks of the file in one call. The disk then accepts several writes at a time; a growing file takes one after
-// the other. Some file systems can't allocate in advance, which is not an error. A full disk is reported here.
+// Allocates the blocks of the file in one call. The file then accepts several writes at a time, whereas a growing file accepts
+// only one. Some file systems can't allocate in advance, which is not an error. Throws if the disk is full.
 void HashedFileWriter::set_length(std::int64_t bytes) {
-  if (::fallocate(fd_, 0, 0, bytes) == 0) {
+  if (::fallocate(opened_.get(), 0, 0, bytes) == 0) {
     length_ = bytes;
   } else if (errno == ENOSPC || errno == EDQUOT) {
-    const int reason = errno;
-    ::close(std::exchange(fd_, -1));
-    errno = reason;
     fail_to("write", file_);
   }
 }
 
-HashedFileWriter::~HashedFileWriter() {
-  direct_.reset();  // its threads may still be writing
-  if (fd_ >= 0) ::close(fd_);
-}
-
-// Works in pieces that stay in the processor's cache between checksum and copy. The kernel takes at most 2 GiB per call anyway.
+// Writes in pieces of 1 MiB. After the checksum of a piece is computed, the piece is still in the processor's cache for the
+// copy. The kernel accepts at most 2 GiB per call.
 void HashedFileWriter::write(std::string_view bytes) {
   constexpr std::size_t kPiece = 1 << 20;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
@@ -134,29 +120,27 @@ void HashedFileWriter::write(std::string_view bytes) {
 
 void HashedFileWriter::write_through_cache(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t put = ::write(opened_.get(), bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail_to("write", file_);
     bytes.remove_prefix(static_cast<std::size_t>(put));
   }
 }
 
-// Lets the disk write while the next bytes are prepared; otherwise the sync at the end waits for all of them. This is only a
-// hint: finish() reports errors.
+// Starts the write to the disk while the caller prepares the next bytes, so that the final sync has less to write. The call is
+// only a hint, so its errors are ignored. finish() reports errors.
 void HashedFileWriter::begin_writeback() {
-  constexpr std::int64_t kStretch = 16 << 20;
-  if (bytes_ - handed_to_disk_ < kStretch) return;
-  ::sync_file_range(fd_, handed_to_disk_, bytes_ - handed_to_disk_, SYNC_FILE_RANGE_WRITE);
-  handed_to_disk_ = bytes_;
+  constexpr std::int64_t kWritebackBytes = 16 << 20;
+  if (bytes_ - writeback_end_ < kWritebackBytes) return;
+  ::sync_file_range(opened_.get(), writeback_end_, bytes_ - writeback_end_, SYNC_FILE_RANGE_WRITE);
+  writeback_end_ = bytes_;
 }
 
 FileFacts HashedFileWriter::finish() {
   if (direct_) direct_->finish();
-  if (length_ > bytes_ && ::ftruncate(fd_, bytes_) != 0) fail_to("cut", file_);
-  if (::fsync(fd_) != 0) fail_to("sync", file_);
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) fail_to("close", file_);
+  if (length_ > bytes_ && ::ftruncate(opened_.get(), bytes_) != 0) fail_to("truncate", file_);
+  if (::fsync(opened_.get()) != 0) fail_to("sync", file_);
+  if (::close(opened_.release()) != 0) fail_to("close", file_);
   return {.bytes = bytes_, .xxh3_128 = checksum_.xxh3_128()};
 }
 

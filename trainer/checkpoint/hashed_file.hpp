@@ -1,5 +1,5 @@
 // Files with a checksum (XXH3-128), which a checkpoint's manifest lists. A file is written in one pass that also computes the
-// checksum. It counts as written once it is synced to the disk. Verification reads the file again.
+// checksum. A write is complete when the file is synced to the disk. Verification reads the file again.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/system/descriptor.hpp"
 #include "trainer/checkpoint/direct_writer.hpp"
 
 namespace ddprun::trainer {
@@ -36,7 +37,7 @@ class Checksum {
   std::unique_ptr<Hash> hash_;
 };
 
-// Throws std::system_error naming the path if the file can't be read.
+// Reads the file to compute its checksum. Throws std::system_error naming the path if the file can't be read.
 FileFacts facts_of_file(const std::filesystem::path& file);
 
 class HashedFileWriter {
@@ -44,9 +45,6 @@ class HashedFileWriter {
   // Creates the file, which must not exist. `expected_bytes` is the approximate final length: a large file bypasses the page
   // cache where possible (direct_writer.hpp). All members throw std::system_error naming the path.
   explicit HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes = 0);
-  ~HashedFileWriter();
-  HashedFileWriter(const HashedFileWriter&) = delete;
-  HashedFileWriter& operator=(const HashedFileWriter&) = delete;
 
   void write(std::string_view bytes);
   // Syncs the file's content to disk and closes it.
@@ -58,12 +56,13 @@ class HashedFileWriter {
   void set_length(std::int64_t bytes);
 
   std::filesystem::path file_;
-  int fd_ = -1;
+  Descriptor opened_;
   std::int64_t bytes_ = 0;
-  std::int64_t handed_to_disk_ = 0;
+  std::int64_t writeback_end_ = 0;
   std::int64_t length_ = 0;  // bytes allocated in advance
   Checksum checksum_;
-  std::unique_ptr<DirectWriter> direct_;  // set for a large file; null if writes use the page cache
+  // Set for a large file; null if writes use the page cache. Its threads use opened_ until it is destroyed.
+  std::unique_ptr<DirectWriter> direct_;
 };
 
 }  // namespace ddprun::trainer

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kWorthAThread = std::size_t{16} << 20;  // bytes; a thread costs about 50 us
-constexpr std::size_t kMostThreads = 4;                       // four threads saturate the memory bandwidth
+// Minimum bytes per thread, since starting a thread costs about 50 us.
+constexpr std::size_t kMinThreadBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxThreads = 4;  // four threads saturate the memory bandwidth
 
 std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
@@ -31,7 +32,7 @@ struct Piece {
   std::size_t bytes = 0;
 };
 
-// Copies the bytes [begin, end) of the concatenation of all pieces.
+// Copies the bytes [begin, end) of all pieces, counted as if the pieces were one array.
 void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t end) {
   std::size_t at = 0;
   for (const Piece& piece : pieces) {
@@ -42,17 +43,15 @@ void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t en
   }
 }
 
-// Training waits for this copy, so its cores are free for more threads.
+// Copies all pieces in several threads. Training waits for this copy, so the cores of the training threads are idle meanwhile.
 void copy_all(std::span<const Piece> pieces) {
   std::size_t total = 0;
   for (const Piece& piece : pieces) total += piece.bytes;
   const std::size_t threads = std::clamp<std::size_t>(
-      total / kWorthAThread, 1, std::min<std::size_t>(kMostThreads, std::max(1U, std::thread::hardware_concurrency())));
+      total / kMinThreadBytes, 1, std::min<std::size_t>(kMaxThreads, std::max(1U, std::thread::hardware_concurrency())));
   const std::size_t share = rounded_up(total / threads + 1, kAlignment);
   std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < threads; ++i) {
-    others.emplace_back([=] { copy_range(pieces, i * share, (i + 1) * share); });
-  }
+  for (std::size_t i = 1; i < threads; ++i) others.emplace_back([=] { copy_range(pieces, i * share, (i + 1) * share); });
   copy_range(pieces, 0, share);
 }
 
@@ -60,11 +59,12 @@ template <class Bits>
 bool has_all_ones(const at::Tensor& tensor, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(tensor.const_data_ptr());
   const auto count = static_cast<std::size_t>(tensor.numel());
-  constexpr std::size_t kTogether = 4096;  // one result per block of known length, so that the inner loop is vectorized
+  // The inner loop has a constant length and no early exit, so that the compiler can vectorize it.
+  constexpr std::size_t kBlockElements = 4096;
   std::size_t begin = 0;
-  for (; begin + kTogether <= count; begin += kTogether) {
+  for (; begin + kBlockElements <= count; begin += kBlockElements) {
     Bits found = 0;
-    for (std::size_t i = 0; i < kTogether; ++i) {
+    for (std::size_t i = 0; i < kBlockElements; ++i) {
       found = static_cast<Bits>(found | ((bits[begin + i] & exponent) == exponent ? Bits{1} : Bits{0}));
     }
     if (found != 0) return true;
@@ -92,9 +92,9 @@ bool is_finite(const at::Tensor& tensor) {
 
 }  // namespace
 
-// The memory of the copy. It uses huge pages where the kernel has them: the first touch of 500 MB in pages of 4 KiB costs more
-// than the copy itself. It is pinned here, not taken from PyTorch's allocator of pinned memory. That allocator rounds up to a
-// power of two: 18 GB would take 32.
+// The memory of the copy. It uses huge pages if the kernel provides them, because page faults on 500 MB in 4 KiB pages cost
+// more than the copy itself. This class pins the memory itself, because PyTorch's allocator of pinned memory rounds up to a
+// power of two: 18 GB would take 32 GB.
 class HostCopy::Block {
  public:
   Block(std::size_t bytes, const Source& source)
@@ -145,12 +145,12 @@ CheckpointState HostCopy::take(const CheckpointState& live) {
     try {
       block_ = coming_.get();
     } catch (const std::bad_alloc&) {
-      block_.reset();  // take() allocates again: memory may be available now
+      block_.reset();  // so that the code below tries to allocate again
     }
   }
   const std::size_t bytes = bytes_for(live);
   if (!block_ || block_->bytes() < bytes) {
-    block_.reset();  // released first, so that two blocks never exist
+    block_.reset();  // the old block is freed first, so that two blocks never exist at the same time
     block_ = std::make_unique<Block>(bytes, source_);
   }
 

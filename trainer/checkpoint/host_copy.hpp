@@ -1,5 +1,5 @@
-// A copy of a checkpoint's tensors in host memory. It is taken between two steps; a thread writes it while training continues.
-// One block of memory holds it and is reused by the next copy. So a run needs extra host memory for one checkpoint.
+// A copy of a checkpoint's tensors in host memory. The copy is made between two steps, and a thread writes it to the disk while
+// training continues. The next copy reuses the same memory, so a run needs extra host memory for one checkpoint.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +15,9 @@ namespace ddprun::trainer {
 
 class HostCopy {
  public:
-  // Describes where the tensors are. From a device other than the CPU, copies are asynchronous, and one `synchronize` waits for
-  // all of them. `pin` makes the block's memory page-locked, so that the device copies into it directly. It returns false if
-  // that fails; copies are then slower. `unpin` is called before the memory is freed. Any thread may call either.
+  // Describes the device of the tensors. Copies from a GPU are asynchronous, and one call of `synchronize` waits for all of
+  // them. `pin` page-locks the memory of the copy, so that the device writes into it directly. If `pin` fails, it returns
+  // false, and copies are slower. `unpin` is called before the memory is freed. Any thread may call `pin` and `unpin`.
   struct Source {
     bool on_device = false;
     std::function<void()> synchronize{};
@@ -30,14 +30,14 @@ class HostCopy {
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  // Allocates the block in a thread, for a state of `bytes` bytes (bytes_for). Pinning some GB takes seconds, for which the
-  // first copy would otherwise stop training. If the allocation fails, take() tries again.
+  // Starts a thread that allocates memory for a copy of `bytes` bytes (see bytes_for()). Pinning a few GB takes seconds:
+  // without this call, the first copy would stop training for that time. If the allocation fails, take() tries again.
   void prepare(std::size_t bytes);
-  // Returns the size of a copy of this state.
+  // Returns the number of bytes that a copy of this state needs.
   static std::size_t bytes_for(const CheckpointState& state);
 
-  // Returns the same state with tensors in the block: contiguous, on the CPU, without gradients. They are valid until the next
-  // call. Throws std::bad_alloc if there is no memory for the block.
+  // Returns a copy of the state. Its tensors are contiguous, on the CPU and without gradients. They are valid until the next
+  // call. Throws std::bad_alloc if the memory can't be allocated.
   CheckpointState take(const CheckpointState& live);
 
  private:
@@ -47,10 +47,10 @@ class HostCopy {
   std::future<std::unique_ptr<Block>> coming_;  // result of prepare()
 };
 
-// Whether every floating-point element of these tensors is finite (no NaN, no infinity). Accepts contiguous CPU tensors only.
-// Uses one thread and no ATen operator, so it may run while training continues.
+// Returns whether every floating-point element of these tensors is finite (no NaN, no infinity). Accepts contiguous CPU tensors
+// only. Uses one thread and no ATen operator, so it may run while training continues.
 bool all_finite(const std::vector<NamedTensor>& host_tensors);
-// The same for all tensors of a state.
+// Returns whether all tensors of a state are finite.
 bool all_finite(const CheckpointState& host_copy);
 
 }  // namespace ddprun::trainer

@@ -1,10 +1,9 @@
-// Implementation of local_copies.hpp. It uses flock: the kernel releases the lock whenever its holder ends.
+// Implementation of local_copies.hpp. It uses flock(2), because the kernel releases the lock when the process that holds it
+// exits.
 #include "trainer/checkpoint/local_copies.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <string_view>
@@ -21,7 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = "copy-";
 constexpr const char* kLock = ".lock";
-constexpr int kMostCopies = 100;  // nodes on one machine plus workers that hang; more indicates a mistake
+// More folders than the nodes and hung workers of one machine can use. Reaching this limit indicates an error.
+constexpr int kMaxCopies = 100;
 
 [[noreturn]] void give_up(int reason, const std::string& what) {
   throw std::system_error(reason, std::generic_category(), what);
@@ -40,47 +40,32 @@ std::vector<fs::path> copy_folders(const fs::path& copies) {
   for (fs::directory_iterator entry(copies, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().filename().string().starts_with(kFolderPrefix)) found.push_back(entry->path());
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    throw std::system_error(error, "cannot list " + copies.string());
-  }
+  if (error && error != std::errc::no_such_file_or_directory) throw std::system_error(error, "cannot list " + copies.string());
   return found;
 }
 
-OwnCopy::OwnCopy(fs::path copies) : copies_(std::move(copies)) {}
+LocalCopyFolder::LocalCopyFolder(fs::path copies) : copies_(std::move(copies)) {}
 
-OwnCopy::~OwnCopy() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
-const fs::path& OwnCopy::take() {
-  if (lock_ >= 0 && still_there()) return folder_;
-  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
-  for (int number = 0; number < kMostCopies; ++number) {
+const fs::path& LocalCopyFolder::take() {
+  if (lock_.get() >= 0 && is_same_file(lock_.get(), folder_ / kLock)) return folder_;
+  lock_ = Descriptor();
+  for (int number = 0; number < kMaxCopies; ++number) {
     folder_ = copies_ / (std::string(kFolderPrefix) + std::to_string(number));
     fs::create_directories(folder_);
     if (try_to_lock(folder_)) return folder_;
   }
-  give_up(EBUSY, "all of " + std::to_string(kMostCopies) + " folders in " + copies_.string() + " are held by other processes");
+  give_up(EBUSY, "all " + std::to_string(kMaxCopies) + " folders in " + copies_.string() + " are locked by other processes");
 }
 
-bool OwnCopy::still_there() const {
-  struct stat held {};
-  struct stat named {};
-  return ::fstat(lock_, &held) == 0 && ::stat((folder_ / kLock).c_str(), &named) == 0 && held.st_dev == named.st_dev &&
-         held.st_ino == named.st_ino;
-}
-
-bool OwnCopy::try_to_lock(const fs::path& folder) {
+bool LocalCopyFolder::try_to_lock(const fs::path& folder) {
   const fs::path file = folder / kLock;
-  const int fd = open_unless_others_link(file, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) give_up(errno, "cannot make " + file.string());
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-    lock_ = fd;
+  Descriptor opened(open_unless_others_link(file, O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (opened.get() < 0) give_up(errno, "cannot create " + file.string());
+  if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0) {
+    lock_ = std::move(opened);
     return true;
   }
-  const int reason = errno;
-  ::close(fd);
-  if (reason != EWOULDBLOCK) give_up(reason, "cannot lock " + file.string());
+  if (errno != EWOULDBLOCK) give_up(errno, "cannot lock " + file.string());
   return false;
 }
 

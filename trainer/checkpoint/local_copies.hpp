@@ -3,13 +3,16 @@
 //   <local_dir>/<run directory's name>-<digest>/copy-0/step-000000400
 //
 // The digest covers the run directory's path and the config, so that runs that share a disk use different folders. A folder
-// copy-N belongs to the process that holds its lock, whatever the rank. So two nodes on one machine have copy-0 and copy-1. A
-// worker that hangs keeps its folder, and its successor takes another one. Any process may read all folders.
+// copy-N belongs to the process that holds its lock, regardless of the process's rank. So two nodes on one machine have copy-0
+// and copy-1. A hung worker keeps its folder locked, and the worker that replaces it uses another folder. Any process may read
+// all folders.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "common/system/descriptor.hpp"
 
 namespace ddprun::trainer {
 
@@ -17,29 +20,25 @@ namespace ddprun::trainer {
 std::filesystem::path local_copies_of(const std::filesystem::path& local_dir, const std::filesystem::path& run_dir,
                                       const std::string& config_digest);
 
-// Returns all folders copy-N in it, in no order; empty if there is none. Throws std::system_error if the folder can't be
-// listed.
+// Returns all folders copy-N in `copies`, in no particular order; empty if there is none. Throws std::system_error if the
+// folder can't be listed.
 std::vector<std::filesystem::path> copy_folders(const std::filesystem::path& copies);
 
-// The folder that one process writes to, from its first take() to the end of the object.
-class OwnCopy {
+// The folder that one process writes to. It is locked from the first take() until the object is destroyed.
+class LocalCopyFolder {
  public:
-  explicit OwnCopy(std::filesystem::path copies);
-  ~OwnCopy();
-  OwnCopy(const OwnCopy&) = delete;
-  OwnCopy& operator=(const OwnCopy&) = delete;
+  explicit LocalCopyFolder(std::filesystem::path copies);
 
-  // Returns the first folder that no other process holds, and creates it if needed. Each call returns the same folder unless it
-  // was removed. Throws std::system_error naming the path.
+  // Returns the first folder that no other process has locked, and creates it if needed. Later calls return the same folder,
+  // unless it was removed meanwhile. Throws std::system_error naming the path.
   const std::filesystem::path& take();
 
  private:
-  bool still_there() const;
   bool try_to_lock(const std::filesystem::path& folder);
 
   std::filesystem::path copies_;
   std::filesystem::path folder_;
-  int lock_ = -1;
+  Descriptor lock_;
 };
 
 }  // namespace ddprun::trainer

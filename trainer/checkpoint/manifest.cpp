@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/json_problem.hpp"
+#include "common/base/numbers.hpp"
+#include "common/bounded/bounded_file.hpp"
 #include "common/bounded/json_limits.hpp"
 #include "common/bounded/short_quote.hpp"
+#include "common/system/resource_errors.hpp"
+#include "trainer/checkpoint/checkpoint_folder.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFirst = 1;
@@ -30,14 +37,12 @@ std::string exact_text(double value) {
 
 double number_of(const json& text) {
   const std::string& digits = text.get_ref<const std::string&>();
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size())
-    throw UsageError("has '" + short_quote(digits) + "' for a number");
-  return value;
+  if (const auto value = exact_number<double>(digits)) return *value;
+  throw UsageError("has '" + short_quote(digits) + "' where a number is expected");
 }
 
-// True for exactly two files, a model and an optimizer, both whole and under their default names.
+// True if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only these fit
+// the first format of the manifest.
 bool has_files_of_first(const std::map<std::string, StateFile>& files) {
   const auto is_of = [&](const char* role) {
     const auto found = files.find(file_of_role(role));
@@ -54,29 +59,34 @@ json to_json(const StateFile& file, int version) {
   return value;
 }
 
+// Calls `visit` with the key and the value of each entry that every manifest has.
+template <class State, class Visit>
+void visit_facts(State& state, const Visit& visit) {
+  visit("step", state.step);
+  visit("epoch", state.epoch);
+  visit("position", state.position);
+  visit("samples", state.samples);
+  visit("finished", state.finished);
+  visit("total_steps", state.total_steps);
+  visit("config_epochs", state.config_epochs);
+  visit("config_max_steps", state.config_max_steps);
+  visit("world_size", state.world_size);
+  visit("micro_batch_size", state.micro_batch_size);
+  visit("intra_op_threads", state.intra_op_threads);
+  visit("cpu_class", state.cpu_class);
+  visit("torch_version", state.torch_version);
+  visit("seed", state.seed);
+  visit("config_digest", state.config_digest);
+  visit("bucket_order", state.bucket_order);
+}
+
 json to_json(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
   const int version = has_files_of_first(manifest.files) && state.values.empty() ? kFirst : kByRole;
   json files = json::object();
   for (const auto& [name, file] : manifest.files) files[name] = to_json(file, version);
-  json value{{"version", version},
-             {"step", state.step},
-             {"epoch", state.epoch},
-             {"position", state.position},
-             {"samples", state.samples},
-             {"finished", state.finished},
-             {"total_steps", state.total_steps},
-             {"config_epochs", state.config_epochs},
-             {"config_max_steps", state.config_max_steps},
-             {"world_size", state.world_size},
-             {"micro_batch_size", state.micro_batch_size},
-             {"intra_op_threads", state.intra_op_threads},
-             {"cpu_class", state.cpu_class},
-             {"torch_version", state.torch_version},
-             {"seed", state.seed},
-             {"config_digest", state.config_digest},
-             {"bucket_order", state.bucket_order},
-             {"files", files}};
+  json value{{"version", version}, {"files", files}};
+  visit_facts(state, [&](const char* key, const auto& fact) { value[key] = fact; });
   if (!state.run.empty()) value["run"] = state.run;
   if (!state.device.empty()) value["device"] = state.device;
   if (!state.precision.empty()) value["precision"] = state.precision;
@@ -84,7 +94,7 @@ json to_json(const Manifest& manifest) {
   for (const auto& [name, number] : state.values) value["values"][name] = exact_text(number);
   if (state.evaluation) {
     json& figures = value["evaluation"] = json::object();
-    for (const Figure& figure : *state.evaluation) figures[figure.name] = exact_text(figure.value);
+    for (const Metric& figure : *state.evaluation) figures[figure.name] = exact_text(figure.value);
   }
   return value;
 }
@@ -109,22 +119,7 @@ StateFile file_from_json(const std::string& name, const json& facts, int version
 Manifest from_json(const json& value, int version) {
   Manifest manifest;
   CheckpointState& state = manifest.state;
-  value.at("step").get_to(state.step);
-  value.at("epoch").get_to(state.epoch);
-  value.at("position").get_to(state.position);
-  value.at("samples").get_to(state.samples);
-  value.at("finished").get_to(state.finished);
-  value.at("total_steps").get_to(state.total_steps);
-  value.at("config_epochs").get_to(state.config_epochs);
-  value.at("config_max_steps").get_to(state.config_max_steps);
-  value.at("world_size").get_to(state.world_size);
-  value.at("micro_batch_size").get_to(state.micro_batch_size);
-  value.at("intra_op_threads").get_to(state.intra_op_threads);
-  value.at("cpu_class").get_to(state.cpu_class);
-  value.at("torch_version").get_to(state.torch_version);
-  value.at("seed").get_to(state.seed);
-  value.at("config_digest").get_to(state.config_digest);
-  value.at("bucket_order").get_to(state.bucket_order);
+  visit_facts(state, [&](const char* key, auto& fact) { value.at(key).get_to(fact); });
   for (const auto& [key, text] : {std::pair{"run", &state.run}, {"device", &state.device}, {"precision", &state.precision}}) {
     if (const auto found = value.find(key); found != value.end()) found->get_to(*text);
   }
@@ -140,7 +135,7 @@ Manifest from_json(const json& value, int version) {
   return manifest;
 }
 
-// Returns false if a tensor of this shape has more elements than `bytes`, so that a file of that size cannot contain it.
+// Returns false if a tensor of this shape has more elements than `bytes`. A file of `bytes` bytes cannot contain such a tensor.
 bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
@@ -149,8 +144,8 @@ bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   return elements <= bytes || std::ranges::find(shape, 0) != shape.end();
 }
 
-// Checks the files of the second format. An unknown role is an error: without its tensors the run would continue from an
-// incomplete state.
+// Checks the file entries of a manifest in the second format. An unknown role is an error: without its tensors the run would
+// continue from an incomplete state.
 void check_files(Manifest& manifest) {
   std::map<std::string, bool> has;
   for (const auto& [role, tensors] : tensors_by_role(manifest.state)) has[role] = false;
@@ -158,21 +153,52 @@ void check_files(Manifest& manifest) {
   for (const auto& [name, file] : manifest.files) bytes += std::max<std::int64_t>(0, file.facts.bytes);
   for (const auto& [name, file] : manifest.files) {
     if (name.empty() || name.find('/') != std::string::npos)
-      throw UsageError("lists '" + short_quote(name) + "', which is no file's name");
+      throw UsageError("lists the file '" + short_quote(name) + "'; expected a file name without a folder");
     if (!has.contains(file.role)) {
-      throw UsageError("lists " + short_quote(name) + " with the role '" + short_quote(file.role) +
-                       "', which this program does not know: a later ddprun wrote it");
+      throw UsageError("lists " + short_quote(name) + " with the unknown role '" + short_quote(file.role) +
+                       "': a later version of ddprun wrote this checkpoint. Use that version, or a later one");
     }
     has[file.role] = true;
     for (const auto& [tensor, piece] : file.pieces) {
       if (fits(piece.shape, bytes) && piece.begin >= 0) continue;
-      throw UsageError("says of " + short_quote(name) + " that it has a piece of " + short_quote(tensor) +
-                       ", with a size or a place that can't be");
+      throw UsageError("lists a piece of tensor " + short_quote(tensor) + " in the file " + short_quote(name) +
+                       " with an impossible size or position");
     }
   }
   for (const char* role : {kModelRole, kOptimizerRole}) {
     if (!has[role]) throw UsageError("lists no file with the role '" + std::string(role) + "'");
   }
+}
+
+[[noreturn]] void refuse_checksum(const fs::path& file, const std::string& found, const std::string& expected) {
+  throw UsageError(file.string() + " has checksum " + found + ", but its manifest lists " + expected);
+}
+
+// Reads the whole file and compares its checksum with the manifest's.
+void verify_file(const fs::path& file, const FileFacts& expected) {
+  FileFacts found;
+  try {
+    found = facts_of_file(file);
+  } catch (const std::system_error& unreadable) {
+    throw_if_resources_exhausted(unreadable.code().value(), unreadable.what());
+    throw UsageError(unreadable.what());
+  }
+  if (found != expected) refuse_checksum(file, found.xxh3_128, expected.xxh3_128);
+}
+
+// Reads a file of tensors once and computes its checksum during that read. If the bytes can't be parsed, the checksum is
+// compared before the parser's error is thrown. So a damaged file is always reported as damaged.
+std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& expected) {
+  Checksum checksum;
+  SafetensorsContent content;
+  try {
+    content = read_safetensors(file, checksum);
+  } catch (const UsageError&) {
+    verify_file(file, expected);
+    throw;
+  }
+  if (checksum.xxh3_128() != expected.xxh3_128) refuse_checksum(file, checksum.xxh3_128(), expected.xxh3_128);
+  return std::move(content.tensors);
 }
 
 }  // namespace
@@ -200,29 +226,31 @@ Manifest decode_manifest(const std::string& text) {
   try {
     require_json_within(text, {.depth = 16});
     json value = json::parse(text);
-    // The version is checked first: another version may compute the checksum differently.
+    // The version is checked before the checksum, since another version may compute the checksum differently.
     const json& version = value.at("version");
     if (version != kFirst && version != kByRole) {
       throw UsageError("has version " + short_quote(version.dump()) +
-                       ", this program reads versions 1 and 2: a later ddprun wrote it");
+                       "; expected 1 or 2. A later version of ddprun wrote it: use that version");
     }
     const std::string expected = value.at(kOwnChecksum).get<std::string>();
     value.erase(kOwnChecksum);
     const std::string found = checksum_of(value);
-    if (found != expected) throw UsageError("does not match its own checksum (" + found + ", expected " + expected + ")");
+    if (found != expected) {
+      throw UsageError("has checksum " + found + ", but lists " + expected + " for itself: it is damaged or was edited");
+    }
     const int format = version.get<int>();
     Manifest manifest = from_json(value, format);
     if (format == kByRole) check_files(manifest);
     if (format == kFirst && !has_files_of_first(manifest.files)) {
-      throw UsageError("must list exactly " + file_of_role(kModelRole) + " and " + file_of_role(kOptimizerRole));
+      throw UsageError("must list exactly the files " + file_of_role(kModelRole) + " and " + file_of_role(kOptimizerRole));
     }
     return manifest;
   } catch (const json::exception& error) {
-    throw UsageError("is not a manifest (" + json_problem(error, text) + ")");
+    throw UsageError("is not a checkpoint manifest (" + json_problem(error, text) + ")");
   }
 }
 
-bool is_of_training(const CheckpointState& one, const CheckpointState& present) {
+bool belongs_to_training(const CheckpointState& one, const CheckpointState& present) {
   return one.run == present.run || std::ranges::any_of(present.earlier, [&](const EarlierRun& earlier) {
            return earlier.id == one.run && one.step <= earlier.until;
          });
@@ -235,7 +263,7 @@ bool same_step_of_run(const CheckpointState& a, const CheckpointState& b) {
   return facts(a) == facts(b);
 }
 
-void take_end(CheckpointState& saved, const CheckpointState& state) {
+void copy_run_end(CheckpointState& saved, const CheckpointState& state) {
   if (state.evaluation) saved.evaluation = state.evaluation;
   saved.values = state.values;
   saved.finished = state.finished;
@@ -244,11 +272,77 @@ void take_end(CheckpointState& saved, const CheckpointState& state) {
   saved.config_max_steps = state.config_max_steps;
 }
 
-bool same_end(const CheckpointState& a, const CheckpointState& b) {
+bool same_run_end(const CheckpointState& a, const CheckpointState& b) {
   const auto facts = [](const CheckpointState& s) {
     return std::tie(s.finished, s.total_steps, s.config_epochs, s.config_max_steps);
   };
   return facts(a) == facts(b);
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / kManifestFile;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
+  constexpr std::size_t kMaxBytes = 100'000'000;  // same limit as for a safetensors header, which lists the same tensors
+  const std::string text = read_bounded(file, kMaxBytes, "a manifest");
+  try {
+    Manifest manifest = decode_manifest(text);
+    if (folder_name(manifest.state.step) != published_name(checkpoint.filename().string())) {
+      throw UsageError("contains step " + std::to_string(manifest.state.step) +
+                       ", which differs from the step in the folder name");
+    }
+    return manifest;
+  } catch (const UsageError& problem) {
+    throw UsageError(file.string() + " " + problem.what());
+  }
+}
+
+Manifest judged_manifest(const fs::path& checkpoint) {
+  Manifest manifest = read_manifest(checkpoint);
+  for (const auto& [name, listed] : manifest.files) {
+    const FileFacts& expected = listed.facts;
+    const fs::path file = checkpoint / name;
+    std::error_code error;
+    const fs::file_status status = fs::status(file, error);
+    if (!fs::exists(status)) throw UsageError(file.string() + " is missing");
+    if (!fs::is_regular_file(status)) throw UsageError(file.string() + " is not a regular file");
+    const auto bytes = static_cast<std::int64_t>(fs::file_size(file, error));
+    if (!error && bytes != expected.bytes) {
+      throw UsageError(file.string() + " has " + std::to_string(bytes) + " bytes, but its manifest lists " +
+                       std::to_string(expected.bytes));
+    }
+  }
+  return manifest;
+}
+
+Manifest verified_manifest(const fs::path& checkpoint) {
+  Manifest manifest = judged_manifest(checkpoint);
+  for (const auto& [name, file] : manifest.files) verify_file(checkpoint / name, file.facts);
+  return manifest;
+}
+
+std::vector<NamedTensor> load_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
+  WholeTensors tensors;
+  for (const auto& [name, file] : manifest.files) {
+    if (file.role != role) continue;
+    std::vector<NamedTensor> found = load_tensors(checkpoint / name, file.facts);
+    try {
+      tensors.add(std::move(found), file.pieces);
+    } catch (const UsageError& problem) {
+      throw UsageError((checkpoint / name).string() + " " + problem.what());
+    }
+  }
+  try {
+    return std::move(tensors).take();
+  } catch (const UsageError& problem) {
+    throw UsageError(checkpoint.string() + ": " + problem.what());
+  }
+}
+
+void verify_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
+  for (const auto& [name, file] : manifest.files) {
+    if (file.role == role) verify_file(checkpoint / name, file.facts);
+  }
 }
 
 }  // namespace ddprun::trainer

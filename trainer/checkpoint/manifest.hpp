@@ -1,9 +1,9 @@
-// manifest.json of a checkpoint: the state of the run at that step, and length and checksum of every other file. It is written
-// last, so a folder without it is not a checkpoint. It also has a checksum of itself, computed over the compact JSON dump with
-// sorted keys and without that field. So a flipped bit in the manifest is detected too.
+// Reads and writes a checkpoint's manifest.json. It contains the state of the run at that step, and the length and checksum of
+// every other file. It is written last, so a folder without it is not a checkpoint. It also contains a checksum of itself,
+// computed over the compact JSON dump with sorted keys and without the checksum field.
 //
-// There are two formats. The second one adds files by role, tensors in pieces, and small named values. A state that needs none
-// of these is written in the first format, so that earlier versions can resume from it.
+// There are two formats. The second format adds the role of each file, tensors in pieces, and small named values. A state that
+// needs none of these is written in the first format, so that earlier versions can resume from it.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ inline constexpr const char* kManifestFile = "manifest.json";
 
 struct StateFile {
   FileFacts facts;
-  std::string role;  // role of its tensors (tensors_by_role()); several files may share one
+  std::string role;  // role of its tensors (tensors_by_role()); several files can have the same role
   TensorPieces pieces{};
 };
 
@@ -28,28 +28,43 @@ struct Manifest {
   std::map<std::string, StateFile> files;
 };
 
-// Returns the name of the file of a role whose tensors are whole.
+// Returns the default name of the file that holds the whole tensors of a role.
 std::string file_of_role(const std::string& role);
 
 std::string encode_manifest(const Manifest& manifest);
 
-// The message of the UsageError has only the problem; the caller adds the path.
+// Throws UsageError with the problem only. The caller adds the file's path to the message.
 Manifest decode_manifest(const std::string& text);
 
-// Equal for two checkpoints from which training continues with the same bits. It is a digest of the step, the files and the
-// rest of the training state. It leaves out the machine, the run's identity, and the config's entries about the end of the run.
-// These may differ between copies.
+// Returns a digest of the step, the files and the rest of the training state. Two checkpoints have equal digests if training
+// continues from both with bit-identical results. The digest leaves out the machine, the run's identity, and the config's
+// entries about the end of the run, which may differ between copies of a checkpoint.
 std::string content_digest(const Manifest& manifest);
 
-// True if the checkpoint `one` belongs to the same training as `present`, or to one from which that training began.
-bool is_of_training(const CheckpointState& one, const CheckpointState& present);
+// True if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
+// `present`.
+bool belongs_to_training(const CheckpointState& one, const CheckpointState& present);
 
-// True if both are the same step of one run. They may differ in the machine and the world size, which change the rounding, and
-// in the entries about the end of the run.
+// True if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which affect
+// rounding, and in the entries about the end of the run.
 bool same_step_of_run(const CheckpointState& a, const CheckpointState& b);
 // Copies the entries about the end of the run, the values and the evaluation (if any) from `state` to `saved`.
-void take_end(CheckpointState& saved, const CheckpointState& state);
-// True if the entries about the end of the run are equal.
-bool same_end(const CheckpointState& a, const CheckpointState& b);
+void copy_run_end(CheckpointState& saved, const CheckpointState& state);
+// True if both states have equal entries about the end of the run.
+bool same_run_end(const CheckpointState& a, const CheckpointState& b);
+
+// The functions below read the files of a published checkpoint. They throw UsageError, which names the file and the problem.
+//
+// Reads the manifest, and compares it with its own checksum and with the name of its folder.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+// Like read_manifest(), and also checks that every listed file exists with the listed length.
+Manifest judged_manifest(const std::filesystem::path& checkpoint);
+// Like judged_manifest(), and also reads every file to compare its checksum.
+Manifest verified_manifest(const std::filesystem::path& checkpoint);
+
+// Loads all tensors of a role, and verifies the checksums of their files. Tensors that are stored in pieces are joined.
+std::vector<NamedTensor> load_role(const std::filesystem::path& checkpoint, const Manifest& manifest, const std::string& role);
+// Verifies the checksums of a role's files without loading the tensors.
+void verify_role(const std::filesystem::path& checkpoint, const Manifest& manifest, const std::string& role);
 
 }  // namespace ddprun::trainer

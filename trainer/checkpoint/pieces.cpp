@@ -1,10 +1,8 @@
-// Implementation of pieces.hpp.
 #include "trainer/checkpoint/pieces.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <iterator>
 #include <set>
 #include <string_view>
@@ -36,7 +34,8 @@ void WholeTensors::add(std::vector<NamedTensor> tensors, const TensorPieces& pie
   for (const NamedTensor& entry : tensors) names.insert(entry.name);
   for (const auto& [name, piece] : pieces) {
     if (!names.contains(name)) {
-      throw UsageError("has no tensor " + short_quote(name) + ", of which its manifest says that it is a piece");
+      throw UsageError("has no tensor " + short_quote(name) +
+                       ", although the manifest lists a piece of that tensor in this file");
     }
   }
   for (NamedTensor& entry : tensors) {
@@ -50,46 +49,49 @@ void WholeTensors::add(std::vector<NamedTensor> tensors, const TensorPieces& pie
 
 void WholeTensors::add_piece(const NamedTensor& entry, const TensorPiece& piece) {
   const std::string name = short_quote(entry.name);
-  const auto [place, is_first] = growing_.try_emplace(entry.name);
-  Growing& growing = place->second;
+  const auto [place, is_first] = partial_.try_emplace(entry.name);
+  PartialTensor& partial = place->second;
   if (is_first) {
-    growing.shape = piece.shape;
-    growing.elements = elements_of(piece.shape);
-    growing.type = entry.tensor.scalar_type();
+    partial.shape = piece.shape;
+    partial.elements = elements_of(piece.shape);
+    partial.type = entry.tensor.scalar_type();
   }
-  if (growing.shape != piece.shape || growing.type != entry.tensor.scalar_type()) {
-    throw UsageError(c10::str("has a piece of ", name, ", which is ", entry.tensor.scalar_type(), " ",
-                              at::IntArrayRef(piece.shape), " here and ", growing.type, " ", at::IntArrayRef(growing.shape),
-                              " in another file"));
+  if (partial.shape != piece.shape || partial.type != entry.tensor.scalar_type()) {
+    throw UsageError(c10::str("has a piece of tensor ", name, " with type and shape ", entry.tensor.scalar_type(), " ",
+                              at::IntArrayRef(piece.shape), ", but another file has ", partial.type, " ",
+                              at::IntArrayRef(partial.shape)));
   }
   const std::int64_t begin = piece.begin, count = entry.tensor.numel();
-  if (begin < 0 || begin > growing.elements - count) {
-    throw UsageError("has " + std::to_string(count) + " elements of " + name + " from element " + std::to_string(begin) +
-                     " on, but that tensor has " + std::to_string(growing.elements));
+  if (begin < 0 || begin > partial.elements - count) {
+    throw UsageError("has " + std::to_string(count) + " elements of tensor " + name + ", starting with element " +
+                     std::to_string(begin) + ", but that tensor has only " + std::to_string(partial.elements) + " elements");
   }
   const std::int64_t end = begin + count;
-  const auto after = growing.there.lower_bound(begin);
-  const bool into_the_next = after != growing.there.end() && after->first < end;
-  const bool into_the_last = after != growing.there.begin() && std::prev(after)->second.end > begin;
-  if (into_the_next || into_the_last) throw UsageError("has " + elements(begin, end) + " of " + name + " a second time");
+  const auto after = partial.there.lower_bound(begin);
+  const bool overlaps_next = after != partial.there.end() && after->first < end;
+  const bool overlaps_previous = after != partial.there.begin() && std::prev(after)->second.end > begin;
+  if (overlaps_next || overlaps_previous) {
+    throw UsageError("has " + elements(begin, end) + " of tensor " + name +
+                     ", but another file also contains some of these elements");
+  }
   if (begin == end) return;
-  growing.there.emplace(begin, Part{.end = end, .tensor = entry.tensor});
+  partial.there.emplace(begin, Part{.end = end, .tensor = entry.tensor});
 }
 
 std::vector<NamedTensor> WholeTensors::take() && {
-  for (auto& [name, growing] : growing_) {
+  for (auto& [name, partial] : partial_) {
     std::int64_t begin = 0;
-    for (const auto& [first, part] : growing.there) {
+    for (const auto& [first, part] : partial.there) {
       if (first != begin) break;
       begin = part.end;
     }
-    if (begin != growing.elements) {
-      throw UsageError("no file has element " + std::to_string(begin) + " of " + short_quote(name));
+    if (begin != partial.elements) {
+      throw UsageError("no file contains element " + std::to_string(begin) + " of tensor " + short_quote(name));
     }
   }
-  for (auto& [name, growing] : growing_) {
-    const at::Tensor whole = at::empty(growing.shape, at::TensorOptions().dtype(growing.type));
-    for (auto& [first, part] : growing.there) {
+  for (auto& [name, partial] : partial_) {
+    const at::Tensor whole = at::empty(partial.shape, at::TensorOptions().dtype(partial.type));
+    for (auto& [first, part] : partial.there) {
       whole.view(-1).narrow(0, first, part.end - first).copy_(part.tensor.reshape(-1));
       part.tensor.reset();
     }

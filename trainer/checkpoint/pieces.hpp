@@ -1,6 +1,6 @@
-// A file of a checkpoint may have pieces of larger tensors. A piece is a range of the elements of the flattened tensor. The
-// files of one role together have each element of each tensor exactly once, however many ranks wrote them. So a state that was
-// saved by any number of ranks can be read by any other number. Used by load_checkpoint().
+// A checkpoint file may contain pieces of larger tensors. A piece is a range of the elements of the flattened tensor. The files
+// of one role together contain each element of each tensor exactly once, regardless of the number of ranks that wrote them. So
+// a state that was saved by any number of ranks can be read by any other number. Used by load_checkpoint().
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 namespace ddprun::trainer {
 
 struct TensorPiece {
-  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::vector<std::int64_t> shape;  // shape of the whole tensor
   std::int64_t begin = 0;           // index of the piece's first element in the whole tensor
   bool operator==(const TensorPiece&) const = default;
 };
 
-// The pieces of one file, by tensor name. A tensor without an entry is whole.
+// The pieces of one file, by tensor name. A tensor without an entry is stored whole.
 using TensorPieces = std::map<std::string, TensorPiece>;
 
-// Joins pieces to whole tensors. A whole tensor is allocated only after all of its elements were found. So a damaged shape in a
-// manifest is reported as a bad checkpoint, not as a lack of memory.
+// Joins pieces to whole tensors. A whole tensor is allocated only after all of its elements were found. Otherwise a damaged
+// shape in a manifest could cause an out-of-memory error, and the checkpoint would not be reported as bad.
 class WholeTensors {
  public:
   // Adds the tensors of one file. Throws UsageError if a piece does not fit its tensor or overlaps an earlier one.
   void add(std::vector<NamedTensor> tensors, const TensorPieces& pieces);
-  // Returns all tensors. Throws UsageError if an element is in no file.
+  // Returns all tensors. Throws UsageError if an element is missing from all files.
   std::vector<NamedTensor> take() &&;
 
  private:
@@ -35,16 +35,16 @@ class WholeTensors {
     std::int64_t end = 0;
     at::Tensor tensor;
   };
-  struct Growing {
+  struct PartialTensor {
     std::vector<std::int64_t> shape;
     std::int64_t elements = 0;
     at::ScalarType type = at::kFloat;
-    std::map<std::int64_t, Part> there;  // by the index of their first element
+    std::map<std::int64_t, Part> there;  // pieces that were added so far; the key is the index of a piece's first element
   };
   void add_piece(const NamedTensor& entry, const TensorPiece& piece);
 
   std::vector<NamedTensor> whole_;
-  std::map<std::string, Growing> growing_;
+  std::map<std::string, PartialTensor> partial_;
 };
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Decides which checkpoints stay: the newest ones, the best ones by a metric of the evaluation, and the first in each stretch
-// of `every_steps` steps. This is a pure decision; checkpoint.cpp executes it after each save.
+// Decides which checkpoints are kept: the newest ones, the best ones by a metric of the evaluation, and the first in each
+// stretch of `every_steps` steps. The functions are pure; checkpoint.cpp removes the other checkpoints after each save.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "common/base/figure.hpp"
+#include "common/base/metric.hpp"
 #include "common/config/train_config.hpp"
 
 namespace ddprun::trainer {
 
 struct Retention {
-  std::int64_t newest = 3;           // at least 1
-  std::int64_t every_steps = 0;      // the first checkpoint at or past each multiple of this stays forever; 0: no such rule
-  std::int64_t best = 0;             // number of checkpoints with the best evaluation that also stay
+  std::int64_t newest = 3;  // at least 1
+  // The first checkpoint at or after each multiple of this number is never removed. 0 disables the rule.
+  std::int64_t every_steps = 0;
+  std::int64_t best = 0;             // number of checkpoints to keep because they have the best evaluations
   std::string best_by = "accuracy";  // name of the metric
   bool higher_is_better = true;
 };
@@ -24,12 +25,12 @@ Retention retention_of(const CheckpointConfig& config);
 
 struct RetainedCheckpoint {
   std::int64_t step = 0;
-  std::optional<FigureList> evaluation{};  // evaluation after this step; all values are finite
+  std::optional<MetricList> evaluation{};  // evaluation after this step; all values are finite
 };
 
 // Returns the steps of the checkpoints to remove, oldest first. `just_written` is never removed. If two values are equal, the
 // newer checkpoint is the better one. A checkpoint whose evaluation lacks the metric is not among the best. A checkpoint that
-// stays because of `every_steps` also stays at every later call, since the first one of its stretch never changes.
+// is kept because of `every_steps` is also kept by every later call, since it remains the first of its stretch.
 std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>& checkpoints, const Retention& retention,
                                           std::int64_t just_written);
 

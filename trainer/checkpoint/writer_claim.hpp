@@ -1,10 +1,12 @@
-// Decides which process may publish in a checkpoints folder. The run directory's lock separates two jobs. The claim separates
-// the successive writers of one run. Rank 0 of each round claims the folder when it starts. An earlier rank 0 may still be
-// alive (stopped, swapped out, on a machine that was given up). After the claim it can publish no more.
+// Decides which process may publish checkpoints in a folder. The lock on the run directory excludes a second job. The claim, a
+// file in the folder, distinguishes the successive writers of one job. Rank 0 writes the claim each time the workers start. The
+// rank 0 of an earlier start may still exist: stopped, swapped out, or on a machine that the job no longer uses. After the new
+// claim it can no longer publish.
 //
-// Note: no lock is needed between the last check and the rename. A new writer first writes its claim and then removes every
-// temporary folder. Suppose that an old writer checked before the claim was written. Either its rename fails because its folder
-// is gone, or it came before the new writer looked for checkpoints.
+// An old writer needs no lock between its last check of the claim and its rename, although a new claim may be written in
+// between. A new writer first writes its claim, then removes every temporary folder, and only then lists the checkpoints. If
+// the old writer renames later, its folder is gone and the rename fails. If it renames earlier, the new writer finds the
+// checkpoint.
 #pragma once
 
 #include <compare>
@@ -16,29 +18,32 @@ namespace ddprun::trainer {
 
 class WriterClaim {
  public:
-  // A later writer has a higher term (of the run directory's lock), or the same term and a higher restart count.
+  // A later writer has a higher term, or the same term and a higher restart count. The term increases each time that a job
+  // locks the run directory.
   struct Generation {
     std::int64_t term = 0;
     std::int64_t restart = 0;
     auto operator<=>(const Generation&) const = default;
   };
-  // For a process without the lock of a run directory. Returns a generation that is later than the existing claim. Throws
-  // std::system_error if the claim can't be read.
-  static Generation after_the_last(const std::filesystem::path& checkpoints_dir);
+  // For a process that does not hold the run directory's lock. Returns a generation that is later than the one in the existing
+  // claim. Throws std::system_error if the claim can't be read.
+  static Generation next_generation(const std::filesystem::path& checkpoints_dir);
 
-  // Writes nothing yet.
+  // The constructor writes nothing to the disk.
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 
-  // Creates the folder and the claim, and removes leftovers of earlier writers. Returns the reasons for leftovers that stay
-  // (empty: none stay). Throws SupersededError (common/base/error.hpp) if a later generation has claimed the folder, and
-  // std::system_error if the claim can't be written.
+  // Creates the folder and the claim, and removes temporary files of earlier writers. Returns a message about those that could
+  // not be removed; empty if all were removed. Throws SupersededError (common/base/error.hpp) if a later generation has claimed
+  // the folder, and std::system_error if the claim can't be written.
   std::string take();
 
-  // Returns if the claim is ours. Writes it first if it was never written or was deleted. Throws SupersededError if another
-  // process holds the claim, and std::system_error if it can't be read.
+  // Returns normally if the claim on disk is this writer's claim. Calls take() first if this was not done yet or if the claim
+  // was deleted. Throws SupersededError if another process has claimed the folder, and std::system_error if the claim can't be
+  // read.
   void check();
-  // For a second writer in the same round, such as a rank whose data fails. Also returns if another process of this generation
-  // holds the claim. Then neither of the two stops the other, and both publish whole checkpoints.
+  // Like check(), for a second writer among the same workers, such as a rank that cannot read its data. Also returns normally
+  // if another process of this generation has claimed the folder. Then both processes publish complete checkpoints, and neither
+  // stops the other.
   void check_generation();
 
  private:

@@ -1,5 +1,6 @@
-// Implementation of flop_count.hpp: an observer of PyTorch's dispatcher. The observer sees every operator that is called, and
-// operators may call each other. So the table has only one operator of each such chain, or products would count twice.
+// Implementation of flop_count.hpp: an observer of PyTorch's dispatcher. The observer is called for every operator, including
+// those that other operators call. So kCounted lists only one operator of each call chain; otherwise products would be counted
+// twice.
 #include "trainer/cost/flop_count.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -26,12 +27,12 @@ std::int64_t of_product(const at::Tensor& first, const at::Tensor& second) {
   return 2 * first.numel() * second.size(-1);
 }
 
-// `output` elements, each the sum over one filter's products.
+// `output` is the number of output elements. Each output element costs one multiply-add per weight of a filter.
 std::int64_t of_convolution(std::int64_t output, const at::Tensor& weight) {
   return weight.size(0) == 0 ? 0 : 2 * output * (weight.numel() / weight.size(0));
 }
 
-// input, weight, bias, stride, padding, dilation, transposed, ...
+// Arguments of aten::convolution: input, weight, bias, stride, padding, dilation, transposed, ...
 std::int64_t of_convolution(Inputs inputs) {
   const at::Tensor& input = tensor_at(inputs, 0);
   const at::Tensor& weight = tensor_at(inputs, 1);
@@ -47,8 +48,8 @@ std::int64_t of_convolution(Inputs inputs) {
   return of_convolution(output, weight);
 }
 
-// gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask of the requested
-// gradients
+// Arguments of aten::convolution_backward: gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output
+// padding, groups, mask of the requested gradients.
 std::int64_t of_convolution_backward(Inputs inputs) {
   const at::Tensor& weight = tensor_at(inputs, 2);
   const bool transposed = inputs.at(7).toBool();
@@ -57,12 +58,12 @@ std::int64_t of_convolution_backward(Inputs inputs) {
   return (wanted.get(0) ? once : 0) + (wanted.get(1) ? once : 0);
 }
 
-// Product of query and key, then of weights and value: [n, heads, positions, width].
+// Counts the product of query and key, and that of attention weights and value. The tensors are [n, heads, positions, width].
 std::int64_t of_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return of_product(query, key.transpose(-2, -1)) + 2 * query.numel() / query.size(-1) * key.size(-2) * value.size(-1);
 }
 
-// Recomputes the scores, then the gradients of value, weights, query and key.
+// Counts five products: the recomputed scores, and the gradients of value, attention weights, query and key.
 std::int64_t of_attention_backward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   const std::int64_t scores = of_product(query, key.transpose(-2, -1));
   return 2 * of_attention(query, key, value) + scores;
@@ -113,7 +114,8 @@ std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
 
 }  // namespace
 
-// The callback belongs to this thread. Autograd's threads inherit the observers of the thread that calls backward().
+// The callback is registered for this thread only. Autograd's threads inherit the callbacks of the thread that calls
+// backward().
 FlopCount::FlopCount()
     : handle_(
           at::addThreadLocalCallback(at::RecordFunctionCallback(count).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {

@@ -1,7 +1,7 @@
-// Counts the floating-point operations of a piece of work while it runs: matrix products, convolutions and attention, forward
-// and backward. A multiply-add counts as two operations. The formulas are those of torch.utils.flop_counter. Causal attention
-// counts in full, and so do operations that activation checkpointing repeats. Costs some microseconds per operator while an
-// object lives, and nothing afterwards.
+// Counts the floating-point operations that run while a FlopCount object exists: matrix products, convolutions and attention,
+// forward and backward. A multiply-add counts as two operations. The formulas are those of torch.utils.flop_counter. Causal
+// attention counts as full attention, and operations that activation checkpointing repeats are counted again. Counting costs
+// some microseconds per operator.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,8 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Counts from the constructor to the destructor, on this thread and on autograd's threads that work for it. Only one object may
-// live at a time.
+// Counts from the constructor to the destructor, on this thread and on the autograd threads that run its backward passes. Only
+// one object may exist at a time.
 class FlopCount {
  public:
   FlopCount();

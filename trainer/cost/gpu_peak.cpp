@@ -1,5 +1,5 @@
-// Implementation of gpu_peak.hpp. The values are from NVIDIA's data sheets and architecture papers, without sparsity, with
-// float32 accumulation.
+// Implementation of gpu_peak.hpp. The speeds are from NVIDIA's data sheets and architecture papers. They are without sparsity
+// and with float32 accumulation.
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <array>
@@ -13,7 +13,7 @@ struct Peak {
   double fp32, tf32, half;  // TFLOP/s
 };
 
-// The first entry whose text is in the device's name counts, so longer names come before shorter ones.
+// The first entry whose name is part of the device's name is used, so longer names come before shorter ones.
 constexpr std::array kPeaks{
     Peak{"GB200", 80, 1250, 2500},      Peak{"B200", 75, 1125, 2250}, Peak{"GH200", 67, 494.5, 989},
     Peak{"H200 NVL", 60, 417.5, 835.5}, Peak{"H200", 67, 494.5, 989}, Peak{"H100 PCIe", 51, 378, 756},
@@ -25,7 +25,7 @@ constexpr std::array kPeaks{
     Peak{"RTX 3090", 35.6, 35.6, 71},
 };
 
-// Matches whole words: an RTX A1000 is not an A100.
+// The match must end at the end of a word: "RTX A1000" does not match "A100".
 bool names(std::string_view device, std::string_view card) {
   const std::size_t begin = device.find(card);
   if (begin == std::string_view::npos) return false;
@@ -36,7 +36,8 @@ bool names(std::string_view device, std::string_view card) {
 }  // namespace
 
 std::optional<double> gpu_peak(std::string_view name, TrainConfig::Precision precision) {
-  // A MIG slice is a part of a card, and a laptop GPU is smaller than the card of the same name.
+  // The table's speeds do not apply to a MIG slice, which is only a part of a card. They do not apply to a laptop GPU either,
+  // which is slower than the desktop card of the same name.
   for (const std::string_view less : {"MIG", "Laptop"}) {
     if (name.find(less) != std::string_view::npos) return std::nullopt;
   }

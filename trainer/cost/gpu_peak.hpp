@@ -1,5 +1,5 @@
-// Peak speed of a GPU: the dense matrix products of NVIDIA's data sheets. The model FLOPs utilization (MFU) of a run is a
-// fraction of it.
+// Peak speed of a GPU for dense matrix products, from NVIDIA's data sheets. It is the denominator of a run's model FLOPs
+// utilization (MFU).
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-// Floating-point operations per second in that precision. `name` is the name that CUDA reports for the device. Returns nullopt
-// if the table lacks the device.
+// Returns the peak for `precision`, in floating-point operations per second, or nullopt if the device is unknown. `name` is the
+// name that CUDA reports for the device.
 std::optional<double> gpu_peak(std::string_view name, TrainConfig::Precision precision);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Implementation of host_peak.hpp. VmHWM covers this program alone. getrusage() begins with the peak of the process that
-// started it, so it is used only if the kernel reports no VmHWM.
+// Implementation of host_peak.hpp. VmHWM in /proc/self/status covers this program alone. The peak of getrusage() also includes
+// the process that started this program, so it is used only if the kernel reports no VmHWM.
 #include "trainer/cost/host_peak.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kKib = 1024;
 
-std::int64_t as_the_kernel_tells() {
+std::int64_t kernel_peak_memory() {
   static const int status = ::open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   std::array<char, 4096> buffer{};
   const ssize_t length = status < 0 ? -1 : ::pread(status, buffer.data(), buffer.size(), 0);
@@ -36,19 +36,20 @@ std::int64_t as_the_kernel_tells() {
 
 }  // namespace
 
-// The kernel sums per-CPU counters without synchronisation, so the peak that it reports may fall by some 100 KiB.
+// The kernel sums per-CPU counters without synchronization, so a later reading of the peak may be some 100 KiB lower. This
+// function returns the highest reading so far.
 std::int64_t host_peak_memory() {
   static std::atomic<std::int64_t> most = 0;
-  most = std::max<std::int64_t>(most, as_the_kernel_tells());
+  most = std::max<std::int64_t>(most, kernel_peak_memory());
   return most;
 }
 
 std::int64_t recent_host_peak_memory() {
   constexpr std::chrono::milliseconds kRecent{10};
-  static std::chrono::steady_clock::time_point asked{};
+  static std::chrono::steady_clock::time_point last_read{};
   static std::int64_t most = 0;
-  if (const auto now = std::chrono::steady_clock::now(); most == 0 || now - asked >= kRecent) {
-    asked = now;
+  if (const auto now = std::chrono::steady_clock::now(); most == 0 || now - last_read >= kRecent) {
+    last_read = now;
     most = host_peak_memory();
   }
   return most;

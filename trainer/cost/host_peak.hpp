@@ -5,10 +5,11 @@
 
 namespace ddprun::trainer {
 
-// Bytes since the start of the program. Takes about 8 us.
+// Returns the peak since the start of the program, in bytes. The call takes about 8 us.
 std::int64_t host_peak_memory();
 
-// The same, up to 10 ms old, for the training loop, which reads it in each logged step. For one thread only.
+// Like host_peak_memory(), but the value can be up to 10 ms old. The training loop calls this function in each logged step.
+// Only one thread may call it.
 std::int64_t recent_host_peak_memory();
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of step_trace.hpp.
 #include "trainer/cost/step_trace.hpp"
 
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -7,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <memory>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -42,16 +40,16 @@ StepTrace::StepTrace(const LogConfig& config, int rank, c10::Device device, std:
 }
 
 StepTrace::~StepTrace() {
-  if (begun_at_ == 0) return;
+  if (started_at_ == 0) return;
   try {
     profiler::disableProfiler();
   } catch (const std::exception&) {
-    // The trace is dropped, and a destructor has no way to report an error.
+    // Ignored: the trace is dropped anyway, and a destructor must not throw.
   }
 }
 
 void StepTrace::before_step(std::int64_t finished) {
-  if (first_ == 0 || begun_at_ > 0 || finished + 1 < first_ || finished + 1 > last_) return;
+  if (first_ == 0 || started_at_ > 0 || finished + 1 < first_ || finished + 1 > last_) return;
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO,
                                                      /*report_input_shapes=*/true);
   std::set<ActivityType> activities{ActivityType::CPU};
@@ -60,42 +58,42 @@ void StepTrace::before_step(std::int64_t finished) {
     profiler::prepareProfiler(config, activities);
     profiler::enableProfiler(config, activities,
                              {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
-    begun_at_ = finished + 1;
+    started_at_ = finished + 1;
   } catch (const std::exception& error) {
     first_ = 0;
-    on_trouble_(std::string("PyTorch's profiler can't be started, so no step is traced: ") + error.what());
+    on_trouble_(std::string("PyTorch's profiler cannot be started, so no step is traced: ") + error.what());
   }
 }
 
 void StepTrace::after_step(std::int64_t finished) {
-  if (begun_at_ > 0 && finished >= last_) write(finished);
+  if (started_at_ > 0 && finished >= last_) write(finished);
 }
 
 void StepTrace::end(std::int64_t finished) {
-  if (begun_at_ > 0) {
+  if (started_at_ > 0) {
     write(finished);
   } else if (first_ > finished) {
-    on_trouble_("log.trace_step is " + std::to_string(first_) + ", and training ends after step " + std::to_string(finished) +
-                ": no step was traced");
+    on_trouble_("log.trace_step is " + std::to_string(first_) + ", but training ends after step " + std::to_string(finished) +
+                ", so no step was traced. Set log.trace_step to an earlier step");
     first_ = 0;
   }
 }
 
 void StepTrace::write(std::int64_t finished) {
-  const std::int64_t begun_at = std::exchange(begun_at_, 0);
+  const std::int64_t started_at = std::exchange(started_at_, 0);
   first_ = 0;
-  const auto file = folder_ / file_name(begun_at, rank_);
+  const auto file = folder_ / file_name(started_at, rank_);
   try {
     const auto result = profiler::disableProfiler();
     std::filesystem::create_directories(folder_);
     result->save(file.string());
     std::error_code error;
     if (!std::filesystem::exists(file, error)) throw std::runtime_error("no file was written");
-    std::printf("ddptrain: rank %d: a trace of steps %lld to %lld is in %s\n", rank_, static_cast<long long>(begun_at),
+    std::printf("ddptrain: rank %d: wrote the trace of steps %lld to %lld to %s\n", rank_, static_cast<long long>(started_at),
                 static_cast<long long>(finished), file.c_str());
     std::fflush(stdout);
   } catch (const std::exception& error) {
-    on_trouble_("the trace of step " + std::to_string(begun_at) + " could not be written to " + file.string() + ": " +
+    on_trouble_("the trace of step " + std::to_string(started_at) + " could not be written to " + file.string() + ": " +
                 error.what());
   }
 }

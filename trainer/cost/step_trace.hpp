@@ -1,5 +1,6 @@
-// Traces chosen steps with PyTorch's profiler (Kineto): the operators and GPU kernels over time, in Chrome's format. Perfetto
-// (ui.perfetto.dev) and chrome://tracing show it. Each traced rank writes its own file, traces/step-000000100-rank-0.json.
+// Traces chosen steps with PyTorch's profiler (Kineto): the operators and GPU kernels over time, in Chrome's trace format.
+// Perfetto (ui.perfetto.dev) and chrome://tracing display the trace. Each traced rank writes its own file, such as
+// traces/step-000000100-rank-0.json.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,33 +14,35 @@
 
 namespace ddprun::trainer {
 
-// Call at program start, before other threads. Stops PyTorch's profiler from warning that a machine without a GPU has none.
+// Call at program start, before other threads are started. On a machine without a GPU, this call prevents a warning of
+// PyTorch's profiler about the missing GPU.
 void prepare_traces();
 
-// For the training thread only. If a trace cannot be written, `on_trouble` gets the message. Nothing is thrown, and training
-// continues.
+// Only the training thread may use this class. If a trace fails, the class passes the error message to `on_trouble` instead of
+// throwing, so training continues.
 class StepTrace {
  public:
-  // Does nothing if `rank` is not in log.trace_ranks, or if log.trace_step is 0.
+  // The object traces nothing if `rank` is not in log.trace_ranks, or if log.trace_step is 0.
   StepTrace(const LogConfig& config, int rank, c10::Device device, std::filesystem::path folder,
             std::function<void(const std::string&)> on_trouble);
-  // Drops an unfinished trace: the peers were lost during one of its steps.
+  // Drops a trace that is not written yet. This happens if the loss of another worker interrupted a traced step.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Call around each step. `finished`: number of finished steps before the step, and after it.
+  // Call before_step() and after_step() around each step. `finished` is the number of finished steps at the time of the call.
   void before_step(std::int64_t finished);
   void after_step(std::int64_t finished);
-  // Call at the end of training. Writes an unfinished trace, and reports if no step was traced.
+  // Call at the end of training. Writes a trace that is still in progress. Warns through `on_trouble` if training ended before
+  // log.trace_step.
   void end(std::int64_t finished);
 
  private:
   void write(std::int64_t finished);
 
-  std::int64_t first_ = 0;  // first step to trace, counted from 1; 0: none
+  std::int64_t first_ = 0;  // first step to trace, counted from 1; 0 if no step is traced
   std::int64_t last_ = 0;
-  std::int64_t begun_at_ = 0;  // 0: no trace is in progress
+  std::int64_t started_at_ = 0;  // first step of the trace in progress; 0 if no trace is in progress
   int rank_;
   bool on_gpu_;
   std::filesystem::path folder_;

@@ -1,4 +1,3 @@
-// Implementation of cifar.hpp.
 #include "trainer/data/cifar.hpp"
 
 #include <ATen/ops/empty.h>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/reading/mapped_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,13 +33,14 @@ struct RecordShape {
 void require_there(const fs::path& file, Cifar kind) {
   std::error_code none;
   if (fs::exists(file, none)) return;
-  throw UsageError(c10::str("'", file.string(), "' is not there; data.dir has to be the folder ",
-                            kind == Cifar::k10 ? "cifar-10-batches-bin" : "cifar-100-binary", " of the binary version"));
+  throw UsageError(c10::str("'", file.string(), "' does not exist; set data.dir to the folder ",
+                            kind == Cifar::k10 ? "cifar-10-batches-bin" : "cifar-100-binary",
+                            " from the binary version of the data set"));
 }
 
 }  // namespace
 
-Dataset read_cifar(const fs::path& folder, Cifar kind, Split split, std::int64_t most_records) {
+Dataset read_cifar(const fs::path& folder, Cifar kind, Split split, std::int64_t max_records) {
   const RecordShape record = kind == Cifar::k10 ? RecordShape{} : RecordShape{.labels = 2, .classes = 100};
   std::vector<fs::path> paths;
   std::int64_t count = 0;
@@ -50,12 +50,12 @@ Dataset read_cifar(const fs::path& folder, Cifar kind, Split split, std::int64_t
     std::error_code none;
     const auto size = static_cast<std::int64_t>(fs::file_size(file, none));
     if (none || size % record.bytes() != 0) {
-      throw UsageError(c10::str("'", file.string(), "' has ", size, " bytes; expected records of ", record.bytes(),
-                                " bytes, as CIFAR-", record.classes, "'s binary version has them"));
+      throw UsageError(c10::str("'", file.string(), "' has ", size, " bytes; expected a multiple of ", record.bytes(),
+                                " bytes, the size of a record in the binary version of CIFAR-", record.classes));
     }
-    if (size / record.bytes() > most_records) {
-      throw UsageError(c10::str("'", file.string(), "' has ", size / record.bytes(), " records; a CIFAR file may have at most ",
-                                most_records));
+    if (size / record.bytes() > max_records) {
+      throw UsageError(
+          c10::str("'", file.string(), "' has ", size / record.bytes(), " records; expected at most ", max_records));
     }
     paths.push_back(file);
     count += size / record.bytes();

@@ -1,5 +1,5 @@
-// Combines the two IDX files of a split, or reads CIFAR's files, and computes the normalisation. Called once, at the start of a
-// process. Throws UsageError if the files contradict each other or the config.
+// Combines the image file and the label file of a split (IDX format), or reads CIFAR's files, and computes the normalization.
+// Called once, when a process starts. Throws UsageError if the files do not match each other or the config.
 #include "trainer/data/dataset.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -13,6 +13,7 @@
 #include "common/base/error.hpp"
 #include "trainer/data/cifar.hpp"
 #include "trainer/data/idx_file.hpp"
+#include "trainer/data/samples.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -27,13 +28,9 @@ at::Tensor checked_labels(const IdxFile& file, std::int64_t classes, std::int64_
   return file.bytes.narrow(0, 0, samples).to(at::kLong);
 }
 
-// Number of samples to keep of `found`.
-std::int64_t cut(std::int64_t asked, std::int64_t found, const char* key, const std::filesystem::path& path) {
-  if (asked > found) {
-    throw UsageError(c10::str(key, " is ", asked, ", but '", path.string(), "' holds only ", found,
-                              " samples. Lower it, or set it to 0 for all."));
-  }
-  return asked == 0 ? found : asked;
+std::int64_t samples_of_split(const DataConfig& config, Split split, std::int64_t found, const std::string& path) {
+  if (split == Split::kTest) return samples_to_use(config.test_samples, found, "data.test_samples", path);
+  return samples_to_use(config.train_samples, found, "data.train_samples", path);
 }
 
 struct Sums {
@@ -43,7 +40,7 @@ struct Sums {
 };
 
 Sums sum_pixels(std::span<const std::uint8_t> pixels) {
-  // 32-bit sums within a block keep the inner loop in vector registers; 2^15 * 255^2 < 2^32.
+  // The sums within a block fit into 32 bits (2^15 * 255^2 < 2^32), so that the compiler can vectorize the inner loop.
   constexpr std::size_t kBlock = std::size_t{1} << 15;
   Sums sums{.count = pixels.size()};
   for (std::size_t begin = 0; begin < pixels.size(); begin += kBlock) {
@@ -69,25 +66,23 @@ Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& sha
   const std::int64_t found = images.bytes.size(0);
   if (labels.bytes.size(0) != found) {
     throw UsageError(c10::str("'", images.path.string(), "' has ", found, " images but '", labels.path.string(), "' has ",
-                              labels.bytes.size(0), " labels; expected as many. Check that both are of the same set."));
+                              labels.bytes.size(0),
+                              " labels; expected the same number. Check that both files are from the same data set."));
   }
-  const std::int64_t samples = cut(train ? config.train_samples : config.test_samples, found,
-                                   train ? "data.train_samples" : "data.test_samples", images.path);
+  const std::int64_t samples = samples_of_split(config, split, found, images.path.string());
   Dataset dataset;
   dataset.labels = checked_labels(labels, config.classes, samples);
   at::Tensor kept = images.bytes.narrow(0, 0, samples);
-  // Copy a small part of a decompressed file: a view would keep the rest in memory.
+  // Copy the samples if only a part is used. A view would keep the whole decompressed file in memory.
   dataset.images = (samples < found ? kept.clone() : kept).unsqueeze(1);
   return dataset;
 }
 
-Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared) {
+Dataset load_images(const DataConfig& config, Split split, const InflatedFiles& shared) {
   if (config.type == DataConfig::Type::kIdx) return load_idx(config, split, shared);
-  const bool train = split == Split::kTrain;
   Dataset dataset = read_cifar(config.dir, config.type == DataConfig::Type::kCifar10 ? Cifar::k10 : Cifar::k100, split);
   const std::int64_t found = dataset.size();
-  const std::int64_t samples = cut(train ? config.train_samples : config.test_samples, found,
-                                   train ? "data.train_samples" : "data.test_samples", config.dir);
+  const std::int64_t samples = samples_of_split(config, split, found, config.dir);
   if (samples == found) return dataset;
   return {.images = dataset.images.narrow(0, 0, samples).clone(), .labels = dataset.labels.narrow(0, 0, samples).clone()};
 }
@@ -99,16 +94,15 @@ ImageSize image_size_of(const DataConfig& config) {
 }
 
 Normalization normalization_of(const DataConfig& config, const Dataset& train) {
-  if (config.mean && config.std) {
-    return {*config.mean, *config.std};
-  }
+  if (config.mean && config.std) return {*config.mean, *config.std};
   const Sums sums = sum_pixels({train.images.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(train.images.numel())});
-  // n^2 * variance = n * sum(x^2) - sum(x)^2. It is exact in 128 bits, so every machine rounds the same numbers.
+  // n^2 * variance = n * sum(x^2) - sum(x)^2. The integer result is exact in 128 bits, so that the rounding is the same on
+  // every machine.
   using Wide = unsigned __int128;
   const Wide scaled_variance = Wide{sums.count} * sums.squares - Wide{sums.sum} * sums.sum;
   if (scaled_variance == 0) {
     throw UsageError(
-        "all pixels of the training images are equal, so they have no standard deviation to divide by. "
+        "all pixels of the training images are equal, so their standard deviation is 0. "
         "Check the data set, or set data.mean and data.std.");
   }
   const auto n = static_cast<double>(sums.count);
@@ -116,9 +110,9 @@ Normalization normalization_of(const DataConfig& config, const Dataset& train) {
 }
 
 DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared) {
-  auto test = std::async(std::launch::async, [&] { return load_pictures(config, Split::kTest, shared); });
+  auto test = std::async(std::launch::async, [&] { return load_images(config, Split::kTest, shared); });
   DataSets data;
-  data.train = load_pictures(config, Split::kTrain, shared);
+  data.train = load_images(config, Split::kTrain, shared);
   data.normalization = normalization_of(config, data.train);
   data.test = test.get();
   return data;

@@ -5,8 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
 
 #include "common/config/train_config.hpp"
 #include "trainer/data/inflated_files.hpp"
@@ -14,12 +12,12 @@
 namespace ddprun::trainer {
 
 struct Dataset {
-  at::Tensor images;  // uint8 [n, channels, height, width], contiguous
+  at::Tensor images;  // uint8 [n, channels, height, width]; contiguous
   at::Tensor labels;  // int64 [n], each in 0..classes-1
   std::int64_t size() const { return labels.size(0); }
 };
 
-// Normalises pixels, scaled to 0..1 before, as (x - mean) / std.
+// Normalizes pixels that are already scaled to 0..1: (x - mean) / std.
 struct Normalization {
   double mean = 0;
   double std = 1;
@@ -27,13 +25,13 @@ struct Normalization {
 
 enum class Split { kTrain, kTest };
 
-// Loads the format that data.type names. Throws the errors of load_idx and read_cifar (cifar.hpp).
-Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared = {});
+// Loads the images in the format that data.type names. Throws the errors of load_idx() and read_cifar() (cifar.hpp).
+Dataset load_images(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
-// Reads the split's files from data.dir: `name`, else `name.gz`. Keeps the first `data.train_samples` / `test_samples`. Throws
-// UsageError: a file is missing (names both paths), is not IDX or has another type (names the magic found and expected), or is
-// truncated or too long (names the bytes expected and found). Also throws it if images and labels differ in number, or a label
-// is out of range (names the sample).
+// Reads the split's files from data.dir. If a file does not exist, reads the file with the suffix .gz instead. Keeps the first
+// `data.train_samples` / `test_samples`. Throws UsageError if a file is missing (the message has both paths), is not an IDX
+// file of the right type (both magic numbers), or is truncated or too long (both lengths). Also throws UsageError if the
+// numbers of images and labels differ, or if a label is out of range (the message names the sample).
 Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
 struct ImageSize {
@@ -42,12 +40,12 @@ struct ImageSize {
   std::int64_t width = 0;
 };
 
-// Size of the training images, from their file's header alone: the model can be made while load_pictures still decodes. Throws
-// UsageError.
+// Returns the size of the training images. Reads only the header of their file, so that the model can be created while
+// load_images() still decodes. Throws UsageError.
 ImageSize image_size_of(const DataConfig& config);
 
-// The config's values, or the exact mean and standard deviation of all pixels. Integer sums give the same result on every
-// machine.
+// Returns the mean and standard deviation from the config, or the exact ones of all pixels. They are computed from integer
+// sums, so the result is the same on every machine.
 Normalization normalization_of(const DataConfig& config, const Dataset& train);
 
 // The data for training and for evaluation.
@@ -57,7 +55,7 @@ struct DataSets {
   Normalization normalization;
 };
 
-// Reads both splits in parallel. Throws the errors of load_pictures and normalization_of.
+// Reads both splits in parallel. Throws the errors of load_images and normalization_of.
 DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared = {});
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,5 @@
-// Implementation of fingerprint.hpp: XXH3 over the pieces, where the hash of the earlier pieces seeds the next hash.
+// Implementation of fingerprint.hpp. The data is hashed in pieces with XXH3; the hash of the earlier pieces is the seed for the
+// next piece.
 #include "trainer/data/fingerprint.hpp"
 
 #include <xxhash.h>
@@ -6,33 +7,21 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <span>
 
 namespace ddprun::trainer {
 namespace {
 
-// Evenly spaced pieces: the fingerprint of a mapped data set does not read the whole file.
-constexpr std::size_t kPieces = 32;
-constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
-
-using Bytes = std::span<const std::uint8_t>;
-
-std::uint64_t hashed(std::uint64_t before, Bytes bytes) {
+std::uint64_t hashed(std::uint64_t before, std::string_view bytes) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), before);
 }
 
-Bytes bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()};
+std::uint64_t hashed_pieces(std::uint64_t before, std::string_view bytes) {
+  for (const std::string_view piece : spread_pieces(bytes)) before = hashed(before, piece);
+  return before;
 }
 
-std::uint64_t hashed_pieces(std::uint64_t before, Bytes bytes) {
-  if (bytes.size() <= kPieces * kPieceBytes) return hashed(before, bytes);
-  std::uint64_t hash = before;
-  const std::size_t last = bytes.size() - kPieceBytes;
-  for (std::size_t piece = 0; piece < kPieces; ++piece) {
-    hash = hashed(hash, bytes.subspan(last / (kPieces - 1) * piece, kPieceBytes));
-  }
-  return hashed(hash, bytes.last(kPieceBytes));
+std::string_view bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
 std::string digits_of(std::uint64_t hash) {
@@ -43,6 +32,19 @@ std::string digits_of(std::uint64_t hash) {
 
 }  // namespace
 
+std::vector<std::string_view> spread_pieces(std::string_view bytes) {
+  constexpr std::size_t kPieces = 32;
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
+  if (bytes.size() <= kPieces * kPieceBytes) return {bytes};
+  std::vector<std::string_view> pieces;
+  const std::size_t last = bytes.size() - kPieceBytes;
+  for (std::size_t piece = 0; piece < kPieces; ++piece) {
+    pieces.push_back(bytes.substr(last / (kPieces - 1) * piece, kPieceBytes));
+  }
+  pieces.push_back(bytes.substr(last));
+  return pieces;
+}
+
 std::string fingerprint_of(const Dataset& set) {
   std::string shape;
   for (const std::int64_t size : set.images.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
@@ -50,7 +52,7 @@ std::string fingerprint_of(const Dataset& set) {
 }
 
 std::string fingerprint_of(std::string_view bytes) {
-  return digits_of(hashed_pieces(0, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
+  return digits_of(hashed_pieces(0, bytes));
 }
 
 std::string fingerprint_of(const Sources& data) {

@@ -1,22 +1,27 @@
-// A fingerprint of the training data, kept with the run (run.json). A later start detects with it that files under the same
-// path have changed. It is cheap and not complete: it covers the number and shape of samples, all labels, and pieces of the
+// A fingerprint of the training data, which the run stores in run.json. A later start compares it to detect changed files under
+// the same path. To be cheap, the fingerprint covers only the number and shape of the samples, all labels, and parts of the
 // images.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/source.hpp"
 
 namespace ddprun::trainer {
 
-// "train 60000x1x28x28 0123456789abcdef, test ...". The same samples give the same text, whatever files hold them. Pure.
+// Returns "train 60000x1x28x28 0123456789abcdef, test ...". The text depends only on the samples, not on the files that contain
+// them. Pure.
 std::string fingerprint_of(const Sources& data);
 
-// The part of one split of images.
+// Returns the fingerprint of one split of images, for example "60000x1x28x28 0123456789abcdef".
 std::string fingerprint_of(const Dataset& set);
-// Hash of the bytes: "0123456789abcdef".
+// Returns evenly spaced pieces of the bytes, or all bytes of a small data set. So a fingerprint does not read a whole mapped
+// file.
+std::vector<std::string_view> spread_pieces(std::string_view bytes);
+// Returns a hash of the bytes as hexadecimal text: "0123456789abcdef".
 std::string fingerprint_of(std::string_view bytes);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// One IDX file (http://yann.lecun.com/exdb/mnist) as a tensor. The file has a big-endian magic 0x000008DD for unsigned bytes in
-// DD dimensions, the dimensions as big-endian 32-bit numbers, then the bytes. Called by dataset.cpp. The data is exactly as
-// long as the header announces; other files are refused.
+// One IDX file (http://yann.lecun.com/exdb/mnist) as a tensor. The file starts with the big-endian magic number 0x000008DD, for
+// unsigned bytes in DD dimensions. The dimensions follow as big-endian 32-bit numbers, then the bytes. Called by dataset.cpp. A
+// file whose data is shorter or longer than the header announces is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,18 +14,19 @@
 
 namespace ddprun::trainer {
 
-enum class IdxKind { kLabels, kImages };  // 1 and 3 dimensions
+enum class IdxKind { kLabels, kImages };  // labels have one dimension, images have three
 
 struct IdxFile {
   std::filesystem::path path;  // the file that was read
-  at::Tensor bytes;            // uint8 [n] or [n, height, width]; a read-only mapping if the file is plain: never write to it
+  // uint8 [n] or [n, height, width]. Never write to it: for an uncompressed file it is a read-only mapping.
+  at::Tensor bytes;
 };
 
-// The dimensions in the file's header; the data after it is not checked. Throws UsageError.
+// Returns the dimensions in the file's header. The data after the header is not checked. Throws UsageError.
 std::vector<std::int64_t> read_idx_dimensions(const std::filesystem::path& dir, const std::string& name, IdxKind kind);
 
-// Reads `dir / name`, or `dir / name.gz` if the first does not exist. The content and not the name shows whether the file is
-// compressed. `shared`: exchange with other workers of this machine that read the same file. Throws UsageError.
+// Reads `dir / name`, or `dir / name.gz` if the first does not exist. The content, not the name, determines whether the file is
+// compressed. `shared` exchanges inflated files with other workers of this machine. Throws UsageError.
 IdxFile read_idx_file(const std::filesystem::path& dir, const std::string& name, IdxKind kind,
                       const InflatedFiles& shared = {});
 

@@ -1,6 +1,6 @@
-// Lets one worker of a machine inflate a gzip data set for all. That worker offers the inflated data, and the others find it.
-// trainer/life/inflated_sharing.cpp sets these functions if there is a worker channel. idx_file.cpp calls them, from the thread
-// that reads.
+// Lets one worker inflate a gzip data set for all workers of its machine. That worker publishes the inflated data in shared
+// memory, and the other workers map it. trainer/life/inflated_file_exchange.cpp sets these functions if the worker has an
+// agent. idx_file.cpp calls them from the thread that reads the data.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,11 @@
 namespace ddprun::trainer {
 
 struct InflatedFiles {
-  // For the worker that inflates: the content of `file` is in the shared memory of that name, or in none if the name is empty.
-  // Called once for each gzip file of images, also after a failure. Must not throw.
+  // Called by the worker that inflates, once for each gzip file of images, even after a failure. `memory` is the name of the
+  // shared memory with the content of `file`, or empty if inflating has failed. Must not throw.
   std::function<void(const std::string& file, const std::string& memory)> offer;
-  // For the other workers: waits for the offer. Returns an empty name if there will be none. Must not throw.
+  // Called by the other workers. Blocks until the inflating worker has called offer() for `file`, and returns `memory` from
+  // that call. Returns an empty name if no memory is offered. Must not throw.
   std::function<std::string(const std::string& file)> find;
 };
 

@@ -1,5 +1,6 @@
-// The loader makes shares in the order of the steps, for the training loop. Small shares are made inside next(), since a
-// handover between threads costs more than the work (see kInlineBytes). Threads make all others ahead of time.
+// Makes each rank's share (its samples of one global batch) in the order of the steps, for the training loop. next() makes a
+// small share itself, since a handover between threads costs more than the work (see kInlineBytes). Threads make larger shares
+// ahead of time.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -16,7 +17,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/system/made_ahead.hpp"
+#include "common/system/prefetcher.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/reading/mapping_watch.hpp"
 #include "trainer/reading/source_error.hpp"
@@ -24,15 +25,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// Up to this size (41 images of 28 x 28, some 45 us of work) next() makes the share itself. Measured on two cores: a handover
-// from a thread costs the training thread 7 us of its own time. It also waits 200 us for the scheduler if the workers use all
-// cores.
+// next() makes a share of up to this size itself (41 images of 28 x 28, about 45 us of work). Measured on two cores: to receive
+// a share from another thread costs the training thread 7 us of CPU time. If the workers use all cores, the training thread
+// also waits 200 us to be scheduled.
 constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 
 using Order = std::vector<std::int64_t>;
 
-// The order of an epoch, made once for all threads. An unused order is freed, except the newest: an order may be as large as
-// the data of a text. Safe from several threads.
+// Computes the sample order of each epoch once for all threads. An order is freed when no thread uses it, except the newest: an
+// order can be as large as the data of a text. Safe from several threads.
 class EpochOrders {
  public:
   EpochOrders(std::int64_t samples, std::uint64_t seed) : samples_(samples), seed_(seed) {}
@@ -42,12 +43,12 @@ class EpochOrders {
     if (epoch == newest_epoch_) return newest_;
     if (epoch > newest_epoch_) {
       before_ = std::exchange(newest_, nullptr);
-      before_epoch_ = std::exchange(newest_epoch_, -1);  // until it is made: the allocation may fail
+      before_epoch_ = std::exchange(newest_epoch_, -1);  // reset first, since the allocation in made() may fail
       newest_ = made(epoch);
       newest_epoch_ = epoch;
       return newest_;
     }
-    // The calling thread still works on the previous epoch.
+    // The calling thread still makes samples of an earlier epoch.
     std::shared_ptr<const Order> order = epoch == before_epoch_ ? before_.lock() : nullptr;
     if (!order) before_ = order = made(epoch);
     before_epoch_ = epoch;
@@ -68,15 +69,15 @@ class EpochOrders {
   std::weak_ptr<const Order> before_;
 };
 
-// Makes the share of any step. Safe from several threads.
-class ShareMaker {
+// Makes this rank's share of any step's global batch. Safe from several threads.
+class RankBatchMaker {
  public:
-  ShareMaker(const Source& source, const LoaderOptions& options)
+  RankBatchMaker(const Source& source, const LoaderOptions& options)
       : source_(source), samples_(source.size()), options_(options), orders_(samples_, options.seed) {}
 
-  Share make(std::int64_t step) try {
+  RankBatch make(std::int64_t step) try {
     const std::int64_t steps = steps_per_epoch(samples_, options_.batch_size);
-    Share share;
+    RankBatch share;
     share.step = step;
     share.epoch = step / steps;
     share.position = step % steps * options_.batch_size;
@@ -93,12 +94,12 @@ class ShareMaker {
     for (std::int64_t first = 0; first < share.own_size; first += micro) {
       const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
       Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
-      // A mean over a total weight of 0 is NaN, and the batch would not count anyway.
+      // A micro-batch of total weight 0 is skipped: its mean loss would be NaN, and it would not count anyway.
       if (!(batch.weight > 0)) continue;
       if (options_.mixup > 0) add_partners(batch, share, order, first, draws);
       share.micro_batches.push_back(std::move(batch));
     }
-    const std::size_t passes = options_.equal_passes ? most_passes(share) : 1;
+    const std::size_t passes = options_.equal_passes ? max_passes(share) : 1;
     while (share.micro_batches.size() < passes) share.micro_batches.push_back(stand_in(share, order));
     require_mapped_files();
     return share;
@@ -116,16 +117,16 @@ class ShareMaker {
   }
 
  private:
-  // Rank 0 always has the largest share.
-  std::size_t most_passes(const Share& share) const {
+  // Returns the number of micro-batches of rank 0, which always has the largest share.
+  std::size_t max_passes(const RankBatch& share) const {
     const std::int64_t micro = options_.micro_batch_size;
     if (micro == 0) return 1;
     return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
   }
 
-  // Adds the mixup partners of the share's samples from the `first` one on. A partner is the same as in its own place of the
-  // global batch, on whichever rank that is.
-  void add_partners(Batch& batch, const Share& share, const Order& order, std::int64_t first, const Draws& draws) const {
+  // Adds the mixup partners of the samples in `batch`; `first` is the index of its first sample within the share. A partner is
+  // made exactly as at its own position in the global batch, even if another rank has that position.
+  void add_partners(Batch& batch, const RankBatch& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
     auto* const parts = batch.own_part.mutable_data_ptr<float>();
@@ -138,9 +139,9 @@ class ShareMaker {
     batch.partners = source_.make(partners, draws).tensors;
   }
 
-  // The first sample of the global batch with a weight above 0. A sample of another batch could corrupt this step, since 0
-  // times NaN is NaN.
-  Batch stand_in(const Share& share, const Order& order) const {
+  // Returns a micro-batch with the first sample of the global batch that has a weight above 0. A sample with invalid values
+  // could corrupt this step even with weight 0, since 0 times NaN is NaN.
+  Batch stand_in(const RankBatch& share, const Order& order) const {
     auto at = static_cast<std::size_t>(share.position);
     while (!(source_.weight(order[at]) > 0)) ++at;
     const std::array<std::int64_t, 1> sample{order[at]};
@@ -149,16 +150,15 @@ class ShareMaker {
     return batch;
   }
 
-  double weight_of_batch(const Share& share, const Order& order) const {
+  double weight_of_batch(const RankBatch& share, const Order& order) const {
     double sum = 0;
     for (std::int64_t i = share.position; i < share.position + share.global_size; ++i) {
       sum += source_.weight(order[static_cast<std::size_t>(i)]);
     }
     if (sum > 0) return sum;
     throw UsageError("the " + std::to_string(share.global_size) + " samples of step " + std::to_string(share.step + 1) +
-                     " weigh " + std::to_string(sum) +
-                     " together, but a mean over them needs more than 0; check the weights of the data, or use a larger "
-                     "batch_size");
+                     " have a total weight of " + std::to_string(sum) +
+                     "; the mean loss needs a total above 0. Check the sample weights, or increase batch_size");
   }
 
   const Source& source_;
@@ -168,9 +168,7 @@ class ShareMaker {
 };
 
 void require(bool holds, const char* what) {
-  if (!holds) {
-    throw std::logic_error(std::string("Loader: ") + what);
-  }
+  if (!holds) throw std::logic_error(std::string("Loader: ") + what);
 }
 
 }  // namespace
@@ -179,30 +177,30 @@ struct Loader::Impl {
   Impl(const Source& source, const LoaderOptions& options, std::int64_t first_step, std::int64_t last_step)
       : maker(source, options), next_step(first_step), end_step(last_step) {
     if (first_step >= last_step || (options.threads == 1 && maker.is_small())) return;
-    shares.emplace(MadeAhead<Share>::Options{.first = first_step,
-                                             .end = last_step,
-                                             .threads = options.threads,
-                                             .ahead = options.prefetch,
-                                             .thread_name = "loader"},
+    shares.emplace(Prefetcher<RankBatch>::Options{.first = first_step,
+                                                  .end = last_step,
+                                                  .threads = options.threads,
+                                                  .ahead = options.prefetch,
+                                                  .thread_name = "loader"},
                    [this](std::int64_t step) { return maker.make(step); });
   }
 
-  Share next() {
+  RankBatch next() {
     if (shares) return shares->next();
     if (next_step >= end_step) {
-      throw std::logic_error("Loader::next: step " + std::to_string(next_step) + " is past the end, " +
-                             std::to_string(end_step));
+      throw std::logic_error("Loader::next: step " + std::to_string(next_step) +
+                             " was requested, but the loader ends before step " + std::to_string(end_step));
     }
-    Share share = maker.make(next_step);
+    RankBatch share = maker.make(next_step);
     ++next_step;
     return share;
   }
 
  private:
-  ShareMaker maker;
-  std::int64_t next_step;  // next step that next() makes itself
+  RankBatchMaker maker;
+  std::int64_t next_step;  // next step whose share next() makes itself
   const std::int64_t end_step;
-  std::optional<MadeAhead<Share>> shares;  // nullopt without threads
+  std::optional<Prefetcher<RankBatch>> shares;  // nullopt without threads
 };
 
 Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step) {
@@ -211,14 +209,15 @@ Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_s
   require(options.micro_batch_size >= 0, "micro_batch_size must not be negative");
   require(options.prefetch > 0, "prefetch must be 1 or more");
   require(options.threads > 0, "threads must be 1 or more");
-  require(options.world > 0 && options.rank >= 0 && options.rank < options.world, "rank must be within the world");
+  require(options.world > 0 && options.rank >= 0 && options.rank < options.world,
+          "rank must be 0 or more and less than world, the number of ranks");
   require(first_step >= 0, "first_step must not be negative");
   impl_ = std::make_unique<Impl>(source, options, first_step, last_step);
 }
 
 Loader::~Loader() = default;
 
-Share Loader::next() {
+RankBatch Loader::next() {
   return impl_->next();
 }
 

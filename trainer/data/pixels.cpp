@@ -1,5 +1,5 @@
-// Table look-up and augmentation, one image at a time. Allocates nothing, since the loader calls it for every sample of every
-// step.
+// Table look-up and augmentation, one image at a time. The functions allocate no memory, since the loader calls them for every
+// sample of every step.
 #include "trainer/data/pixels.hpp"
 
 #include <ATen/core/PhiloxRNGEngine.h>
@@ -13,7 +13,7 @@ PixelTable make_pixel_table(Normalization normalization) {
   const auto std = static_cast<float>(normalization.std);
   PixelTable table{};
   for (std::size_t i = 0; i < table.size(); ++i) {
-    // Three roundings in this order. Fewer would give other bits than torchvision.
+    // These three operations round three times, as in torchvision. Fewer roundings would give different bits.
     const float scaled = static_cast<float>(i) / 255.0F;
     const float centred = scaled - mean;
     table[i] = centred / std;
@@ -27,7 +27,7 @@ namespace {
 template <typename To, typename TakeRow>
 void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_t padding, Augmentation augmentation, To* out,
              TakeRow take_row) {
-  // Output column x shows input column x + shift; columns outside first..last-1 lie in the padding.
+  // Output column x is input column x + shift. Columns before `first` and from `last` on lie in the padding.
   const std::int64_t shift = augmentation.left - padding;
   const std::int64_t first = std::clamp<std::int64_t>(-shift, 0, shape.width);
   const std::int64_t last = std::clamp<std::int64_t>(shape.width - shift, first, shape.width);
@@ -42,9 +42,7 @@ void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_
       std::fill(out, out + first, black);
       take_row(row + first + shift, last - first, out + first);
       std::fill(out + last, out + shape.width, black);
-      if (augmentation.mirror) {
-        std::reverse(out, out + shape.width);
-      }
+      if (augmentation.mirror) std::reverse(out, out + shape.width);
     }
   }
 }
@@ -63,9 +61,7 @@ Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, 
 }
 
 void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable& table, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = table[pixels[i]];
-  }
+  for (std::int64_t i = 0; i < count; ++i) out[i] = table[pixels[i]];
 }
 
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,

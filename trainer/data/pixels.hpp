@@ -1,5 +1,5 @@
-// Turns raw pixels into a model's input: normalisation by table, and augmentation (random crop, mirror). The loader calls it.
-// All functions are pure; the result depends on the pixels, the normalisation and (seed, epoch, sample).
+// Turns raw pixels into a model's input: normalization by table, and augmentation (random crop, mirror). The loader calls it.
+// All functions are pure; the result depends on the pixels, the normalization and (seed, epoch, sample).
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 
 namespace ddprun::trainer {
 
-// Normalised value of each pixel value, with the bits of torchvision's ToTensor and Normalize: float32 x / 255, - mean, / std.
+// Normalized value of each pixel value, bit-identical to torchvision's ToTensor and Normalize: float32 x / 255, - mean, / std.
 using PixelTable = std::array<float, 256>;
 PixelTable make_pixel_table(Normalization normalization);
 
-// Augmentation of one sample: the crop's offset within the padded image, 0..2 * padding, and mirroring.
+// Augmentation of one sample: the offset of the crop within the padded image, from 0 to 2 * padding, and whether to mirror.
 struct Augmentation {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -36,11 +36,12 @@ struct PlaneShape {
 // out[i] = table[pixels[i]].
 void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable& table, float* out);
 
-// The same after crop and mirror. Padding is black (0) before normalisation, as in torchvision's RandomCrop.
+// Normalizes like normalize(), after crop and mirror. Padding is black (0) before normalization, as in torchvision's
+// RandomCrop.
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
                          Augmentation augmentation, float* out);
 
-// Crop and mirror alone. Normalisation elsewhere with the same table gives the same values.
+// Crops and mirrors without normalization. A later normalization with the same table gives the values of normalize_augmented().
 void copy_augmented(const std::uint8_t* pixels, PlaneShape shape, std::int64_t padding, Augmentation augmentation,
                     std::uint8_t* out);
 

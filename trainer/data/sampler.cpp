@@ -13,12 +13,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// In the open interval (0, 1).
+// A random number in the open interval (0, 1).
 double between_0_and_1(at::Philox4_32& philox) {
   return (static_cast<double>(philox()) + 0.5) / 4294967296.0;
 }
 
-// Standard normal number, by the method of Box and Muller.
+// A random number of the standard normal distribution, by the method of Box and Muller.
 double normal_number(at::Philox4_32& philox) {
   const double radius = std::sqrt(-2 * std::log(between_0_and_1(philox)));
   return radius * std::cos(2 * std::numbers::pi * between_0_and_1(philox));
@@ -53,10 +53,12 @@ std::int64_t mixed_with(std::int64_t place, std::int64_t size) {
 }
 
 float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_t position) {
-  // Changes the seed, so that mixup draws other numbers than augmentation, which uses the seed unchanged.
+  // Combined with the seed, so that mixup draws different numbers than augmentation, which uses the seed itself.
   constexpr std::uint64_t kMixup = 0x6d6978757000;
-  constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;  // of four numbers each; one draw uses about ten numbers
-  constexpr double kSmallest = 1e-6;                 // a smaller alpha gives 0 or 1 anyway
+  // Philox blocks (four numbers each) that are reserved for one epoch; one call uses about ten numbers.
+  constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;
+  // Minimum alpha; with a smaller one the result is practically always 0 or 1.
+  constexpr double kSmallest = 1e-6;
   at::Philox4_32 philox(seed ^ kMixup, static_cast<std::uint64_t>(position),
                         kBlocksOfEpoch * static_cast<std::uint64_t>(epoch));
   const double shape = std::max(alpha, kSmallest);
@@ -84,7 +86,7 @@ std::int64_t steps_per_epoch(std::int64_t n, std::int64_t batch_size) {
 }
 
 Block evaluation_block(std::int64_t n, int world, int rank) {
-  // The first n % world ranks take one sample more.
+  // The first n % world ranks take one additional sample.
   const std::int64_t base = n / world;
   const std::int64_t surplus = n % world;
   const std::int64_t first = rank * base + std::min<std::int64_t>(rank, surplus);

@@ -1,13 +1,11 @@
-// Implementation of shared_memory.hpp. Other processes open a memfd through its owner's descriptors in /proc. The process and
-// descriptor numbers may be reused later, so the name also has the inode number.
+// Implementation of shared_memory.hpp. Other processes open a memfd through the owner's descriptors in /proc. The numbers of
+// the process and of the descriptor may be reused later, so the name also contains the inode number.
 #include "trainer/data/shared_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cstdio>
 
 namespace ddprun::trainer {
 namespace {
@@ -20,37 +18,31 @@ unsigned long long inode_of(int fd) {
 }  // namespace
 
 std::shared_ptr<SharedMemory> SharedMemory::make(std::size_t size) {
-  const int fd = ::memfd_create("ddptrain-data", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return nullptr;
-  // Sealed: it can't shrink while other processes map it.
-  const bool sized =
-      ::ftruncate(fd, static_cast<off_t>(size)) == 0 && ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
-  void* const address = sized ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-  if (address == MAP_FAILED) {
-    ::close(fd);
-    return nullptr;
-  }
-  return std::shared_ptr<SharedMemory>(new SharedMemory(fd, address, size));
+  Descriptor memory(::memfd_create("ddptrain-data", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (memory.get() < 0) return nullptr;
+  // Sealed, so that the memory can't shrink while other processes map it.
+  const bool sized = ::ftruncate(memory.get(), static_cast<off_t>(size)) == 0 &&
+                     ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+  void* const address = sized ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0) : MAP_FAILED;
+  if (address == MAP_FAILED) return nullptr;
+  return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(memory), address, size));
 }
 
 SharedMemory::~SharedMemory() {
   ::munmap(address_, size_);
-  ::close(fd_);
 }
 
 std::string SharedMemory::name() const {
-  return std::to_string(::getpid()) + " " + std::to_string(fd_) + " " + std::to_string(inode_of(fd_));
+  return std::to_string(::getpid()) + " " + std::to_string(opened_.get()) + " " + std::to_string(inode_of(opened_.get()));
 }
 
-int open_shared_memory(const std::string& name) {
+Descriptor open_shared_memory(const std::string& name) {
   int pid = 0, number = 0;
   unsigned long long inode = 0;
-  if (std::sscanf(name.c_str(), "%d %d %llu", &pid, &number, &inode) != 3) return -1;
+  if (std::sscanf(name.c_str(), "%d %d %llu", &pid, &number, &inode) != 3) return Descriptor();
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 || inode_of(fd) == inode) return fd;
-  ::close(fd);
-  return -1;
+  Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return opened.get() >= 0 && inode_of(opened.get()) == inode ? std::move(opened) : Descriptor();
 }
 
 }  // namespace ddprun::trainer

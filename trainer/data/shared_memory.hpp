@@ -1,5 +1,5 @@
-// Memory that other processes of this machine and user can map while this object lives: one worker inflates for all.
-// idx_file.cpp fills it; inflated_files.hpp carries its name.
+// Memory that other processes of the same machine and user can map while this object exists. One worker inflates a data set
+// into this memory for all workers (idx_file.cpp). It sends the memory's name to the other workers (inflated_files.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -9,12 +9,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "common/system/descriptor.hpp"
 
 namespace ddprun::trainer {
 
 class SharedMemory {
  public:
-  // Returns null if the system has no memory for it.
+  // Returns null if the system can't provide the memory.
   static std::shared_ptr<SharedMemory> make(std::size_t size);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -24,14 +27,15 @@ class SharedMemory {
   std::string name() const;
 
  private:
-  SharedMemory(int fd, void* address, std::size_t size) : fd_(fd), address_(address), size_(size) {}
+  SharedMemory(Descriptor opened, void* address, std::size_t size)
+      : opened_(std::move(opened)), address_(address), size_(size) {}
 
-  int fd_;
+  Descriptor opened_;
   void* address_;
   std::size_t size_;
 };
 
-// Opens another process's memory for reading. Returns -1 if it is gone or may not be read.
-int open_shared_memory(const std::string& name);
+// Opens the memory of another process for reading. Returns no descriptor if the memory no longer exists or may not be read.
+Descriptor open_shared_memory(const std::string& name);
 
 }  // namespace ddprun::trainer

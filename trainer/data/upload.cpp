@@ -19,7 +19,8 @@ struct Upload::Copies {
 
   c10::impl::VirtualGuardImpl streams;
   c10::Stream stream;
-  std::deque<c10::Event> computing;  // for each earlier batch: the end of the work enqueued when it came
+  // One event per earlier batch. It fires when the work that was enqueued before that batch is done.
+  std::deque<c10::Event> computing;
 };
 
 Upload::Upload(const Source& source, c10::Device device) : device_(device), description_(source.describe()) {
@@ -36,19 +37,22 @@ Upload::~Upload() = default;
 
 void Upload::check(const Batch& batch) const {
   if (batch.tensors.size() != description_.tensors.size()) {
-    throw UsageError(c10::str("the data source made a batch of ", batch.tensors.size(), " tensors, but describes ",
-                              description_.tensors.size(), "; mend its make() or its describe()"));
+    throw UsageError(c10::str("make() of the data source returned a batch of ", batch.tensors.size(),
+                              " tensors, but describe() lists ", description_.tensors.size(),
+                              "; change one of them so that both agree"));
   }
   for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
     const at::Tensor& found = batch.tensors[i];
-    const TensorDescription& said = description_.tensors[i];
-    if (found.dim() > 0 && found.sizes().slice(1) == at::IntArrayRef(said.sizes) && found.scalar_type() == said.type &&
+    const TensorDescription& expected = description_.tensors[i];
+    if (found.dim() > 0 && found.sizes().slice(1) == at::IntArrayRef(expected.sizes) && found.scalar_type() == expected.type &&
         found.size(0) == batch.tensors.front().size(0)) {
       continue;
     }
-    throw UsageError(c10::str("the data source made tensor ", i, " of a batch as ", found.scalar_type(), " ", found.sizes(),
-                              ", but describes each sample's as ", said.type, " ", at::IntArrayRef(said.sizes),
-                              ", after a first dimension that counts the samples; mend its make() or its describe()"));
+    throw UsageError(c10::str("make() of the data source returned tensor ", i, " of a batch as ", found.scalar_type(), " ",
+                              found.sizes(), ", but describe() lists it as ", expected.type, " ",
+                              at::IntArrayRef(expected.sizes),
+                              " for each sample; a batch needs the number of samples as an additional first dimension. Change "
+                              "make() or describe()"));
   }
 }
 
@@ -70,7 +74,7 @@ Batch Upload::take(const Batch& batch) {
   }
   Copies& copies = *copies_;
   const c10::Stream computing = copies.streams.getStream(device_);
-  if (copies.computing.size() >= kMostAhead) {
+  if (copies.computing.size() >= kMaxAhead) {
     copies.computing.front().synchronize();
     copies.computing.pop_front();
   }
@@ -88,7 +92,7 @@ Batch Upload::take(const Batch& batch) {
     arrived.record(copies.stream);
   }
   arrived.block(computing);
-  // The copy stream owns this memory. It must not be reused before the computing stream has finished with it.
+  // This memory was allocated on the copy stream. It must not be reused before the computing stream has finished with it.
   for (const at::Tensor& tensor : there.tensors) tensor.record_stream(computing);
   for (const at::Tensor& tensor : there.partners) tensor.record_stream(computing);
   if (there.own_part.defined()) there.own_part.record_stream(computing);

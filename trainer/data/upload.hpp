@@ -1,6 +1,6 @@
-// Moves micro-batches to the device that computes, where their source finishes them. Copies to a GPU have a stream of their
-// own, so the next batch arrives while the last one is computed. Everything is enqueued. The host waits only if it is
-// kMostAhead batches ahead; otherwise device memory would grow with its lead.
+// Copies micro-batches to the compute device, where the function from Source::finish_on() converts them. Copies to a GPU use a
+// separate stream, so the next batch is copied while the previous one is computed. All work is asynchronous. The host waits
+// only if it is kMaxAhead batches ahead of the device, since each queued batch needs device memory.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,22 +14,22 @@ namespace ddprun::trainer {
 
 class Upload {
  public:
-  static constexpr std::size_t kMostAhead = 4;
+  static constexpr std::size_t kMaxAhead = 4;
 
   Upload(const Source& source, c10::Device device);
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // Copies a batch to the device, for the stream that is current there. The batch must be of the constructor's source, or of
-  // one that differs only in its samples. On the CPU nothing is copied. Throws UsageError if the tensors do not match the
-  // source's description.
+  // Copies a batch to the device, ready for use on the current stream. The batch must come from the source passed to the
+  // constructor, or from one that differs only in its samples. On the CPU nothing is copied. Throws UsageError if the tensors
+  // do not match the source's description.
   Batch take(const Batch& batch);
 
  private:
-  struct Copies;  // null on the CPU
+  struct Copies;  // defined in upload.cpp; copies_ is null on the CPU
   void check(const Batch& batch) const;
-  // Finishes the batch and its mixup partners as the source requires; then checks both.
+  // Converts the batch and its mixup partners with the source's function, and then checks both.
   void finish(Batch& batch) const;
 
   c10::Device device_;

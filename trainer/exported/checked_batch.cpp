@@ -1,51 +1,29 @@
-// Implementation of checked_batch.hpp.
 #include "trainer/exported/checked_batch.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/exported/exported_module.hpp"
+#include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr const char* kCheckFile = "check.safetensors";
-// Tolerances if the bits need not be equal. Sums in another order differ by 1e-6. In deep networks an activation near 0 may
-// change its sign, which changed resnet18's gradients by up to 5e-3 (docs/internals/exported-models.md).
+// Tolerances for results that need not be bit-identical. Sums in a different order differ by 1e-6. In deep networks an
+// activation near 0 may change its sign, which changed resnet18's gradients by up to 5e-3 (docs/internals/exported-models.md).
 constexpr double kLossTolerance = 1e-4;
 constexpr double kGradientTolerance = 2e-2;
-
-// Seeds the device's default generator while it exists, then restores its earlier state.
-class SeededGenerator {
- public:
-  SeededGenerator(c10::Device device, std::uint64_t seed) : generator_(at::globalContext().defaultGenerator(device)) {
-    const std::lock_guard lock(generator_.mutex());
-    before_ = generator_.get_state();
-    generator_.set_current_seed(seed);
-  }
-  ~SeededGenerator() {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(before_);
-  }
-  SeededGenerator(const SeededGenerator&) = delete;
-  SeededGenerator& operator=(const SeededGenerator&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor before_;
-};
 
 std::string cpu_model_name() {
   std::ifstream in("/proc/cpuinfo");
@@ -62,7 +40,7 @@ bool same_bits_expected(const ModelFolder& folder, c10::Device device) {
          folder.check.cpu_capability == at::get_cpu_capability() && folder.check.cpu == cpu_model_name();
 }
 
-// Compares the results here with those of the exporter, tensor by tensor.
+// Compares the results of this process with those of the exporter, tensor by tensor.
 class Comparison {
  public:
   Comparison(const ModelFolder& folder, bool same_bits)
@@ -86,23 +64,24 @@ class Comparison {
   bool same_bits() const { return same_bits_; }
   bool has(const std::string& name) const { return written_.contains(name); }
 
-  // Throws UsageError if the number differs from the exporter's.
+  // Throws UsageError if `found` differs from the exporter's value.
   void scalar(const std::string& name, const std::string& called, const at::Tensor& found) {
     const at::Tensor expected = expected_like(name, found);
     if (same_bits_) {
-      if (!equal_bits(found, expected)) differs(called + " is " + number(found) + ", the exporter had " + number(expected));
+      if (!equal_bits(found, expected))
+        differs(called + " is " + number(found) + "; the exporter computed " + number(expected));
       return;
     }
     const double a = found.item().toDouble();
     const double b = expected.item().toDouble();
     if (std::abs(a - b) <= kLossTolerance * std::max(std::abs(b), 1e-3)) return;
-    differs(called + " is " + number(found) + ", the exporter had " + number(expected));
+    differs(called + " is " + number(found) + "; the exporter computed " + number(expected));
   }
 
   void tensor(const std::string& name, const std::string& called, const at::Tensor& found) {
     const at::Tensor expected = expected_like(name, found);
     if (same_bits_) {
-      if (!equal_bits(found, expected)) differs(called + " has other bits than the exporter's");
+      if (!equal_bits(found, expected)) differs(called + " is not bit-identical to the value that the exporter computed");
       return;
     }
     const at::Tensor a = found.detach().cpu().to(at::kDouble);
@@ -111,18 +90,18 @@ class Comparison {
     squared_norm_ += b.square().sum().item<double>();
   }
 
-  // Compares all gradients together.
+  // Throws UsageError if the gradients of all parameters together differ from the exporter's by more than the tolerance.
   void finish() {
     if (same_bits_ || std::sqrt(squared_difference_) <= kGradientTolerance * std::sqrt(squared_norm_)) return;
-    differs("the gradients are " + std::to_string(std::sqrt(squared_difference_ / squared_norm_)) +
-            " of their norm away from the exporter's");
+    differs("the gradients have a relative difference of " + std::to_string(std::sqrt(squared_difference_ / squared_norm_)) +
+            " in the 2-norm");
   }
 
   [[noreturn]] void differs(const std::string& what) const {
-    throw UsageError(file_.string() + ": the checked batch does not come out as the exporter had it: " + what +
-                     (same_bits_ ? ", with the same PyTorch " TORCH_VERSION " on the same kind of CPU"
-                                 : ". It was exported with PyTorch " + folder_.torch + ", this is LibTorch " TORCH_VERSION) +
-                     ". Is a file of the folder from another export? Export the model again");
+    throw UsageError(file_.string() + ": the model's results for the batch in this file differ from those at export: " + what +
+                     (same_bits_ ? " (with the same PyTorch " TORCH_VERSION " and the same kind of CPU)"
+                                 : " (with PyTorch " + folder_.torch + "; this is LibTorch " TORCH_VERSION ")") +
+                     ". The folder may contain a file from another export. Export the model again");
   }
 
  private:
@@ -152,7 +131,7 @@ class Comparison {
 
 void compare_training(const ModelFolder& folder, const ExportedModule& copy, const Batch& batch, Comparison& comparison) {
   const at::Tensor loss = copy.loss(batch);
-  if (loss.dim() != 0 || loss.scalar_type() != at::kFloat) comparison.differs("the training loss is no float32 scalar");
+  if (loss.dim() != 0 || loss.scalar_type() != at::kFloat) comparison.differs("the training loss is not a float32 scalar");
   comparison.scalar("train.loss", "the training loss", loss);
   if (!loss.requires_grad()) comparison.differs("the training loss has no gradient");
   loss.backward();
@@ -162,7 +141,8 @@ void compare_training(const ModelFolder& folder, const ExportedModule& copy, con
     const std::string name = "gradient." + parameter.name;
     const at::Tensor gradient = parameters[parameter.name].grad();
     if (gradient.defined() != comparison.has(name)) {
-      comparison.differs("'" + parameter.name + "' has " + (gradient.defined() ? "a" : "no") + " gradient");
+      comparison.differs("the parameter '" + parameter.name + "' has " +
+                         (gradient.defined() ? "a gradient, but had none at export" : "no gradient, but had one at export"));
     }
     if (gradient.defined()) comparison.tensor(name, "the gradient of '" + parameter.name + "'", gradient);
   }
@@ -177,11 +157,12 @@ void compare_training(const ModelFolder& folder, const ExportedModule& copy, con
 void compare_evaluation(const ModelFolder& folder, const ExportedModule& copy, const Batch& batch, Comparison& comparison) {
   const at::NoGradGuard no_gradients;
   const std::vector<at::Tensor> results = copy.evaluate(batch);
-  // A metric such as an accuracy may jump if a number is rounded differently, so only the loss is compared then.
+  // If the results need not be bit-identical, only the loss is compared: a metric such as accuracy can jump if a number is
+  // rounded differently.
   const std::size_t compared = comparison.same_bits() ? results.size() : 1;
   for (std::size_t i = 0; i < compared; ++i) {
-    if (results[i].dim() != 0) comparison.differs("the figure '" + folder.outputs[i] + "' is no scalar");
-    comparison.scalar("eval." + folder.outputs[i], "the " + folder.outputs[i] + " of evaluation", results[i]);
+    if (results[i].dim() != 0) comparison.differs("the metric '" + folder.outputs[i] + "' is not a scalar");
+    comparison.scalar("eval." + folder.outputs[i], "the " + folder.outputs[i] + " of the evaluation", results[i]);
   }
 }
 
@@ -190,7 +171,8 @@ void compare_evaluation(const ModelFolder& folder, const ExportedModule& copy, c
 void check_exported_model(const std::shared_ptr<const ModelFolder>& folder, c10::Device device) {
   Comparison comparison(*folder, same_bits_expected(*folder, device));
   const Batch batch = comparison.batch(device);
-  // A GPU or another kind of CPU draws other random numbers than the exporter, so the results can't be compared.
+  // If the results depend on random numbers, they can be compared only on the exporter's kind of CPU. Other devices generate
+  // different numbers.
   if (folder->check.draws && !comparison.same_bits()) return;
   {
     const ExportedModule copy(folder, device);

@@ -1,5 +1,5 @@
-// Checks that an exported model computes the same here as at its exporter. check.safetensors holds a batch and PyTorch's
-// results for it. The task runs this batch once, before training.
+// Checks that an exported model computes the same results in this process as in Python, where it was exported.
+// check.safetensors contains a batch and PyTorch's results for it. The task runs this batch once, before training.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,9 +10,9 @@
 
 namespace ddprun::trainer {
 
-// Runs on a copy of the model; the state of the device's default generator is restored. With the exporter's version of PyTorch,
-// kind of CPU and number of threads, loss, gradients, buffers and metrics must have the same bits. Otherwise loss and gradients
-// must agree up to rounding. Throws UsageError that names the difference.
+// Runs on a copy of the model, and restores the state of the device's default random number generator. If the PyTorch version,
+// the CPU model and the number of threads are the exporter's, the loss, gradients, buffers and metrics must be bit-identical.
+// Otherwise the losses and the gradients must agree up to rounding. Throws UsageError that names the difference.
 void check_exported_model(const std::shared_ptr<const ModelFolder>& folder, c10::Device device);
 
 }  // namespace ddprun::trainer

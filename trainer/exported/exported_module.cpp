@@ -1,4 +1,3 @@
-// Implementation of exported_module.hpp.
 #include "trainer/exported/exported_module.hpp"
 
 #include <algorithm>
@@ -41,9 +40,10 @@ ExportedModule::ExportedModule(std::shared_ptr<const ModelFolder> folder, c10::D
   for (const ExportedTensor& parameter : folder_->parameters) {
     const at::Tensor value =
         parameter.tied.empty() ? initial("parameter", parameter) : tensors_.at({InputKind::kParameter, parameter.tied});
-    hold(parameter.name, value, InputKind::kParameter, parameter.requires_grad);
+    register_tensor(parameter.name, value, InputKind::kParameter, parameter.requires_grad);
   }
-  for (const ExportedTensor& buffer : folder_->buffers) hold(buffer.name, initial("buffer", buffer), InputKind::kBuffer, false);
+  for (const ExportedTensor& buffer : folder_->buffers)
+    register_tensor(buffer.name, initial("buffer", buffer), InputKind::kBuffer, false);
   for (const ExportedTensor& constant : folder_->constants) {
     tensors_[{InputKind::kConstant, constant.name}] = initial("constant", constant);
   }
@@ -51,14 +51,15 @@ ExportedModule::ExportedModule(std::shared_ptr<const ModelFolder> folder, c10::D
   eval_inputs_ = inputs_of(folder_->eval);
 }
 
-void ExportedModule::hold(const std::string& name, const at::Tensor& tensor, GraphNode::Kind kind, bool requires_grad) {
+void ExportedModule::register_tensor(const std::string& name, const at::Tensor& tensor, GraphNode::Kind kind,
+                                     bool requires_grad) {
   std::string last = name;
   try {
     torch::nn::Module* const module = module_for(this, last);
     tensors_[{kind, name}] = kind == InputKind::kBuffer ? module->register_buffer(last, tensor)
                                                         : module->register_parameter(last, tensor, requires_grad);
-  } catch (const c10::Error& error) {  // the name is empty or already used
-    throw UsageError((folder_->path / "model.json").string() + ": no tensor can be called '" + name +
+  } catch (const c10::Error& error) {  // thrown if the name is empty or already used
+    throw UsageError((folder_->path / "model.json").string() + ": invalid tensor name '" + name +
                      "': " + error.what_without_backtrace());
   }
 }

@@ -1,5 +1,6 @@
-// An exported model as a module. Parameters and buffers have the names and the order of the Python model; tied and frozen
-// parameters are preserved. So checkpoints, optimizer, Reducer and digests treat it like any other model.
+// An exported model as a torch::nn::Module. Parameters and buffers have the names and the order of the Python model; tied and
+// frozen parameters are preserved. So checkpoints, optimizers, the Reducer and digests need no special case for exported
+// models.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,22 +19,22 @@ namespace ddprun::trainer {
 
 class ExportedModule : public torch::nn::Module {
  public:
-  // Loads the initial weights to the device. Throws UsageError if init.safetensors does not match model.json.
+  // Loads the initial weights onto the device. Throws UsageError if init.safetensors does not match model.json.
   ExportedModule(std::shared_ptr<const ModelFolder> folder, c10::Device device);
 
-  // Returns the training loss of a batch. Updates the buffers that training updates.
+  // Returns the training loss of a batch. Also updates buffers such as the running statistics of batch norm.
   at::Tensor loss(const Batch& batch) const;
   // Returns the outputs that model.json lists, computed in evaluation mode.
   std::vector<at::Tensor> evaluate(const Batch& batch) const;
 
  private:
-  // The input of a graph: a tensor, or the index of a tensor in the batch.
+  // One input of a graph: `tensor`, or if `tensor` is undefined, the tensor of the batch with index `of_batch`.
   struct Input {
     at::Tensor tensor{};
     std::size_t of_batch = 0;
   };
 
-  void hold(const std::string& name, const at::Tensor& tensor, GraphNode::Kind kind, bool requires_grad);
+  void register_tensor(const std::string& name, const at::Tensor& tensor, GraphNode::Kind kind, bool requires_grad);
   std::vector<Input> inputs_of(const Graph& graph) const;
   std::vector<at::Tensor> run(const Graph& graph, const std::vector<Input>& inputs, const Batch& batch) const;
 

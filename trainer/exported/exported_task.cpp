@@ -1,4 +1,3 @@
-// Implementation of exported_task.hpp.
 #include "trainer/exported/exported_task.hpp"
 
 #include <algorithm>
@@ -27,20 +26,21 @@ class ExportedTask : public Task {
   std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
     if (!std::ranges::equal(folder_->batch, samples.tensors, takes)) {
       throw UsageError(folder_->path.string() + ": the model takes " + batch_text(folder_->batch) +
-                       "; a sample of the data is " + batch_text(samples) +
-                       ". Export the model with a batch that is like the data");
+                       ", but a sample of the data is " + batch_text(samples) + ". Export the model with a batch of this data");
     }
     std::call_once(checked_, [&] { check_exported_model(folder_, device); });
     return std::make_shared<ExportedModule>(folder_, device);
   }
 
-  // Python's batch norm refuses a single value per channel. Its operator does not, and computes NaN statistics.
+  // Refuses a batch that is too small for the model's batch norm. Python's batch norm module has the same check. The operator
+  // in the graph lacks it, and computes NaN statistics from a single value per channel.
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     const std::int64_t samples = batch.tensors.front().size(0);
     if (!batch.stand_in && samples < folder_->smallest_batch) {
-      throw UsageError(folder_->path.string() + ": the model trains with " + std::to_string(folder_->smallest_batch) +
-                       " samples or more at once, and this worker's part of a batch has " + std::to_string(samples) +
-                       "; choose another batch_size or micro_batch_size, or data.train_samples that they divide");
+      throw UsageError(
+          folder_->path.string() + ": the model needs at least " + std::to_string(folder_->smallest_batch) +
+          " samples in a training pass, but this worker's part of a batch has " + std::to_string(samples) +
+          "; choose another batch_size or micro_batch_size, or set data.train_samples to a multiple of batch_size");
     }
     return own(module).loss(batch);
   }
@@ -53,7 +53,7 @@ class ExportedTask : public Task {
     const std::vector<at::Tensor> results = own(module).evaluate(batch);
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (results[i].dim() != 0) {
-        throw UsageError(folder_->path.string() + ": the figure '" + folder_->outputs[i] + "' is no scalar");
+        throw UsageError(folder_->path.string() + ": the metric '" + folder_->outputs[i] + "' is not a scalar");
       }
       figures.add(folder_->outputs[i], results[i].to(at::kDouble).mul(batch.weight), batch.weight);
     }
@@ -64,7 +64,8 @@ class ExportedTask : public Task {
  private:
   static ExportedModule& own(torch::nn::Module& module) {
     auto* const exported = dynamic_cast<ExportedModule*>(&module);
-    if (exported == nullptr) throw InternalError("exported model: the module is none that it made");
+    if (exported == nullptr)
+      throw InternalError("expected a module that the task of the exported model created, found a module from another task");
     return *exported;
   }
 

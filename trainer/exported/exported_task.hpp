@@ -1,4 +1,5 @@
-// The task of an exported model: its graphs compute the loss and the metrics. Used for "model": {"type": "exported"}.
+// The task of an exported model: the graphs of the model compute the loss and the metrics. Used for "model": {"type":
+// "exported"}.
 #pragma once
 
 #include <memory>
@@ -8,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-// Reads the folder `model.path` of the config. Looks up every operator immediately; the checked batch runs with the first
-// module that is made. Throws UsageError if the folder was not written by the exporter.
+// Reads the folder `model.path` of the config. Looks up every operator of the graphs. The first make_module() also checks the
+// model's results (checked_batch.hpp). Throws UsageError if the folder was not written by the exporter.
 std::unique_ptr<Task> exported_task(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of graph.hpp.
 #include "trainer/exported/graph.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -28,37 +27,27 @@ struct Statement {
   GraphNode::Kind kind = GraphNode::Kind::kOperator;
   std::optional<c10::OperatorHandle> target{};  // kOperator
   const Calculation* calculation = nullptr;     // kCompute
-  ArgumentCheck check = nullptr;                // kOperator; null: its kernel checks
+  ArgumentCheck check = nullptr;                // kOperator; null if the operator's kernel checks its arguments itself
   std::vector<Slot> arguments{};
   std::size_t from = 0, index = 0;       // kGet
   bool gradients = true;                 // kGradients
-  std::vector<std::size_t> last_uses{};  // nodes that no later node needs: their memory is released
+  std::vector<std::size_t> last_uses{};  // nodes whose results are used by no later statement, and then released
   std::size_t line = 0;
   std::string name{};
 };
 
-// Restores at its end whether autograd records.
-struct KeptGradMode {
-  KeptGradMode() = default;
-  ~KeptGradMode() { at::GradMode::set_enabled(before); }
-  KeptGradMode(const KeptGradMode&) = delete;
-  KeptGradMode& operator=(const KeptGradMode&) = delete;
+// Limit on the elements of one tensor in a graph: 64 GiB of float32. Without this limit, a graph with a wrong size would
+// exhaust the machine's memory before it fails.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 34;
 
-  bool before = at::GradMode::is_enabled();
-};
-
-// Limit on the elements of one tensor in a graph: 64 GiB of float32. Without it, a graph with a wrong size would take the
-// memory of the whole machine before an error.
-constexpr std::int64_t kMostElements = std::int64_t{1} << 34;
-
-// `sizes` is the shape of a tensor that an operator makes. Throws std::domain_error.
+// `sizes` is the shape of a tensor that an operator creates. Throws std::domain_error if the tensor is too large.
 void require_sizes(const IValue& sizes) {
   if (!sizes.isIntList()) return;
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes.toIntVector()) {
-    if (size <= 1) continue;  // -1 is the rest of a view; PyTorch checks 0 and other negative sizes
-    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostElements) {
-      throw std::domain_error("asks for a tensor of more than " + std::to_string(kMostElements) + " elements");
+    if (size <= 1) continue;  // PyTorch infers a -1 from the other sizes, and checks other negative sizes
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxElements) {
+      throw std::domain_error("requests a tensor of more than " + std::to_string(kMaxElements) + " elements");
     }
   }
 }
@@ -109,19 +98,18 @@ void require_operators(const GraphText& text) {
   }
   if (missing.empty()) return;
   std::string names;
-  for (const auto& [name, line] : missing) {
-    names += (names.empty() ? "" : ", ") + name + " (line " + std::to_string(line) + ")";
-  }
+  for (const auto& [name, line] : missing) names += (names.empty() ? "" : ", ") + name + " (line " + std::to_string(line) + ")";
   throw UsageError(text.file + ": LibTorch " TORCH_VERSION " has no operator " + names +
-                   "; export the model with PyTorch " TORCH_VERSION ", or without them");
+                   "; export the model with PyTorch " TORCH_VERSION ", or change it so that it does not use this operator");
 }
 
 void require_allowed(const GraphText& text) {
   for (const GraphNode& node : text.nodes) {
     if (node.kind != GraphNode::Kind::kOperator) continue;
     if (const auto reason = reason_to_refuse(find_operator(node.name)->schema())) {
-      throw UsageError(text.file + ":" + std::to_string(node.line) + ": the operator " + node.name + " " + *reason +
-                       "; a graph may only compute. Write the model without it and export it again");
+      throw UsageError(text.file + ":" + std::to_string(node.line) + ": the operator " + node.name +
+                       " is not allowed, because it " + *reason +
+                       ". Change the model so that it does not use this operator, and export it again");
     }
   }
 }
@@ -131,7 +119,7 @@ void add_uses(const Slot& slot, std::set<std::size_t>& uses) {
   for (const Slot& item : slot.items) add_uses(item, uses);
 }
 
-// Finds the last statement that uses each node.
+// Sets `last_uses` of each statement.
 void find_last_uses(std::vector<Statement>& statements, const std::vector<std::size_t>& results) {
   std::set<std::size_t> needed(results.begin(), results.end());
   for (std::size_t i = statements.size(); i-- > 0;) {
@@ -157,14 +145,14 @@ Statement statement_of(const GraphText& text, const GraphNode& node) {
     made.arguments = slots_of(text, node, made.target->schema());
   } else if (node.kind == GraphNode::Kind::kGet) {
     made.from = static_cast<std::size_t>(node.arguments[0].integer);
-    if (node.arguments[1].integer < 0) fail("gets an element before the first");
+    if (node.arguments[1].integer < 0) fail("'get' has a negative index");
     made.index = static_cast<std::size_t>(node.arguments[1].integer);
     made.name = "get";
   } else if (node.kind == GraphNode::Kind::kGradients) {
     made.gradients = node.arguments[0].integer != 0;
   } else if (node.kind == GraphNode::Kind::kCompute) {
     made.calculation = find_calculation(node.name);
-    if (made.calculation == nullptr) fail("the calculation '" + node.name + "' is not known");
+    if (made.calculation == nullptr) fail("unknown calculation '" + node.name + "'");
     if (node.arguments.size() != made.calculation->arguments) {
       fail("'" + node.name + "' takes " + std::to_string(made.calculation->arguments) + " numbers");
     }
@@ -198,7 +186,7 @@ Graph::Graph(const GraphText& text) {
     if (node.kind == GraphNode::Kind::kOperator) operators.insert(node.name);
     if (node.kind <= GraphNode::Kind::kBatch) {
       if (!given.emplace(node.kind, node.name).second) {
-        throw UsageError(text.file + ":" + std::to_string(node.line) + ": '" + node.name + "' is given twice");
+        throw UsageError(text.file + ":" + std::to_string(node.line) + ": '" + node.name + "' is defined twice");
       }
       program->inputs.push_back({node.kind, node.name});
       program->input_nodes.push_back(i);
@@ -230,7 +218,8 @@ std::vector<at::Tensor> Graph::run(std::span<const at::Tensor> inputs, c10::Devi
     throw InternalError(program_->file + ": run with " + std::to_string(inputs.size()) + " tensors instead of " +
                         std::to_string(program_->inputs.size()));
   }
-  const KeptGradMode mode;
+  const bool gradients = at::GradMode::is_enabled();
+  const at::AutoGradMode restored(gradients);  // when the function ends, restores this mode
   Values values(program_->statements.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) values[program_->input_nodes[i]] = inputs[i];
   for (std::size_t i = 0; i < program_->statements.size(); ++i) {
@@ -246,13 +235,13 @@ std::vector<at::Tensor> Graph::run(std::span<const at::Tensor> inputs, c10::Devi
         for (const Slot& slot : statement.arguments) numbers.push_back(value_in(slot, values, device));
         values[i] = statement.calculation->function(numbers);
       } else if (statement.kind == GraphNode::Kind::kGradients) {
-        at::GradMode::set_enabled(statement.gradients && mode.before);
+        at::GradMode::set_enabled(statement.gradients && gradients);
       }
     } catch (c10::Error& error) {
       error.add_context(where());
       throw;
     } catch (const std::out_of_range&) {
-      throw UsageError(where() + ": there are not so many results");
+      throw UsageError(where() + ": the index is past the last result");
     } catch (const std::domain_error& error) {
       throw UsageError(where() + ": " + error.what());
     }
@@ -260,7 +249,8 @@ std::vector<at::Tensor> Graph::run(std::span<const at::Tensor> inputs, c10::Devi
   }
   std::vector<at::Tensor> results;
   for (const std::size_t node : program_->results) {
-    if (!values[node].isTensor()) throw UsageError(program_->file + ": its result %" + std::to_string(node) + " is no tensor");
+    if (!values[node].isTensor())
+      throw UsageError(program_->file + ": its result %" + std::to_string(node) + " is not a tensor");
     results.push_back(values[node].toTensor());
   }
   return results;

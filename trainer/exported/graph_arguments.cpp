@@ -1,4 +1,3 @@
-// Implementation of graph_arguments.hpp.
 #include "trainer/exported/graph_arguments.hpp"
 
 #include <ATen/core/jit_type.h>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "trainer/checkpoint/dtypes.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -23,25 +23,14 @@ using c10::IValue;
 using c10::TypeKind;
 using Given = GraphArgument::Kind;
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kScalarTypes{{{"float32", at::kFloat},
-                                                                                    {"float64", at::kDouble},
-                                                                                    {"float16", at::kHalf},
-                                                                                    {"bfloat16", at::kBFloat16},
-                                                                                    {"int64", at::kLong},
-                                                                                    {"int32", at::kInt},
-                                                                                    {"int16", at::kShort},
-                                                                                    {"int8", at::kChar},
-                                                                                    {"uint8", at::kByte},
-                                                                                    {"bool", at::kBool},
-                                                                                    {"complex64", at::kComplexFloat},
-                                                                                    {"complex128", at::kComplexDouble}}};
 constexpr std::array<std::pair<std::string_view, at::MemoryFormat>, 4> kFormats{
     {{"contiguous", at::MemoryFormat::Contiguous},
      {"preserve", at::MemoryFormat::Preserve},
      {"channels_last", at::MemoryFormat::ChannelsLast},
      {"channels_last_3d", at::MemoryFormat::ChannelsLast3d}}};
 
-// Python passes a number this way to an operator that takes a tensor: it does not affect the type of the result.
+// If an operator takes a tensor and gets a number, Python passes the number as a "wrapped number" tensor. Such a tensor does
+// not affect the type of the result.
 at::Tensor wrapped_number(const c10::Scalar& number) {
   at::Tensor tensor = at::scalar_tensor(number, number.isBoolean()         ? at::kBool
                                                 : number.isIntegral(false) ? at::kLong
@@ -50,7 +39,7 @@ at::Tensor wrapped_number(const c10::Scalar& number) {
   return tensor;
 }
 
-// Turns the arguments of one line into slots.
+// Converts the arguments of one line of the graph to slots.
 class Preparation {
  public:
   Preparation(const GraphText& text, const GraphNode& node) : text_(text), node_(node) {}
@@ -58,13 +47,13 @@ class Preparation {
   std::vector<Slot> of(const c10::FunctionSchema& schema) {
     const auto& takes = schema.arguments();
     if (node_.arguments.size() > takes.size()) {
-      fail("has " + std::to_string(node_.arguments.size()) + " arguments for " + node_.name + ", which takes " +
+      fail("passes " + std::to_string(node_.arguments.size()) + " arguments to " + node_.name + ", which takes at most " +
            std::to_string(takes.size()));
     }
     std::vector<Slot> slots;
     for (std::size_t i = 0; i < takes.size(); ++i) {
       argument_ = &takes[i];
-      // A newer LibTorch may have added arguments; these have defaults.
+      // The line may omit arguments that a newer LibTorch has added; these have defaults.
       const bool left_out = i >= node_.arguments.size() || node_.arguments[i].kind == Given::kDefault;
       slots.push_back(left_out ? default_slot() : slot(node_.arguments[i], *argument_->type(), argument_->N()));
     }
@@ -76,8 +65,8 @@ class Preparation {
     throw UsageError(text_.file + ":" + std::to_string(node_.line) + ": " + problem);
   }
   [[noreturn]] void fail_type() const {
-    fail("argument '" + argument_->name() + "' of " + node_.name + " takes " + argument_->type()->str() +
-         ", which is not what the graph gives it; was it written for another version of PyTorch than " TORCH_VERSION "?");
+    fail("the graph passes a value of another type for argument '" + argument_->name() + "' of " + node_.name + "; expected " +
+         argument_->type()->str() + ". Export the model with PyTorch " TORCH_VERSION ", the version of this program");
   }
 
   Slot default_slot() const {
@@ -136,12 +125,12 @@ class Preparation {
     return std::nullopt;
   }
 
-  // Returns a value that operators take as an integer code. The code may differ between versions of PyTorch, so the text has
-  // names.
+  // Converts the name of a dtype, memory format or layout to PyTorch's integer code. A graph file contains names, because the
+  // codes may differ between versions of PyTorch.
   std::optional<IValue> enumerator_of(const GraphArgument& given) const {
     if (given.kind == Given::kDtype) {
-      for (const auto& [name, type] : kScalarTypes) {
-        if (name == given.text) return IValue(static_cast<std::int64_t>(type));
+      if (const Dtype* const dtype = find_dtype(&Dtype::torch, given.text)) {
+        return IValue(static_cast<std::int64_t>(dtype->type));
       }
       fail("has the unknown dtype '" + given.text + "'");
     }
@@ -162,7 +151,7 @@ class Preparation {
     std::vector<GraphArgument> items = given.items;
     if (given.kind != Given::kList) {
       if (given.kind != Given::kInteger && given.kind != Given::kNumber) fail_type();
-      items.assign(static_cast<std::size_t>(count.value_or(1)), given);  // int[2] may be given as one number
+      items.assign(static_cast<std::size_t>(count.value_or(1)), given);  // one number may stand for an int[2]: it is repeated
     }
     std::vector<Slot> slots;
     bool ready = true;
@@ -240,7 +229,7 @@ IValue value_in(const Slot& slot, const Values& values, c10::Device device) {
       return list;
     }
   }
-  throw InternalError("a graph's argument is of no kind");
+  throw InternalError("an argument of a graph has an unknown kind");
 }
 
 }  // namespace ddprun::trainer

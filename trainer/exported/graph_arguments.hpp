@@ -1,5 +1,5 @@
-// The arguments of a graph's line, prepared by the schema of its operator: values, and references to results of other nodes.
-// graph.cpp prepares them once and evaluates them in each run.
+// The arguments of an operator call in a graph: values, and references to the results of other nodes. graph.cpp prepares them
+// once, according to the operator's schema, and evaluates them in each run.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -13,22 +13,22 @@
 
 namespace ddprun::trainer {
 
-// A value, or a description of the value that each run must insert.
+// One argument: a value (kReady), or a description of the value that each run must insert.
 struct Slot {
   enum class Kind { kReady, kNode, kDevice, kTensors, kOptionalTensors, kIntegers };
   Kind kind = Kind::kReady;
   c10::IValue ready{};
   std::size_t node = 0;       // kNode
-  bool as_tensor = false;     // kNode: a number becomes a tensor
-  bool as_double = false;     // kNode: an integer becomes a double
-  std::vector<Slot> items{};  // the lists
+  bool as_tensor = false;     // for kNode: convert a number to a tensor
+  bool as_double = false;     // for kNode: convert an integer to a double
+  std::vector<Slot> items{};  // elements of kTensors, kOptionalTensors and kIntegers
 };
 
-// The results of a graph's nodes in one run.
+// The results of all nodes of a graph in one run.
 using Values = std::vector<c10::IValue>;
 
-// Prepares all arguments of the schema; those that the line leaves out get their defaults. Throws UsageError naming the line if
-// the operator takes other arguments.
+// Prepares all arguments of the schema; arguments that the line omits get their defaults. Throws UsageError with the line
+// number if the operator does not accept the arguments.
 std::vector<Slot> slots_of(const GraphText& text, const GraphNode& node, const c10::FunctionSchema& schema);
 
 c10::IValue value_in(const Slot& slot, const Values& values, c10::Device device);

@@ -1,5 +1,5 @@
-// The calculations that a graph may make with numbers, such as the size of its batch: Python's operators of the same names
-// (KNOWN in python/ddprun/graph.py).
+// The scalar calculations that a graph may contain, for example with the batch size. They compute the same as Python's
+// operators of the same names (KNOWN in python/ddprun/graph.py).
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -17,7 +17,7 @@ struct Calculation {
   c10::IValue (*function)(const std::vector<c10::IValue>& of);
 };
 
-// Returns null if there is no calculation of that name.
+// Returns null if `name` is unknown.
 const Calculation* find_calculation(std::string_view name);
 
 }  // namespace ddprun::trainer

@@ -1,21 +1,20 @@
-// Implementation of graph_text.hpp.
 #include "trainer/exported/graph_text.hpp"
 
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/numbers.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::string_view kFirstLine = "ddprun graph 1";
-constexpr std::size_t kLongestText = std::size_t{64} << 20;
-constexpr int kDeepestList = 4;
+constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
+constexpr int kMaxListDepth = 4;
 
 using NodeKind = GraphNode::Kind;
 using ArgumentKind = GraphArgument::Kind;
@@ -36,15 +35,7 @@ std::optional<NodeKind> node_kind_of(std::string_view word) {
   return std::nullopt;
 }
 
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-// Reads one line, word by word.
+// Reads one line of the text, word by word.
 class LineReader {
  public:
   LineReader(const std::string& file, std::size_t line, std::string_view text, std::size_t nodes)
@@ -57,7 +48,7 @@ class LineReader {
   bool at_end() const { return rest_.empty(); }
 
   std::string_view word(const char* expected) {
-    if (rest_.empty()) fail(std::string("expected ") + expected + ", found the line's end");
+    if (rest_.empty()) fail(std::string("expected ") + expected + ", found the end of the line");
     const std::size_t end = rest_.find(' ');
     const std::string_view found = rest_.substr(0, end);
     if (found.empty()) fail(std::string("expected ") + expected + ", found two spaces");
@@ -66,12 +57,12 @@ class LineReader {
     return found;
   }
 
-  void word_is(std::string_view expected) {
+  void expect_word(std::string_view expected) {
     const std::string_view found = word("more");
     if (found != expected) fail("expected '" + std::string(expected) + "', found '" + shown(found) + "'");
   }
 
-  // Decodes a percent-encoded word. The encoding keeps spaces out of words.
+  // Decodes a percent-encoded word. Words are encoded because spaces separate them.
   std::string decoded(std::string_view text) const {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -79,20 +70,19 @@ class LineReader {
         out += text[i];
         continue;
       }
-      unsigned char byte = 0;
       const std::string_view digits = text.substr(i + 1, 2);
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-      if (digits.size() != 2 || error != std::errc() || end != digits.data() + 2) fail("'" + shown(text) + "' has a bad %");
-      out += static_cast<char>(byte);
+      const auto byte = exact_number<unsigned char>(digits, 16);
+      if (digits.size() != 2 || !byte) fail("'" + shown(text) + "' has an invalid % escape");
+      out += static_cast<char>(*byte);
       i += 2;
     }
     return out;
   }
 
   std::size_t node(std::string_view word) const {
-    const auto number = word.starts_with('%') ? number_of<std::size_t>(word.substr(1)) : std::nullopt;
+    const auto number = word.starts_with('%') ? exact_number<std::size_t>(word.substr(1)) : std::nullopt;
     if (!number) fail("expected a node such as %3, found '" + shown(word) + "'");
-    if (*number >= nodes_) fail("uses %" + std::to_string(*number) + ", which no earlier line makes");
+    if (*number >= nodes_) fail("uses %" + std::to_string(*number) + ", which no earlier line defines");
     return *number;
   }
 
@@ -103,9 +93,7 @@ class LineReader {
     if (found == "default") return {.kind = ArgumentKind::kDefault};
     if (found == "device") return {.kind = ArgumentKind::kDevice};
     if (found == "true" || found == "false") return {.kind = ArgumentKind::kBool, .integer = found == "true" ? 1 : 0};
-    if (found.front() == '%') {
-      return {.kind = ArgumentKind::kNode, .integer = static_cast<std::int64_t>(node(found))};
-    }
+    if (found.front() == '%') return {.kind = ArgumentKind::kNode, .integer = static_cast<std::int64_t>(node(found))};
     for (const auto& [prefix, kind] : {std::pair{"dtype:", ArgumentKind::kDtype}, std::pair{"layout:", ArgumentKind::kLayout},
                                        std::pair{"format:", ArgumentKind::kFormat}}) {
       const std::string_view before = prefix;
@@ -114,20 +102,21 @@ class LineReader {
     const std::string_view value = found.substr(1);
     if (found.front() == 's') return {.kind = ArgumentKind::kText, .text = decoded(value)};
     if (found.front() == 'i') {
-      if (const auto number = number_of<std::int64_t>(value)) return {.kind = ArgumentKind::kInteger, .integer = *number};
+      if (const auto number = exact_number<std::int64_t>(value)) return {.kind = ArgumentKind::kInteger, .integer = *number};
     }
     if (found.front() == 'f') {
-      if (const auto number = number_of<double>(value)) return {.kind = ArgumentKind::kNumber, .number = *number};
+      if (const auto number = exact_number<double>(value)) return {.kind = ArgumentKind::kNumber, .number = *number};
     }
     fail("expected an argument, found '" + shown(found) + "'");
   }
 
  private:
   GraphArgument list(int depth) {
-    if (depth > kDeepestList) fail("has lists in lists, " + std::to_string(depth) + " deep");
+    if (depth > kMaxListDepth)
+      fail("has lists nested " + std::to_string(depth) + " deep; expected at most " + std::to_string(kMaxListDepth));
     GraphArgument made{.kind = ArgumentKind::kList};
     while (!rest_.starts_with(']')) made.items.push_back(argument(depth));
-    word_is("]");
+    expect_word("]");
     return made;
   }
 
@@ -141,11 +130,11 @@ class LineReader {
   const std::string& file_;
   std::size_t line_;
   std::string_view rest_;
-  std::size_t nodes_;  // nodes of the lines before
+  std::size_t nodes_;  // number of nodes on the previous lines
 };
 
 GraphNode read_node(LineReader& reader, std::size_t line) {
-  const std::string_view word = reader.word("what makes the node");
+  const std::string_view word = reader.word("the kind of the node");
   const std::optional<NodeKind> kind = node_kind_of(word);
   if (!kind)
     reader.fail("expected parameter, buffer, constant, batch, op, get, compute or gradients, found '" + std::string(word) +
@@ -154,7 +143,8 @@ GraphNode read_node(LineReader& reader, std::size_t line) {
   if (*kind != NodeKind::kGet && *kind != NodeKind::kGradients) node.name = reader.decoded(reader.word("a name"));
   while (!reader.at_end()) node.arguments.push_back(reader.argument());
   const bool is_input = *kind <= NodeKind::kBatch;
-  if (is_input && !node.arguments.empty()) reader.fail("a tensor that is given takes no arguments");
+  if (is_input && !node.arguments.empty())
+    reader.fail("expected no arguments after a parameter, buffer, constant or batch tensor");
   if (*kind == NodeKind::kGet && (node.arguments.size() != 2 || node.arguments[0].kind != ArgumentKind::kNode ||
                                   node.arguments[1].kind != ArgumentKind::kInteger)) {
     reader.fail("expected a node and a number after 'get'");
@@ -172,7 +162,7 @@ GraphText parse_graph(std::string_view text, const std::string& file) {
   const auto fail = [&](std::size_t line, const std::string& problem) {
     throw UsageError(file + ":" + std::to_string(line) + ": " + problem);
   };
-  if (text.size() > kLongestText) fail(1, "the graph has more than " + std::to_string(kLongestText) + " bytes");
+  if (text.size() > kMaxTextBytes) fail(1, "the graph has too many bytes; expected at most " + std::to_string(kMaxTextBytes));
   for (std::size_t line = 1; !text.empty(); ++line) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) fail(line, "the last line is cut off");
@@ -180,19 +170,20 @@ GraphText parse_graph(std::string_view text, const std::string& file) {
     text.remove_prefix(end + 1);
     if (line == 1) {
       if (content != kFirstLine)
-        fail(line, "expected '" + std::string(kFirstLine) + "': the file is no graph that this version reads");
+        fail(line, "expected '" + std::string(kFirstLine) +
+                       "': this version of ddprun cannot read the file. Export the model again with its exporter");
       continue;
     }
-    if (!graph.results.empty()) fail(line, "expected the file's end after 'return'");
+    if (!graph.results.empty()) fail(line, "expected the end of the file after 'return'");
     LineReader reader(file, line, content, graph.nodes.size());
     if (content.starts_with("return")) {
-      reader.word_is("return");
+      reader.expect_word("return");
       do graph.results.push_back(reader.node(reader.word("a node")));
       while (!reader.at_end());
       continue;
     }
-    reader.word_is("%" + std::to_string(graph.nodes.size()));
-    reader.word_is("=");
+    reader.expect_word("%" + std::to_string(graph.nodes.size()));
+    reader.expect_word("=");
     graph.nodes.push_back(read_node(reader, line));
   }
   if (graph.results.empty()) throw UsageError(file + ": has no line 'return': the file is empty or cut off");
@@ -204,7 +195,7 @@ GraphText read_graph(const std::string& file) {
   std::string text;
   if (in) text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   if (!in.is_open() || in.bad())
-    throw UsageError(file + ": cannot be read; is it the folder that python -m ddprun.export wrote?");
+    throw UsageError(file + ": cannot be read; expected a file that python -m ddprun.export wrote");
   return parse_graph(text, file);
 }
 

@@ -1,6 +1,6 @@
 // The text of a graph. python/ddprun/graph.py writes it and describes the format: one line per node, in the order of execution.
-// parse_graph() turns it into plain values and ensures that each node uses only earlier ones. It does not know the operators or
-// their arguments (graph.hpp).
+// parse_graph() parses the text and ensures that each node uses only earlier nodes. It does not check operators and their
+// arguments; graph.hpp does.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@ namespace ddprun::trainer {
 struct GraphArgument {
   enum class Kind { kNode, kInteger, kNumber, kText, kBool, kNone, kDefault, kDevice, kDtype, kLayout, kFormat, kList };
   Kind kind = Kind::kNone;
-  std::int64_t integer = 0;            // kNode: its index; kInteger; kBool: 0 or 1
+  std::int64_t integer = 0;            // index of the node for kNode, value for kInteger, 0 or 1 for kBool
   double number = 0;                   // kNumber
-  std::string text{};                  // kText; kDtype, kLayout and kFormat: the name
+  std::string text{};                  // value for kText, name for kDtype, kLayout and kFormat
   std::vector<GraphArgument> items{};  // kList
 };
 
 struct GraphNode {
   enum class Kind { kParameter, kBuffer, kConstant, kBatch, kOperator, kGet, kCompute, kGradients };
   Kind kind = Kind::kOperator;
-  std::string name;                        // of the tensor, the operator ("aten::add.Tensor") or the calculation ("mul")
-  std::vector<GraphArgument> arguments{};  // kGet: a node and an integer; kGradients: a bool
+  std::string name;                        // name of the tensor, the operator ("aten::add.Tensor") or the calculation ("mul")
+  std::vector<GraphArgument> arguments{};  // kGet has a node and an integer, kGradients a bool
   std::size_t line = 0;                    // line number in the text, from 1
 };
 
 struct GraphText {
   std::string file;  // for messages
   std::vector<GraphNode> nodes;
-  std::vector<std::size_t> results;  // nodes, at least one
+  std::vector<std::size_t> results;  // indices of the nodes that the graph returns; at least one
 };
 
-// Throws UsageError naming file and line if the text has another format, is cut off, is longer than any graph, or uses a node
-// that no earlier line makes. `file` is for messages only.
+// Throws UsageError with file and line if the text is malformed, truncated or too long, or if a line uses a node that no
+// earlier line defines. `file` is used only in messages.
 GraphText parse_graph(std::string_view text, const std::string& file);
 
-// The same for a file. Throws UsageError if it cannot be read.
+// Reads the file and calls parse_graph(). Also throws UsageError if the file cannot be read.
 GraphText read_graph(const std::string& file);
 
 }  // namespace ddprun::trainer

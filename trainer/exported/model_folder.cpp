@@ -1,18 +1,15 @@
-// Implementation of model_folder.hpp.
 #include "trainer/exported/model_folder.hpp"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/json_problem.hpp"
+#include "trainer/checkpoint/dtypes.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 
@@ -22,25 +19,12 @@ namespace {
 using nlohmann::json;
 
 constexpr int kModelFormat = 1;
-constexpr std::uintmax_t kLargestModelJson = std::uintmax_t{64} << 20;
+constexpr std::uintmax_t kMaxModelJsonBytes = std::uintmax_t{64} << 20;
 constexpr const char* kModelJson = "model.json";
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> kStoredTypes{{{"float64", at::kDouble},
-                                                                                    {"float32", at::kFloat},
-                                                                                    {"float16", at::kHalf},
-                                                                                    {"bfloat16", at::kBFloat16},
-                                                                                    {"int64", at::kLong},
-                                                                                    {"int32", at::kInt},
-                                                                                    {"int16", at::kShort},
-                                                                                    {"int8", at::kChar},
-                                                                                    {"uint8", at::kByte},
-                                                                                    {"bool", at::kBool}}};
-
 std::string type_text(at::ScalarType type) {
-  for (const auto& [name, known] : kStoredTypes) {
-    if (known == type) return std::string(name);
-  }
-  return c10::toString(type);
+  const Dtype* const dtype = find_dtype(type);
+  return dtype == nullptr || dtype->torch.empty() ? c10::toString(type) : std::string(dtype->torch);
 }
 
 std::string sizes_text(at::IntArrayRef sizes) {
@@ -49,7 +33,7 @@ std::string sizes_text(at::IntArrayRef sizes) {
   return "[" + text + "]";
 }
 
-// A value of model.json with its path in the file, for messages.
+// A value of model.json. The class also records the value's path in the file, for error messages.
 class Field {
  public:
   Field(const json& value, std::string file, std::string where)
@@ -88,7 +72,7 @@ class Field {
   std::int64_t count() const {
     constexpr std::int64_t kLargest = std::int64_t{1} << 53;
     if (!value_->is_number_integer() || value_->get<std::int64_t>() < 0 || value_->get<std::int64_t>() > kLargest) {
-      fail("expected a whole number from 0");
+      fail("expected a whole number of 0 or more");
     }
     return value_->get<std::int64_t>();
   }
@@ -113,7 +97,9 @@ ModelJson read_model_json(const std::filesystem::path& folder) {
   if (!in.is_open() || unknown) {
     throw UsageError("model.path: " + read.file + " cannot be read; expected the folder that 'python -m ddprun.export' wrote");
   }
-  if (bytes > kLargestModelJson) throw UsageError(read.file + ": has " + std::to_string(bytes) + " bytes, which no model has");
+  if (bytes > kMaxModelJsonBytes)
+    throw UsageError(read.file + ": has " + std::to_string(bytes) + " bytes; expected at most " +
+                     std::to_string(kMaxModelJsonBytes));
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   try {
     read.content = json::parse(text);
@@ -122,7 +108,7 @@ ModelJson read_model_json(const std::filesystem::path& folder) {
   }
   const std::int64_t format = read.root().at("format").count();
   if (format != kModelFormat) {
-    throw UsageError(read.file + ": is of format " + std::to_string(format) + ", this version reads format " +
+    throw UsageError(read.file + ": has format " + std::to_string(format) + ", but this version reads format " +
                      std::to_string(kModelFormat) + "; export the model again with this version's exporter");
   }
   return read;
@@ -130,10 +116,9 @@ ModelJson read_model_json(const std::filesystem::path& folder) {
 
 at::ScalarType type_of(const Field& field) {
   const std::string text = field.text();
-  for (const auto& [name, type] : kStoredTypes) {
-    if (name == text) return type;
-  }
-  field.fail("the dtype '" + text + "' is not known");
+  const Dtype* const dtype = find_dtype(&Dtype::torch, text);
+  if (dtype != nullptr && !dtype->safetensors.empty()) return dtype->type;
+  field.fail("unknown dtype '" + text + "'");
 }
 
 std::vector<ExportedTensor> tensors_of(const Field& list, bool are_parameters) {
@@ -145,12 +130,12 @@ std::vector<ExportedTensor> tensors_of(const Field& list, bool are_parameters) {
     if (are_parameters) tensor.requires_grad = entry.at("requires_grad").truth();
     if (are_parameters && entry.has("tied")) {
       tensor.tied = entry.at("tied").text();
-      if (!names.contains(tensor.tied)) entry.at("tied").fail("no earlier parameter is called '" + tensor.tied + "'");
+      if (!names.contains(tensor.tied)) entry.at("tied").fail("no earlier parameter is named '" + tensor.tied + "'");
     }
     if (tensor.requires_grad && tensor.type != at::kFloat) {
-      entry.fail("'" + tensor.name + "' is trained as " + type_text(tensor.type) + "; expected float32");
+      entry.fail("the trained parameter '" + tensor.name + "' has dtype " + type_text(tensor.type) + "; expected float32");
     }
-    if (!names.insert(tensor.name).second) entry.fail("'" + tensor.name + "' comes twice");
+    if (!names.insert(tensor.name).second) entry.fail("'" + tensor.name + "' is listed twice");
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -180,11 +165,11 @@ void check_graph(const ModelFolder& folder, const Graph& graph, const char* file
   for (const Graph::Input& input : graph.inputs()) {
     const auto& known = list_of_kind(folder, input.kind);
     if (std::ranges::find(known, input.name, &ExportedTensor::name) != known.end()) continue;
-    throw UsageError(where + ": takes '" + input.name + "', which model.json does not have");
+    throw UsageError(where + ": takes the tensor '" + input.name + "', which model.json does not list");
   }
   if (graph.result_count() != results) {
     throw UsageError(where + ": returns " + std::to_string(graph.result_count()) + " tensors; expected " +
-                     std::to_string(results) + ", by the outputs of model.json");
+                     std::to_string(results) + " for the outputs in model.json");
   }
 }
 
@@ -198,7 +183,7 @@ ModelFolder read_model_folder(const std::filesystem::path& path) {
   }
   std::vector<std::string> outputs;
   for (const Field& output : root.at("outputs").items()) outputs.push_back(output.text());
-  if (outputs.empty() || outputs.front() != "loss") root.at("outputs").fail("expected 'loss' first");
+  if (outputs.empty() || outputs.front() != "loss") root.at("outputs").fail("expected 'loss' as the first output");
   const Field check = root.at("check");
   ModelFolder folder{.path = path,
                      .torch = root.at("torch").text(),
@@ -237,7 +222,7 @@ at::Tensor tensor_like(const std::map<std::string, at::Tensor>& tensors, const s
   const at::Tensor& tensor = found->second;
   if (tensor.scalar_type() == type && tensor.sizes() == sizes) return tensor;
   throw UsageError(file.string() + ": '" + name + "' is " + type_text(tensor.scalar_type()) + " " + sizes_text(tensor.sizes()) +
-                   "; model.json has " + type_text(type) + " " + sizes_text(sizes));
+                   "; expected " + type_text(type) + " " + sizes_text(sizes) + ", as in model.json");
 }
 
 std::string fingerprint_of_folder(const std::filesystem::path& path) {

@@ -1,4 +1,3 @@
-// Implementation of operator_rule.hpp.
 #include "trainer/exported/operator_rule.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -17,13 +16,14 @@ using c10::TypeKind;
 
 constexpr std::string_view kNamespace = "aten::";
 
-// Text arguments that select a way to compute. None of them names anything outside the graph.
+// Names of text arguments that only select a variant of the computation. Their values cannot refer to anything outside the
+// graph, such as a file.
 constexpr std::array<std::string_view, 14> kChoices{"approximate",   "assert_msg",    "driver", "equation", "indexing",
                                                     "interpolation", "mode",          "norm",   "padding",  "reduce",
                                                     "ord",           "rounding_mode", "side",   "UPLO"};
 
-// Internals that torch.export writes for public functions: softmax, to(), batch norm, weight norm, interpolation, attention,
-// checks of sizes. To find them, we exported each function in the list of PyTorch's own tests (op_db).
+// Internal operators that torch.export writes for public functions: softmax, to(), batch norm, weight norm, interpolation,
+// attention, size checks. To find them, we exported each function in the list of PyTorch's own tests (op_db).
 constexpr std::array<std::string_view, 42> kInternals{"_adaptive_avg_pool2d",
                                                       "_adaptive_avg_pool3d",
                                                       "_assert_async",
@@ -67,7 +67,7 @@ constexpr std::array<std::string_view, 42> kInternals{"_adaptive_avg_pool2d",
                                                       "_weight_norm",
                                                       "_weight_norm_interface"};
 
-// Operators without such an argument that still replace a tensor's memory, or read it past its end.
+// Operators that replace a tensor's memory or read past its end. The check of argument types alone would allow some of them.
 constexpr std::array<std::string_view, 9> kMemory{"from_file", "set_",      "set",           "resize_",       "resize_as_",
                                                   "resize",    "resize_as", "record_stream", "sparse_resize_"};
 
@@ -81,7 +81,7 @@ const c10::Type& inner_type(const c10::Type& type) {
   return type;
 }
 
-// Returns the kind of the argument if a graph must not use it.
+// Returns the reason why a graph must not call an operator with this argument; nullopt if the argument is allowed.
 std::optional<std::string> reason_to_refuse(const c10::Argument& argument) {
   switch (inner_type(*argument.real_type()).kind()) {
     case TypeKind::StringType:
@@ -97,7 +97,8 @@ std::optional<std::string> reason_to_refuse(const c10::Argument& argument) {
 }
 
 // The kernel of weight norm does not check its arguments. It reads one magnitude for each slice of the weights, and divides by
-// the number of weights. LibTorch computes a negative dimension with other operators, which check. Throws std::domain_error.
+// the number of weights. For a negative dimension LibTorch calls other operators instead, which check their arguments. Throws
+// std::domain_error if the arguments are invalid.
 void require_weight_norm(const std::vector<c10::IValue>& arguments) {
   const at::Tensor& weights = arguments[0].toTensor();
   const at::Tensor& magnitudes = arguments[1].toTensor();
@@ -106,7 +107,7 @@ void require_weight_norm(const std::vector<c10::IValue>& arguments) {
   const std::int64_t slices = weights.size(dimension);
   if (weights.numel() > 0 && magnitudes.numel() == slices) return;
   if (weights.numel() == 0) throw std::domain_error("expected at least one weight");
-  throw std::domain_error("expected " + std::to_string(slices) + " magnitudes, one for each slice of the weights, got " +
+  throw std::domain_error("expected " + std::to_string(slices) + " magnitudes, one for each slice of the weights, found " +
                           std::to_string(magnitudes.numel()));
 }
 
@@ -120,7 +121,7 @@ std::optional<std::string> reason_to_refuse(const c10::FunctionSchema& schema) {
     if (auto reason = reason_to_refuse(argument)) return reason;
   }
   if (is_one_of(kMemory, name)) return "replaces the memory of a tensor";
-  if (name.starts_with('_') && !is_one_of(kInternals, name)) return "is one of PyTorch's internals, which trust their callers";
+  if (name.starts_with('_') && !is_one_of(kInternals, name)) return "is internal to PyTorch and does not check its arguments";
   if (name.starts_with("sparse_") || name.find("nested") != std::string_view::npos) return "makes tensors that are not dense";
   if (name.find("unsafe") != std::string_view::npos && name.find("index") != std::string_view::npos) {
     return "does not check its indices";

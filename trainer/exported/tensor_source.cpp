@@ -1,25 +1,21 @@
-// Implementation of tensor_source.hpp.
 #include "trainer/exported/tensor_source.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/data/fingerprint.hpp"
+#include "trainer/data/samples.hpp"
+#include "trainer/reading/mapped_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// A tensor of the file. The data of its samples is stored one sample after the other.
+// One tensor of the file. The values of a sample are contiguous, and the samples follow each other.
 struct Column {
   std::string name;
   TensorDescription sample;
@@ -27,14 +23,14 @@ struct Column {
   std::size_t sample_bytes = 0;
 };
 
-const StoredTensor& wanted_of(const std::vector<StoredTensor>& stored, const ExportedTensor& wanted,
-                              const std::filesystem::path& file) {
+const StoredTensor& find_wanted(const std::vector<StoredTensor>& stored, const ExportedTensor& wanted,
+                                const std::filesystem::path& file) {
   const auto found = std::ranges::find(stored, wanted.name, &StoredTensor::name);
   if (found == stored.end()) {
     std::string names;
     for (const StoredTensor& tensor : stored) names += (names.empty() ? "" : ", ") + tensor.name;
-    throw UsageError(file.string() + ": has no tensor '" + wanted.name + "', which the model takes; it has " +
-                     (names.empty() ? "none" : names));
+    throw UsageError(file.string() + ": has no tensor '" + wanted.name +
+                     "', which is an input of the model; its tensors: " + (names.empty() ? "none" : names));
   }
   if (!found->problem.empty()) throw UsageError(file.string() + ": " + found->problem);
   const bool counts = !found->sizes.empty();
@@ -44,18 +40,19 @@ const StoredTensor& wanted_of(const std::vector<StoredTensor>& stored, const Exp
       .sizes = counts ? std::vector(found->sizes.begin() + 1, found->sizes.end()) : std::vector<std::int64_t>{}};
   if (counts && sample.type == wanted.type && sample.sizes == wanted.sizes) return *found;
   throw UsageError(file.string() + ": a sample is " + batch_text({sample}) + (counts ? "" : " without a first dimension") +
-                   "; the model takes " + batch_text({wanted}) + ", after a first dimension that counts the samples");
+                   ", but the model takes " + batch_text({wanted}) +
+                   "; the file needs the number of samples as an additional first dimension");
 }
 
-// Returns the number of samples in the file. Throws UsageError if its tensors have different numbers.
+// Returns the number of samples in the file. Throws UsageError if the tensors have different numbers of samples.
 std::int64_t samples_in(const std::vector<StoredTensor>& stored, const std::vector<ExportedTensor>& wanted,
                         const std::filesystem::path& file) {
-  const StoredTensor& first = wanted_of(stored, wanted.front(), file);
+  const StoredTensor& first = find_wanted(stored, wanted.front(), file);
   for (const ExportedTensor& each : wanted) {
-    const StoredTensor& other = wanted_of(stored, each, file);
+    const StoredTensor& other = find_wanted(stored, each, file);
     if (other.sizes[0] == first.sizes[0]) continue;
-    throw UsageError(file.string() + ": '" + first.name + "' has " + std::to_string(first.sizes[0]) + " samples but '" +
-                     other.name + "' has " + std::to_string(other.sizes[0]));
+    throw UsageError(file.string() + ": '" + first.name + "' has " + std::to_string(first.sizes[0]) + " samples, but '" +
+                     other.name + "' has " + std::to_string(other.sizes[0]) + "; expected the same number");
   }
   if (first.sizes[0] == 0) throw UsageError(file.string() + ": has no samples");
   return first.sizes[0];
@@ -64,7 +61,7 @@ std::int64_t samples_in(const std::vector<StoredTensor>& stored, const std::vect
 void require_truth(const Column& column, std::int64_t samples, const std::string& name, const std::filesystem::path& file) {
   const std::span bytes(column.first, static_cast<std::size_t>(samples) * column.sample_bytes);
   if (std::ranges::all_of(bytes, [](char byte) { return byte == 0 || byte == 1; })) return;
-  throw UsageError(file.string() + ": '" + name + "' is BOOL but has bytes other than 0 and 1");
+  throw UsageError(file.string() + ": '" + name + "' has dtype BOOL, but contains bytes other than 0 and 1");
 }
 
 class TensorSource : public Source {
@@ -73,20 +70,16 @@ class TensorSource : public Source {
                const char* limit_key)
       : file_(file.string()), mapped_(file) {
     const std::vector<StoredTensor> stored = list_safetensors(mapped_.bytes(), file);
-    size_ = samples_in(stored, wanted, file);
-    if (limit > size_) {
-      throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
-                       std::to_string(size_) + " samples. Lower it, or set it to 0 for all.");
-    }
+    const std::int64_t found = samples_in(stored, wanted, file);
+    size_ = samples_to_use(limit, found, limit_key, file.string());
     for (const ExportedTensor& each : wanted) {
-      const StoredTensor& tensor = wanted_of(stored, each, file);
+      const StoredTensor& tensor = find_wanted(stored, each, file);
       columns_.push_back({.name = each.name,
                           .sample = {.sizes = each.sizes, .type = each.type},
                           .first = mapped_.bytes().data() + tensor.begin,
-                          .sample_bytes = static_cast<std::size_t>(tensor.bytes / size_)});
-      if (each.type == at::kBool) require_truth(columns_.back(), size_, each.name, file);
+                          .sample_bytes = static_cast<std::size_t>(tensor.bytes / found)});
+      if (each.type == at::kBool) require_truth(columns_.back(), found, each.name, file);
     }
-    if (limit > 0) size_ = limit;
   }
 
   std::int64_t size() const override { return size_; }
@@ -99,18 +92,7 @@ class TensorSource : public Source {
 
   Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
     Batch batch{.tensors = {}, .weight = static_cast<double>(samples.size())};
-    for (const Column& column : columns_) {
-      std::vector<std::int64_t> sizes = column.sample.sizes;
-      sizes.insert(sizes.begin(), static_cast<std::int64_t>(samples.size()));
-      at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(column.sample.type));
-      auto* to = static_cast<char*>(tensor.mutable_data_ptr());
-      for (const std::int64_t sample : samples) {
-        if (column.sample_bytes == 0) break;
-        std::memcpy(to, column.first + static_cast<std::size_t>(sample) * column.sample_bytes, column.sample_bytes);
-        to += column.sample_bytes;
-      }
-      batch.tensors.push_back(std::move(tensor));
-    }
+    for (const Column& column : columns_) batch.tensors.push_back(copied_rows(column.first, column.sample, samples));
     return batch;
   }
 
@@ -118,21 +100,12 @@ class TensorSource : public Source {
     return "'" + columns_[tensor].name + "' of sample " + std::to_string(sample) + " in " + file_;
   }
 
-  // Uses evenly spaced pieces, so that a file larger than memory need not be read completely.
+  // Hashes evenly spaced pieces of each tensor, because the file may be larger than memory.
   std::string fingerprint() const override {
     Checksum checksum;
     for (const Column& column : columns_) {
-      constexpr std::size_t kPieces = 32;
-      constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
       const std::string_view bytes(column.first, static_cast<std::size_t>(size_) * column.sample_bytes);
-      if (bytes.size() <= kPieces * kPieceBytes) {
-        checksum.add(bytes);
-        continue;
-      }
-      for (std::size_t piece = 0; piece < kPieces; ++piece) {
-        checksum.add(bytes.substr((bytes.size() - kPieceBytes) / (kPieces - 1) * piece, kPieceBytes));
-      }
-      checksum.add(bytes.substr(bytes.size() - kPieceBytes));
+      for (const std::string_view piece : spread_pieces(bytes)) checksum.add(piece);
     }
     return std::to_string(size_) + " x (" + batch_text(describe()) + ") " + checksum.xxh3_128();
   }

@@ -1,5 +1,6 @@
-// Samples of "data": {"type": "tensors"}: one safetensors file for training and one for the test. They hold the tensors that an
-// exported model takes, under the model's names. The first dimension of each tensor counts the samples; a sample has weight 1.
+// Samples of "data": {"type": "tensors"}: one safetensors file for training and one for the test set. Each file contains the
+// input tensors of an exported model, under the model's names. The first dimension of each tensor is the number of samples.
+// Each sample has weight 1.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +13,18 @@
 
 namespace ddprun::trainer {
 
-// Returns the wanted tensors of one file, in that order; other tensors are ignored. `limit`: only that number of samples, from
-// the first; 0: all. The file is mapped, so workers of one machine share its pages. Throws UsageError naming the file: missing,
-// cut off, without one of the tensors, of another type or shape, with different numbers of samples, fewer than `limit`.
+// Returns the tensors of one file in the order of `wanted`; other tensors of the file are ignored. `limit` is the number of
+// samples to use from the start of the file; 0 means all. The file is mapped into memory, so the workers on a machine share its
+// pages. Throws UsageError with the file's name if it is missing or truncated, if it lacks a wanted tensor, if a tensor has a
+// different type or shape, if tensors have different numbers of samples, or if there are fewer than `limit`.
 std::shared_ptr<const Source> tensor_source(const std::filesystem::path& file, const std::vector<ExportedTensor>& wanted,
                                             std::int64_t limit, const char* limit_key);
 
-// Describes the training samples, from their file's header. Throws as tensor_source().
+// Describes the training samples. Reads only the header of their file. Throws the errors of tensor_source().
 Description describe_tensors(const TrainConfig& config);
 
-// Opens both files, with the tensors that the model of `model.path` takes. Throws as tensor_source().
+// Opens the training and the test file, with the input tensors of the model in `model.path`. Throws the errors of
+// tensor_source().
 Sources read_tensor_sources(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of crash_stack.hpp.
 #include "trainer/failure/crash_stack.hpp"
 
 #include <c10/util/Exception.h>
@@ -24,14 +23,16 @@ extern char** environ;
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kMostFrames = 64;
-constexpr std::size_t kMostShown = 12;  // frames of the program itself: the report keeps only the last lines of a log
+constexpr int kMaxFrames = 64;
+// Maximum number of stack frames to write. The failure report quotes only the last lines of a log, so a longer stack would lose
+// its start.
+constexpr std::size_t kMaxShown = 12;
 constexpr std::size_t kHandlerStack = std::size_t{128} << 10;
 
-// Prepared in advance, since a signal handler may not allocate.
+// Data for the signal handler. It is prepared in advance, because a signal handler must not allocate memory.
 struct Program {
   std::string path;
-  std::string addr2line;  // empty if not found
+  std::string addr2line;  // path of the tool; empty if it was not found
   std::uintptr_t base = 0;
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -52,7 +53,7 @@ std::string found_in_path(const char* name) {
   return "";
 }
 
-// The first entry is the program itself.
+// Callback of dl_iterate_phdr(), which reports the program itself first. Returns 1 to skip the shared libraries.
 int note_program(dl_phdr_info* info, std::size_t, void*) {
   program.base = info->dlpi_addr;
   program.begin = UINTPTR_MAX;
@@ -66,27 +67,28 @@ int note_program(dl_phdr_info* info, std::size_t, void*) {
   return 1;
 }
 
-void say(const char* text) {
+void write_stderr(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// `frames` holds return addresses; the call is one byte before. Returns false if no frame is the program's, or if addr2line
-// fails. Safe in a signal handler: glibc's posix_spawn() takes no lock and no memory of the heap.
-bool write_own_frames(const std::uintptr_t* frames, int count) {
+// `frames` contains return addresses. The byte before a return address belongs to the call instruction. Returns false if no
+// frame is in the program itself, or if addr2line fails. Safe in a signal handler: glibc's posix_spawn() takes no lock and
+// allocates no heap memory.
+bool write_program_frames(const std::uintptr_t* frames, int count) {
   if (program.addr2line.empty()) return false;
-  static char places[kMostShown][32];
-  static const char* arguments[kMostShown + 4];
+  static char places[kMaxShown][32];
+  static const char* arguments[kMaxShown + 4];
   std::size_t next = 0;
   std::size_t shown = 0;
   for (const char* argument : {program.addr2line.c_str(), "-Cfpe", program.path.c_str()}) arguments[next++] = argument;
-  for (int i = 0; i < count && shown < kMostShown; ++i) {
+  for (int i = 0; i < count && shown < kMaxShown; ++i) {
     if (frames[i] <= program.begin || frames[i] >= program.end) continue;
     std::snprintf(places[shown], sizeof places[shown], "0x%llx", static_cast<unsigned long long>(frames[i] - 1 - program.base));
     arguments[next++] = places[shown++];
   }
   arguments[next] = nullptr;
   if (shown == 0) return false;
-  say("the program's own functions on the call stack, the innermost first:\n");
+  write_stderr("the program's functions on the call stack, innermost first:\n");
   pid_t child = 0;
   if (::posix_spawn(&child, program.addr2line.c_str(), &program.to_stderr, nullptr, const_cast<char**>(arguments), environ) !=
       0)
@@ -96,23 +98,23 @@ bool write_own_frames(const std::uintptr_t* frames, int count) {
 }
 
 void on_crash(int signal, siginfo_t* info, void*) {
-  static void* frames[kMostFrames];
-  static std::uintptr_t addresses[kMostFrames];
+  static void* frames[kMaxFrames];
+  static std::uintptr_t addresses[kMaxFrames];
   static volatile sig_atomic_t crashed = 0;
   ::signal(signal, SIG_DFL);
-  if (crashed == 0) {  // only the first of several threads
+  if (crashed == 0) {  // if several threads crash, only the first one writes its stack
     crashed = 1;
     char text[128];
     std::snprintf(text, sizeof text, "crash: signal %d, address %p\n", signal, signal == SIGABRT ? nullptr : info->si_addr);
-    say(text);
-    const int count = ::backtrace(frames, kMostFrames);
+    write_stderr(text);
+    const int count = ::backtrace(frames, kMaxFrames);
     for (int i = 0; i < count; ++i) addresses[i] = reinterpret_cast<std::uintptr_t>(frames[i]);
-    constexpr int kOfTheHandler = 1;
-    if (!write_own_frames(addresses + kOfTheHandler, count - kOfTheHandler)) {
-      ::backtrace_symbols_fd(frames + kOfTheHandler, count - kOfTheHandler, STDERR_FILENO);
+    constexpr int kHandlerFrames = 1;
+    if (!write_program_frames(addresses + kHandlerFrames, count - kHandlerFrames)) {
+      ::backtrace_symbols_fd(frames + kHandlerFrames, count - kHandlerFrames, STDERR_FILENO);
     }
   }
-  ::raise(signal);  // delivered when this handler returns
+  ::raise(signal);  // the signal is delivered when this handler returns
 }
 
 }  // namespace
@@ -125,7 +127,7 @@ void write_stack_on_crash() {
   ::posix_spawn_file_actions_init(&program.to_stderr);
   ::posix_spawn_file_actions_adddup2(&program.to_stderr, STDERR_FILENO, STDOUT_FILENO);
   void* frame = nullptr;
-  ::backtrace(&frame, 1);  // loads libgcc here, since the handler can't
+  ::backtrace(&frame, 1);  // the first call to backtrace() loads libgcc, which a signal handler must not do
   const stack_t stack{.ss_sp = program.stack.data(), .ss_flags = 0, .ss_size = program.stack.size()};
   ::sigaltstack(&stack, nullptr);
   struct sigaction action {};
@@ -135,7 +137,7 @@ void write_stack_on_crash() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
 }
 
-// LibTorch writes each frame as "frame #3: at::native::view(...) + 0x5a (0x7f12 in /path/libtorch_cpu.so)".
+// Parses LibTorch's text for each frame: "frame #3: at::native::view(...) + 0x5a (0x7f12 in /path/libtorch_cpu.so)".
 void write_stack_of(const std::exception_ptr& error) {
   std::string stack;
   try {
@@ -145,13 +147,13 @@ void write_stack_of(const std::exception_ptr& error) {
   } catch (...) {
     return;
   }
-  std::array<std::uintptr_t, kMostFrames> frames{};
+  std::array<std::uintptr_t, kMaxFrames> frames{};
   int count = 0;
-  for (std::size_t at = stack.find(" (0x"); at != std::string::npos && count < kMostFrames; at = stack.find(" (0x", at + 1)) {
+  for (std::size_t at = stack.find(" (0x"); at != std::string::npos && count < kMaxFrames; at = stack.find(" (0x", at + 1)) {
     frames[static_cast<std::size_t>(count++)] = std::strtoull(stack.c_str() + at + 2, nullptr, 16);
   }
   std::fflush(stderr);
-  write_own_frames(frames.data(), count);
+  write_program_frames(frames.data(), count);
 }
 
 }  // namespace ddprun::trainer

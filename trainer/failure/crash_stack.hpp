@@ -1,8 +1,10 @@
-// Shows on stderr where a user's worker program failed: functions and lines. stderr is the worker's log, and the report has its
-// end. Without this a crash in C++ leaves an empty log, and PyTorch's message about a wrong shape names no place.
+// Writes to stderr where a user's worker program failed: the functions and lines of its call stack. stderr is the worker's log,
+// and the failure report quotes the last lines of the log. Without the call stack, a crash in C++ leaves an empty log, and
+// PyTorch's message about a wrong shape does not name the line of code.
 //
-// Lines come from addr2line (binutils) and the program's debug information; add_ddprun_worker() compiles with -g1 for it. If
-// either is missing, the output has addresses. Frames of LibTorch are omitted if the program's own are known.
+// The line numbers come from addr2line (binutils) and the program's debug information. The CMake function add_ddprun_worker()
+// compiles with -g1 for this purpose. Without addr2line or debug information, the output contains addresses. Frames of LibTorch
+// are omitted if frames of the program are known.
 #pragma once
 
 #include <exception>
@@ -13,7 +15,8 @@ namespace ddprun::trainer {
 // ends the process.
 void write_stack_on_crash();
 
-// For an error of LibTorch, writes the program's own functions on its call stack. Does nothing for any other error.
+// If `error` is a c10::Error, writes the program's own functions on the call stack at which it was thrown. Does nothing for any
+// other error.
 void write_stack_of(const std::exception_ptr& error);
 
 }  // namespace ddprun::trainer

@@ -26,8 +26,8 @@ std::optional<std::int64_t> size_in(const std::string& message, const char* patt
   return static_cast<std::int64_t>(std::stod(found[1]));
 }
 
-bool says_out_of_memory(const std::string& message) {
-  // c10's CPU allocator throws a plain c10::Error.
+bool is_out_of_memory_text(const std::string& message) {
+  // c10's CPU allocator throws a plain c10::Error, so only the message identifies the error.
   return message.find("DefaultCPUAllocator") != std::string::npos || message.find("not enough memory") != std::string::npos ||
          message.find("can't allocate memory") != std::string::npos;
 }
@@ -36,7 +36,7 @@ Failure out_of_memory(const std::string& message) {
   return {.kind = channel::ErrorKind::kOutOfMemory,
           .exit_code = static_cast<int>(ExitCode::kOutOfMemory),
           .message = "out of memory: " + message,
-          .bytes_asked = bytes_asked_in(message),
+          .bytes_asked = bytes_requested_in(message),
           .bytes_free = bytes_free_in(message)};
 }
 
@@ -57,18 +57,19 @@ channel::ErrorKind kind_of(ExitCode code) {
   }
 }
 
-// PyTorch's message for an operator that "deterministic" refuses. It begins with the operator's name.
-std::string only_by_chance(const std::string& message) {
+// If `message` is PyTorch's error about an operator without a deterministic implementation, returns our message for it, else
+// "". PyTorch's message starts with the operator's name.
+std::string nondeterministic_operator(const std::string& message) {
   const std::size_t end = message.find(" does not have a deterministic implementation");
   if (end == std::string::npos) return "";
-  return "\"deterministic\": true, and the operator " + message.substr(0, end) +
-         " has no implementation here that computes the same bits each time; set it to false, or use another operator";
+  return "\"deterministic\" is true, but the operator " + message.substr(0, end) +
+         " has no deterministic implementation on this device; set \"deterministic\" to false, or use another operator";
 }
 
-// Any exception that is not one of our classes.
+// Classifies an exception that is not one of ddprun's classes.
 Failure foreign(const std::exception& error, const std::string& message) {
-  if (says_out_of_memory(message)) return out_of_memory(message);
-  if (const std::string refusal = only_by_chance(message); !refusal.empty()) {
+  if (is_out_of_memory_text(message)) return out_of_memory(message);
+  if (const std::string refusal = nondeterministic_operator(message); !refusal.empty()) {
     return {.kind = channel::ErrorKind::kUsage, .exit_code = static_cast<int>(ExitCode::kUsage), .message = refusal};
   }
   if (is_lost_peer(error)) return {.kind = channel::ErrorKind::kLostPeer, .message = "lost a peer: " + message};
@@ -77,7 +78,7 @@ Failure foreign(const std::exception& error, const std::string& message) {
 
 }  // namespace
 
-std::optional<std::int64_t> bytes_asked_in(const std::string& message) {
+std::optional<std::int64_t> bytes_requested_in(const std::string& message) {
   return size_in(message, R"(tried to allocate ([0-9.]+) ?(bytes|KiB|MiB|GiB|TiB))");
 }
 
@@ -102,14 +103,14 @@ Failure classify(const std::exception_ptr& error) {
   } catch (const SourceError& source) {
     Failure failure = source.out_of_memory() ? out_of_memory(source.what()) : Failure{.message = source.what()};
     failure.of_data = true;
-    if (source.out_of_memory()) failure.message += "; it was reading data, so no batch is to blame";
+    if (source.out_of_memory()) failure.message += "; memory ran out while data was read, so a smaller batch does not help";
     return failure;
   } catch (const c10::OutOfMemoryError& refused) {
     return out_of_memory(refused.what_without_backtrace());
   } catch (const std::bad_alloc& refused) {
     return out_of_memory(refused.what());
   } catch (const c10::Error& torch) {
-    return foreign(torch, torch.what_without_backtrace());  // users need no C++ frames
+    return foreign(torch, torch.what_without_backtrace());  // LibTorch's C++ stack does not help users
   } catch (const std::exception& other) {
     return foreign(other, other.what());
   } catch (...) {

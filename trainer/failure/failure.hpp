@@ -1,5 +1,5 @@
-// Classifies an exception that ends a worker: its kind, the exit code, one clear message, and the sizes of a refused
-// allocation. This is the only place that distinguishes exceptions of LibTorch.
+// Classifies an exception that ends a worker: its kind, the exit code, one clear message, and the sizes of a failed allocation.
+// Exceptions of LibTorch are classified only in this module.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// The last checkpoint of a run could not be saved. Exit 89, never restarted: a restart would repeat the steps for the same
-// disk.
+// The last checkpoint of a run could not be saved. Exit code 89. The job is never restarted: a restart would repeat the steps,
+// and then fail to save to the same disk.
 class UnsavedError : public Error {
  public:
   explicit UnsavedError(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -26,14 +26,14 @@ struct Failure {
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
   bool others_suspect = false;
-  bool of_data = false;  // error of the data source: no peer and no batch caused it
+  bool of_data = false;  // true for an error of the data source; neither a lost worker nor the batch size is its cause
 };
 
 Failure classify(const std::exception_ptr& error);
 
-// Bytes in an allocator's message: "you tried to allocate 4096 bytes", "Tried to allocate 1.50 GiB", "of which 2.25 MiB is
-// free". Pure.
-std::optional<std::int64_t> bytes_asked_in(const std::string& message);
+// Parse the number of bytes in an allocator's error message, such as "you tried to allocate 4096 bytes", "Tried to allocate
+// 1.50 GiB" or "of which 2.25 MiB is free".
+std::optional<std::int64_t> bytes_requested_in(const std::string& message);
 std::optional<std::int64_t> bytes_free_in(const std::string& message);
 
 }  // namespace ddprun::trainer

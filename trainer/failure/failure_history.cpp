@@ -9,8 +9,8 @@ namespace ddprun::trainer {
 
 FailureHistory read_failure_history(std::istream& metrics) {
   FailureHistory history;
-  std::optional<std::int64_t> before;  // time of the last record of the process that is being read
-  bool ended = true;                   // the process ended in order
+  std::optional<std::int64_t> before;  // time of the previous record, in nanoseconds
+  bool ended = true;                   // whether the previous record is "end", written before a normal exit
   for (std::string line; std::getline(metrics, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object() || !record.contains("event") || !record["event"].is_string()) continue;

@@ -1,5 +1,5 @@
-// Number of failures of a run so far, from its metrics.jsonl. "every": "auto" derives the checkpoint interval from it. Read
-// once, at the start.
+// Reads the number of failures of a run so far from its metrics.jsonl. With "every": "auto", the checkpoint interval is derived
+// from this number. The file is read once, at the start of a process.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace ddprun::trainer {
 
 struct FailureHistory {
-  double seconds = 0;         // training time in the records, without the time between processes
-  std::int64_t failures = 0;  // restarts, and starts after a process that did not end in order
+  double seconds = 0;         // training time so far, without the time between the processes of the run
+  std::int64_t failures = 0;  // number of restarts and regroups, plus starts after a process that did not exit normally
 };
 
 FailureHistory read_failure_history(std::istream& metrics);
-// Returns an empty history if there is no such file.
+// Returns an empty history if the file does not exist.
 FailureHistory read_failure_history(const std::filesystem::path& metrics);
 
 }  // namespace ddprun::trainer

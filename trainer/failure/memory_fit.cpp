@@ -34,18 +34,16 @@ std::string samples(std::int64_t count) {
 
 Shrinking halved(const char* what, std::int64_t size) {
   if (size <= 1) {
-    return {
-        channel::Shrink::kNothingLeft,
-        {},
-        std::string("; the ") + what +
-            " is 1 sample already, so nothing is left to shrink. A smaller model or input, or a device with more memory, would "
-            "help"};
+    return {channel::Shrink::kNothingLeft,
+            {},
+            std::string("; the ") + what +
+                " is already 1 sample and cannot be reduced. Use a smaller model or input, or a device with more memory"};
   }
   const std::int64_t half = (size + 1) / 2;
   return {channel::Shrink::kDone,
           {},
-          std::string("; the next round goes on with a ") + what + " of " + samples(half) + " instead of " +
-              std::to_string(size) + ", the global batch stays"};
+          std::string("; the next round uses a ") + what + " of " + samples(half) + " instead of " + std::to_string(size) +
+              ", and the global batch size does not change"};
 }
 
 }  // namespace
@@ -56,7 +54,8 @@ std::filesystem::path fit_file(const std::filesystem::path& run_dir) {
 
 std::string fit_key(const TrainConfig& config, const std::string& device) {
   json model = json::parse(to_json_text(config)).at("model");
-  // Keys that earlier versions lacked. They are omitted at their defaults, so that fits of those versions stay valid.
+  // Earlier versions lacked these keys. They are omitted if they have their default values, so that files of earlier versions
+  // stay valid.
   if (config.model.freeze.empty()) model.erase("freeze");
   if (!config.model.sync_batch_norm) model.erase("sync_batch_norm");
   return model.dump() + " on " + device;
@@ -90,17 +89,19 @@ void apply_fit(TrainConfig& config, const MemoryFit& fit) {
 }
 
 void agree_on_fit(TrainConfig& config, const std::filesystem::path& file, const std::string& device, const Peers& peers) {
-  constexpr std::int64_t kAnything = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
   const MemoryFit own = read_fit(file, fit_key(config, device));
   std::array<std::int64_t, 2> sizes{own.micro_batch_size, own.eval_batch_size};
-  for (std::int64_t& size : sizes) size = size > 0 ? size : kAnything;
+  for (std::int64_t& size : sizes) size = size > 0 ? size : kUnlimited;
   peers.smallest_of_each(sizes);
-  for (std::int64_t& size : sizes) size = size == kAnything ? 0 : size;
+  for (std::int64_t& size : sizes) size = size == kUnlimited ? 0 : size;
   const MemoryFit fit{sizes[0], sizes[1]};
   if (fit == MemoryFit{}) return;
   apply_fit(config, fit);
   if (peers.rank() != 0) return;
-  std::fprintf(stderr, "ddptrain: as learned from running out of memory (%s): micro-batch %lld, evaluation batch %lld\n",
+  std::fprintf(stderr,
+               "ddptrain: batch sizes reduced, because an earlier round ran out of memory (recorded in %s): micro-batch %lld, "
+               "evaluation batch %lld\n",
                file.c_str(), static_cast<long long>(config.micro_batch_size), static_cast<long long>(config.eval_batch_size));
 }
 
@@ -117,7 +118,7 @@ Shrinking shrink_after(channel::Phase phase, const TrainConfig& config, int worl
     shrinking.fit = {0, (config.eval_batch_size + 1) / 2};
     return shrinking;
   }
-  return {};  // loading or saving: no batch caused the error
+  return {};  // the error occurred while loading or saving, so a smaller batch would not help
 }
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// NaN or infinite numbers in the data. Every result that a model computes from one is NaN or infinite too.
+// Finds NaN or infinite numbers in the data. A model's results for such data are usually NaN or infinite too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,18 @@
 namespace ddprun::trainer {
 
 struct NotFinite {
-  std::vector<std::int64_t> index;  // index of the first one in each dimension
+  std::vector<std::int64_t> index;  // index of the number in each dimension of the tensor
   double value = 0;
 };
 
-// The first one in a tensor on the CPU; nullopt if all are finite.
+// Returns the first NaN or infinite number in a CPU tensor; nullopt if all numbers are finite.
 std::optional<NotFinite> first_not_finite(const at::Tensor& numbers);
 
-// "nan", "inf" or "-inf".
+// Returns "nan", "inf" or "-inf".
 std::string not_finite_text(double value);
 
-// Place in a sample, such as " at [0, 3]". For a sample that is a row, " in column 3"; for a single number, "".
+// Returns a text for the position `index` in a sample: "" if the sample is a single number, " in column 3" if it is a row, else
+// " at [0, 3]".
 std::string place_text(std::span<const std::int64_t> index);
 
 }  // namespace ddprun::trainer

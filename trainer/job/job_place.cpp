@@ -1,4 +1,3 @@
-// Implementation of job_place.hpp.
 #include "trainer/job/job_place.hpp"
 
 #include <sys/prctl.h>
@@ -11,8 +10,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// A collective that can end does so immediately. A standby takes over in less than this time, so a longer wait would delay it.
-constexpr std::chrono::milliseconds kPatienceWithCollectives{100};
+// Maximum wait for the collectives of an aborted process group to end. Most end immediately; others never end. A standby worker
+// replaces a lost one in less than this time, so a longer wait would delay the recovery.
+constexpr std::chrono::milliseconds kCollectivesTimeout{100};
 
 }  // namespace
 
@@ -36,10 +36,10 @@ void JobPlace::listen_to_agent(const std::string& version) {
       environment_.channel_fd, hello,
       [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
         if (std::holds_alternative<channel::PositionRequest>(message)) {
-          // A debugger that the agent starts is not our ancestor. Where Yama restricts ptrace to ancestors, this call allows
-          // it.
+          // The agent may start a debugger, which is not an ancestor of this process. If the kernel's Yama module restricts
+          // ptrace to ancestors, this call allows the debugger to attach.
           ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-          status_.tell_position();
+          status_.send_position();
         }
         stop->on_message(message);
         recovery->on_message(message);
@@ -79,12 +79,12 @@ void JobPlace::move_to(const channel::Regroup& place) {
   environment_.group_world_size = place.group_world_size;
 }
 
-// A job of one worker has no peers and needs neither store nor group.
+// With a single worker there is no communication, so neither a store nor a process group is created.
 void JobPlace::form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl) {
   GroupBreaker* const breaker = recovery_ ? &recovery_->breaker() : nullptr;
   if (environment_.world_size > 1) {
     store_ = make_store(environment_, agent(), timeout, generation_);
-    if (agent()) meet_in_store(environment_, store_, generation_, timeout);
+    if (agent()) barrier_in_store(environment_, store_, generation_, timeout);
     group_ = make_process_group(environment_, store_, device, generation_, timeout, breaker, live_nccl);
   }
   peers_.emplace(group_, environment_.rank, environment_.world_size, device, breaker);
@@ -93,18 +93,18 @@ void JobPlace::form_group(c10::Device device, std::chrono::milliseconds timeout,
 
 void JobPlace::leave_group() {
   peers_.reset();
-  if (group_ && !recovery_->breaker().collectives().all_ended(kPatienceWithCollectives)) {
-    // Gloo's thread may wait for half an hour in an interrupted collective. The group's destructor would wait for that thread,
-    // so the group is leaked.
-    [[maybe_unused]] c10d::ProcessGroup* const left_behind = group_.release();
-    groups_left_behind_ = true;
+  if (group_ && !recovery_->breaker().collectives().all_ended(kCollectivesTimeout)) {
+    // A Gloo thread may still block in an interrupted collective, for up to half an hour. The group's destructor would wait for
+    // that thread, so the group is leaked deliberately.
+    [[maybe_unused]] c10d::ProcessGroup* const leaked = group_.release();
+    leaked_groups_ = true;
   }
   group_.reset();
   store_.reset();
 }
 
-// NCCL's communicators wait for each other at their end. Without this call PyTorch logs a warning when the group is destroyed.
-// Gloo needs no shutdown.
+// For NCCL: the communicators of all ranks wait for each other when they are destroyed, and PyTorch warns if a group is
+// destroyed without shutdown(). Gloo needs no shutdown.
 void JobPlace::shut_down() {
   if (group_) group_->shutdown();
 }

@@ -1,8 +1,8 @@
-// This process's place in its job: its rank, the agent, the signals, and its current group. trainer/life drives it for
-// ddptrain; ddprun::Job (trainer/library) has one for a custom loop. Without an agent of ours (torchrun, srun, mpirun, a shell)
-// there is only one group.
+// The connection of this worker process to its job: its rank, the agent, stop signals, and the current process group. ddptrain
+// uses it in trainer/life. ddprun::Job (trainer/library) uses it for custom training loops. Without a ddprun agent (torchrun,
+// srun, mpirun, a shell) there is only one process group, which is never replaced.
 //
-// All calls are for the training thread, unless a comment says otherwise.
+// Only the training thread may call the functions, unless a comment states otherwise.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -34,36 +34,39 @@ class JobPlace {
   JobPlace(const JobPlace&) = delete;
   JobPlace& operator=(const JobPlace&) = delete;
 
-  // Starts to listen to the agent and to signals. `version`: program and version for display.
+  // Starts to receive the agent's messages and stop signals. `version` is the name and version of the program, for display.
   void begin(const WorkerEnvironment& environment, const std::string& version);
-  // For a standby: sleeps until the agent assigns a rank. Throws std::runtime_error if the agent is gone.
+  // Call in a standby, a worker process that was started without a rank. Blocks until the agent assigns a rank. Throws
+  // std::runtime_error if the agent has exited.
   void wait_for_rank();
-  // Whether a group on this device that loses a peer is followed by another group with this process in it.
+  // Returns true if, after the loss of another worker, this process can continue in a new process group on this device.
   bool groups_can_be_broken(c10::Device device, bool live_nccl) const;
 
-  // Returns the next group after the last one is gone, and this worker's place in it (rank -1: unchanged). Waits while this
-  // worker is held. `held`: number of finished steps of the state that this rank could send to the others.
+  // Call after the previous group has been destroyed. Returns the next group, with this worker's rank in it (-1 if unchanged).
+  // Blocks until the next group is known. `held` is the number of finished steps in this rank's training state, or nullopt if
+  // the state is not complete.
   channel::Regroup next_group(std::optional<std::int64_t> held);
-  // Takes that place.
+  // Sets rank and world size to those that next_group() has returned.
   void move_to(const channel::Regroup& place);
-  // Collective. Forms the group. Throws UsageError for an unusable master address, and what the process group throws for a lost
-  // peer.
+  // Collective. Forms the group. Throws UsageError for an unusable master address, and an exception of the process group if
+  // another worker is lost.
   void form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl);
-  // Ends a group that lost a peer.
+  // Destroys a process group that has lost a worker.
   void leave_group();
-  // Ends the group in order, after the last collective, when nothing uses the group any more.
+  // Shuts the group down cleanly. Call after the last collective, when nothing uses the group any more.
   void shut_down();
 
   const WorkerEnvironment& environment() const { return environment_; }
-  // Generation of the group: the round in a multi-node job, else the restart count.
+  // Generation of the current group: the round in a multi-node job, else the restart count.
   int generation() const { return generation_; }
-  // Valid between form_group() and leave_group().
+  // Call only between form_group() and leave_group().
   const Peers& peers() const { return *peers_; }
-  // Whether threads remain that use LibTorch. If so, the process must not run LibTorch's static destructors.
-  bool left_groups_behind() const { return groups_left_behind_; }
+  // True if threads of an earlier group may still use LibTorch. The process must then exit without running LibTorch's static
+  // destructors.
+  bool has_leaked_groups() const { return leaked_groups_; }
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }
-  // Both are null without an agent of ours.
+  // agent() and recovery() return null without a ddprun agent.
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
 
@@ -73,7 +76,8 @@ class JobPlace {
   WorkerEnvironment environment_;
   StopGate gate_;
   Status status_;
-  // The listeners outlive the objects that call them.
+  // The threads of agent_ and signals_ use the next three members. So agent_ and signals_ are declared later, and are destroyed
+  // first.
   std::unique_ptr<Stopping> stopping_;
   std::unique_ptr<Recovery> recovery_;
   Standby standby_;
@@ -82,7 +86,7 @@ class JobPlace {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int generation_ = 0;
-  bool groups_left_behind_ = false;
+  bool leaked_groups_ = false;
   std::optional<Peers> peers_;
 };
 

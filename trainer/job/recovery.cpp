@@ -1,4 +1,5 @@
-// Implementation of recovery.hpp. Orders arrive on the channel's thread; the training thread makes and leaves groups.
+// Implementation of recovery.hpp. The agent's orders arrive on the reader thread of the worker channel. The training thread
+// creates and leaves process groups.
 #include "trainer/job/recovery.hpp"
 
 #include <chrono>
@@ -12,15 +13,16 @@
 namespace ddprun::trainer {
 namespace {
 
-// The agent sees a worker's end within a millisecond, but on an overloaded machine it may not run for seconds. No order comes
-// if no worker has ended, for example if only a connection broke.
-constexpr std::chrono::seconds kTimeToBeOrdered{30};
+// Maximum wait for the agent's order after the loss of a worker. The agent detects the exit of a worker within a millisecond,
+// but on an overloaded machine the agent might not be scheduled for seconds. If no worker has exited, for example if only a
+// connection broke, no order arrives.
+constexpr std::chrono::seconds kRegroupOrderTimeout{30};
 
-bool is_our_own(const std::exception_ptr& error) {
+bool is_local_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {
-    return true;  // divergence, or a checkpoint that cannot be saved: these errors do not come from a lost peer
+    return true;  // such as divergence, or a checkpoint that cannot be saved: not caused by a lost worker
   } catch (...) {
     const Failure failure = classify(error);
     return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect || failure.of_data;
@@ -31,8 +33,8 @@ bool is_our_own(const std::exception_ptr& error) {
 
 void Recovery::on_message(const channel::FromAgent& message) {
   const std::lock_guard lock(mutex_);
-  if (const auto* word = std::get_if<channel::AssignRank>(&message)) {
-    started_with_ = newest_.generation = word->restart_count;
+  if (const auto* assignment = std::get_if<channel::AssignRank>(&message)) {
+    first_generation_ = newest_.generation = assignment->restart_count;
     return;
   }
   if (const auto* regroup = std::get_if<channel::Regroup>(&message)) {
@@ -54,25 +56,28 @@ void Recovery::on_agent_gone() {
 }
 
 channel::Regroup Recovery::begin_group(std::int64_t step) {
-  breaker_.await_abort();  // without the lock: the reader thread of the channel needs it while an abort hangs
+  breaker_.await_abort();  // called without the lock: the abort can hang, and the reader thread must be able to take the lock
   std::unique_lock lock(mutex_);
-  breaker_.mend();  // nothing watches the connections while this worker is held
+  breaker_.end_break();  // stops the thread that closes connections: this worker has no group while it waits
   changed_.wait(lock, [this] { return !held_ || agent_gone_; });
-  if (held_) throw std::runtime_error("the ddprun agent closed the worker channel while this worker waited for the next round");
-  breaker_.mend();
+  if (held_)
+    throw std::runtime_error(
+        "the ddprun agent closed its connection to this worker while the worker waited for the next round");
+  breaker_.end_break();
   current_ = newest_.generation;
   joined_ = true;
   if (newest_.world_size > 0) breaker_.set_world(newest_.world_size);
-  if (current_ != started_with_) channel_->send(channel::RegroupReady{.generation = current_, .step = step});
+  if (current_ != first_generation_) channel_->send(channel::RegroupReady{.generation = current_, .step = step});
   return newest_;
 }
 
 bool Recovery::survives(const std::exception_ptr& error) {
-  if (is_our_own(error)) return false;
+  if (is_local_error(error)) return false;
   const bool lost_peer = classify(error).kind == channel::ErrorKind::kLostPeer;
   std::unique_lock lock(mutex_);
   if (!joined_) return false;
-  changed_.wait_for(lock, lost_peer ? kTimeToBeOrdered : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
+  changed_.wait_for(lock, lost_peer ? kRegroupOrderTimeout : std::chrono::seconds(0),
+                    [this] { return ordered() || agent_gone_; });
   return ordered() && !agent_gone_;
 }
 

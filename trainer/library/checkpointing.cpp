@@ -1,4 +1,4 @@
-// Implementation of sdk/include/ddprun/checkpointing.hpp with the parts of ddptrain's checkpoints (trainer/checkpoint).
+// Implementation of sdk/include/ddprun/checkpointing.hpp, on top of ddptrain's checkpoint code (trainer/checkpoint).
 #include <ddprun/checkpointing.hpp>
 
 #include <cstdio>
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "trainer/checkpoint/retention.hpp"
 #include "trainer/library/checkpointing_impl.hpp"
 #include "trainer/library/state_impl.hpp"
 
@@ -25,17 +24,17 @@ void warn_on_stderr(const std::string& message) {
 }
 
 [[noreturn]] void refuse_to_save(std::int64_t step) {
-  throw DivergedError("after step " + std::to_string(step) + " some weights are NaN or infinite; they are not saved");
+  throw DivergedError("some weights are NaN or infinite after step " + std::to_string(step) + ", so no checkpoint was saved");
 }
 
 }  // namespace
 
 Checkpointing::Checkpointing(std::filesystem::path folder, CheckpointOptions options)
     : impl_(new Impl{.folder = std::move(folder), .options = options, .warn = warn_on_stderr}) {
-  if (impl_->folder.empty()) throw UsageError("checkpoints need a folder, found an empty path");
+  if (impl_->folder.empty()) throw UsageError("expected a folder for the checkpoints, found an empty path");
   if (options.every_steps < 0 || options.keep < 1) {
-    throw UsageError("expected every_steps of 0 or more and keep of 1 or more, found " + std::to_string(options.every_steps) +
-                     " and " + std::to_string(options.keep));
+    throw UsageError("expected every_steps of 0 or more and keep of 1 or more, found every_steps " +
+                     std::to_string(options.every_steps) + " and keep " + std::to_string(options.keep));
   }
 }
 
@@ -79,7 +78,8 @@ void Checkpointing::Impl::report_finished() {
 }
 
 void Checkpointing::Impl::warn_of(const std::system_error& error) const {
-  warn(std::string("a checkpoint could not be saved: ") + error.what() + "; training continues, older ones are untouched");
+  warn(std::string("a checkpoint could not be saved: ") + error.what() +
+       "; training continues, and older checkpoints are unchanged");
 }
 
 bool Checkpointing::Impl::due(const trainer::TrainingState& state) const {
@@ -108,7 +108,7 @@ bool Checkpointing::Impl::load(trainer::TrainingState& state) {
   }
   if (!bad.empty()) {
     throw BadCheckpointError("no checkpoint in " + folder.string() +
-                             " is valid: mend one, or name another folder to begin anew");
+                             " is valid: restore one of them, or use another folder to start from step 0");
   }
   return false;
 }
@@ -116,27 +116,27 @@ bool Checkpointing::Impl::load(trainer::TrainingState& state) {
 void Checkpointing::Impl::set_bad_aside() {
   for (const trainer::Candidate& one : std::exchange(bad, {})) {
     try {
-      warn("it is set aside as " + trainer::set_aside(one).string());
+      warn("the invalid checkpoint " + one.path.string() + " is set aside as " + trainer::set_aside(one).string());
     } catch (const std::exception& error) {
-      warn("the checkpoint " + one.path.string() + " can't be set aside: " + error.what());
+      warn("the checkpoint " + one.path.string() + " cannot be set aside: " + error.what());
     }
   }
 }
 
 void Checkpointing::Impl::begin(const trainer::TrainingState& state, bool in_background) {
-  const auto begun = steady_clock::now();
+  const auto started = steady_clock::now();
   task.wait();
   report_finished();
-  if (!claim) claim.emplace(folder, trainer::WriterClaim::after_the_last(folder));
+  if (!claim) claim.emplace(folder, trainer::WriterClaim::next_generation(folder));
   trainer::CheckpointState live = trainer::saved_tensors(state);
   newest = state.step;
   if (!in_background) {
     if (!trainer::all_finite(state)) refuse_to_save(state.step);
-    task.start([this, begun, saved = std::move(live)] { write(saved, seconds_since(begun)); });
+    task.start([this, started, saved = std::move(live)] { write(saved, seconds_since(started)); });
     return;
   }
   trainer::CheckpointState copy = host_copy.take(live);
-  const double pause_s = seconds_since(begun);
+  const double pause_s = seconds_since(started);
   task.start([this, pause_s, saved = std::move(copy)] {
     if (!trainer::all_finite(saved)) refuse_to_save(saved.step);
     write(saved, pause_s);
@@ -144,7 +144,7 @@ void Checkpointing::Impl::begin(const trainer::TrainingState& state, bool in_bac
 }
 
 void Checkpointing::Impl::write(const trainer::CheckpointState& state, double pause_s) {
-  const auto begun = steady_clock::now();
+  const auto started = steady_clock::now();
   const auto at_stage = [this](const char* stage) {
     if (std::strcmp(stage, "writing") != 0 && std::strcmp(stage, "model-half") != 0) claim->check();
   };
@@ -154,7 +154,7 @@ void Checkpointing::Impl::write(const trainer::CheckpointState& state, double pa
   published({.step = state.step,
              .path = result.path.string(),
              .pause_s = pause_s,
-             .save_s = seconds_since(begun),
+             .save_s = seconds_since(started),
              .bytes = result.bytes});
 }
 

@@ -1,9 +1,8 @@
-// Implementation behind ddprun::Checkpointing, and the events that ddprun::Job needs from it.
+// The private implementation of ddprun::Checkpointing, with the callbacks that ddprun::Job needs.
 #pragma once
 
 #include <ddprun/checkpointing.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -25,27 +24,27 @@ struct Checkpointing::Impl {
   std::filesystem::path folder;
   CheckpointOptions options;
   std::function<void(const std::string& message)> warn;
-  std::function<void(const channel::CheckpointPublished&)> published{};  // called on any thread
-  std::vector<trainer::Candidate> bad{};                                 // checkpoints that load() has skipped
+  std::function<void(const channel::CheckpointPublished&)> published{};  // called on any thread after a checkpoint is published
+  std::vector<trainer::Candidate> bad{};                                 // invalid checkpoints that the last load() has skipped
   std::optional<trainer::WriterClaim> claim{};
-  std::int64_t newest = -1;  // step of the last save or load; -1: none
+  std::int64_t newest = -1;  // step of the last save or load; -1 if there was none
   trainer::HostCopy host_copy{};
-  trainer::BackgroundTask task{};  // last member: its destructor waits for the task, which uses the others
+  trainer::BackgroundTask task{};  // last member: its destructor waits for the task, which uses the other members
 
   bool load(trainer::TrainingState& state);
-  // Waits for the previous save, then begins one. `in_background` saves a copy. Without it the state must not change until the
-  // save has ended.
+  // Waits for the previous save, then starts the next one. If `in_background` is true, a copy of the state is saved. Otherwise
+  // the state must not change until the save has ended.
   void begin(const trainer::TrainingState& state, bool in_background);
-  // Rethrows the error of a finished save.
+  // Rethrows the error of a finished save, if it failed.
   void rethrow_finished();
-  // The same, but a disk error becomes a warning.
+  // Like rethrow_finished(), but a disk error becomes a warning.
   void report_finished();
   bool due(const trainer::TrainingState& state) const;
   void save_if_due(const trainer::TrainingState& state);
-  // Renames the bad checkpoints. Called on the rank that writes.
+  // Renames the checkpoints in `bad`. Only the rank that writes checkpoints calls this function.
   void set_bad_aside();
-  // Call if another process has written to this folder, or may have.
-  void give_up_claim() { claim.reset(); }
+  // Drops this process's claim to write to the folder. Call if another process may have written to the folder since.
+  void release_claim() { claim.reset(); }
 
  private:
   void warn_of(const std::system_error& error) const;

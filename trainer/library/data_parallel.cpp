@@ -27,9 +27,9 @@ DdpConfig config_of(const DataParallelOptions& options) {
 
 struct DataParallel::Impl {
   trainer::TrainingState alone;      // used if the caller passed no State
-  trainer::TrainingState& training;  // the state of the Job's loop, or the one above
+  trainer::TrainingState& training;  // the State that the caller passed, or `alone`
   trainer::DataParallel parallel;
-  Group::Impl* inside = nullptr;  // the group of the Job's loop
+  Group::Impl* inside = nullptr;  // the Job's Group; null if the caller passed a process group instead
   std::chrono::nanoseconds waited{};
 
   Impl(trainer::TrainingState& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options,
@@ -38,7 +38,7 @@ struct DataParallel::Impl {
   Impl(trainer::TrainingState&& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options)
       : alone(std::move(state)),
         training(alone),
-        parallel(alone.parameters, alone.buffers, group, config_of(options), {}, trainer::DataParallel::State::kRank0s) {}
+        parallel(alone.parameters, alone.buffers, group, config_of(options), {}, trainer::DataParallel::State::kFromRank0) {}
 };
 
 DataParallel::DataParallel(State& state, const Group& group, const DataParallelOptions& options)
@@ -49,11 +49,11 @@ DataParallel::DataParallel(State& state, const Group& group, const DataParallelO
   inside.pace.begin(group.world() > 1 && inside.device.is_cpu() ? inside.place.agent() : nullptr);
 }
 
-// The caller owns the module, so the shared pointer does not own it. Only its tensors are used.
+// The caller owns the module, so the shared pointer below does not own it. Only the module's tensors are used.
 DataParallel::DataParallel(torch::nn::Module& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                            const DataParallelOptions& options) {
   trainer::TrainingState state = trainer::state_of({std::shared_ptr<void>(), &model});
-  state.may_be_undone = false;
+  state.can_undo = false;
   impl_ = std::make_unique<Impl>(std::move(state), group, options);
 }
 
@@ -66,13 +66,13 @@ void DataParallel::zero_grad() {
 at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, double weight, Sum sum) {
   Impl& impl = *impl_;
   const bool sync = sum == Sum::kNow;
-  // Before the first pass of a step: copies what the pass changes in addition to gradients, such as buffers, so that it can be
-  // undone.
+  // Before the first pass of a step, begin_step() copies the model's buffers and other state that a pass changes. So the step
+  // can be undone.
   if (impl.training.stage == trainer::TrainingState::Stage::kBetweenSteps) trainer::begin_step(impl.training);
   trainer::JobPlace* const place = impl.inside ? &impl.inside->place : nullptr;
   if (place) place->status().at(channel::Stage::kForward);
-  if (impl.inside && impl.inside->asked_for_samples) {
-    impl.inside->pace.loaded(trainer::StepPace::Clock::now() - *std::exchange(impl.inside->asked_for_samples, std::nullopt));
+  if (impl.inside && impl.inside->samples_requested_at) {
+    impl.inside->pace.loaded(trainer::StepPace::Clock::now() - *std::exchange(impl.inside->samples_requested_at, std::nullopt));
   }
   impl.parallel.before_forward(sync);
   const at::Tensor mean = loss();
@@ -91,7 +91,7 @@ at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, doubl
   impl.waited += waited;
   if (place) {
     impl.inside->pace.waited(waited);
-    place->peers().arrive();
+    place->peers().sync_device();
     place->status().at(channel::Stage::kOptimizer);
   }
   if (impl.training.bucket_order.empty()) impl.training.bucket_order = impl.parallel.bucket_order();

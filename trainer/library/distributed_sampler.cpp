@@ -13,14 +13,14 @@ namespace ddprun {
 DistributedSampler::DistributedSampler(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed)
     : samples_(samples), batch_size_(batch_size), seed_(seed) {
   if (samples > 0 && batch_size > 0) return;
-  throw UsageError("a sampler needs samples and a batch size above 0, found " + std::to_string(samples) + " and " +
-                   std::to_string(batch_size));
+  throw UsageError("a sampler needs 1 or more samples and a batch size of 1 or more, found " + std::to_string(samples) +
+                   " samples and batch size " + std::to_string(batch_size));
 }
 
 DistributedShare DistributedSampler::share(std::int64_t finished, int rank, int world) {
   if (finished < 0 || rank < 0 || rank >= world) {
-    throw UsageError("there is no share of step " + std::to_string(finished) + " for rank " + std::to_string(rank) + " of " +
-                     std::to_string(world));
+    throw UsageError("expected a step and a rank of 0 or more, and a rank below the world size, found step " +
+                     std::to_string(finished) + ", rank " + std::to_string(rank) + " of " + std::to_string(world));
   }
   DistributedShare share{.epoch = finished / steps_per_epoch(), .samples = {}};
   if (share.epoch != epoch_) {

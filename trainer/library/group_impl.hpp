@@ -1,4 +1,4 @@
-// Implementation behind ddprun::Group: the objects of Job::run() for the ranks that train together.
+// The private implementation of ddprun::Group: references to the objects that Job::run() uses for one process group.
 #pragma once
 
 #include <ddprun/job.hpp>
@@ -16,13 +16,13 @@ struct Group::Impl {
   trainer::JobPlace& place;
   trainer::TrainingState& training;
   c10::Device device;
-  // Called when a step of `total` is finished.
+  // Called by next_step() with its argument `total`, in each step.
   std::function<void(std::int64_t total)> finished;
   std::function<void(const std::string& name, double value)> figure;
-  std::int64_t reached = 0;  // finished steps at the last call of next_step()
-  bool stopped = false;      // the job was asked to stop, and this is the step
-  trainer::StepPace pace{};  // started by the loop's DataParallel, which measures the waits
-  std::optional<trainer::StepPace::Clock::time_point> asked_for_samples{};  // time of the last call of next_step()
+  std::int64_t reached = 0;  // finished steps at the last call to next_step()
+  bool stopped = false;      // true if the job was ordered to stop at this step
+  trainer::StepPace pace{};  // measures step times; DataParallel starts it and reports the waiting times to it
+  std::optional<trainer::StepPace::Clock::time_point> samples_requested_at{};  // time of the last call to next_step()
 };
 
 }  // namespace ddprun

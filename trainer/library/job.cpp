@@ -1,16 +1,13 @@
-// Implementation of sdk/include/ddprun/job.hpp: ddptrain's loop over groups and losses (trainer/life/worker.cpp), without its
-// config.
+// Implementation of sdk/include/ddprun/job.hpp. The loop is that of ddptrain, but without ddptrain's config: it forms a new
+// process group after each lost rank (trainer/life/worker.cpp).
 #include <ddprun/job.hpp>
 
-#include <ATen/Context.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <cstdio>
 #include <exception>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -19,9 +16,9 @@
 
 #include "common/base/error.hpp"
 #include "common/base/exit_code.hpp"
-#include "common/channel/named_figures.hpp"
+#include "common/channel/named_metrics.hpp"
+#include "trainer/job/failure_message.hpp"
 #include "trainer/job/job_place.hpp"
-#include "trainer/job/last_words.hpp"
 #include "trainer/library/checkpointing_impl.hpp"
 #include "trainer/library/group_impl.hpp"
 #include "trainer/library/state_impl.hpp"
@@ -38,9 +35,9 @@ namespace {
 using std::chrono::steady_clock;
 using trainer::StateOrigin;
 
-constexpr std::chrono::milliseconds kProgressEvery{200};  // nothing reads progress more often
-constexpr std::chrono::seconds kBetweenExchanges{1};      // interval of exchanges while ranks wait for a save
-constexpr std::chrono::seconds kSettle{30};               // for a save to end in a process that fails
+constexpr std::chrono::milliseconds kProgressEvery{200};  // minimum time between progress messages
+constexpr std::chrono::seconds kExchangeInterval{1};      // interval between the ranks' messages while they wait for a save
+constexpr std::chrono::seconds kMaxWaitForSave{30};       // maximum wait for a save in progress when the process fails
 constexpr std::size_t kBroadcastBytes = 250u << 20;
 
 TrainConfig::Device device_wanted(JobOptions::Device wanted) {
@@ -56,31 +53,32 @@ TrainConfig::Device device_wanted(JobOptions::Device wanted) {
 }
 
 // Sends progress to the agent a few times a second, and for the last step.
-class ProgressTeller {
+class ProgressReporter {
  public:
-  ProgressTeller(trainer::AgentChannel* agent, int rank) : agent_(agent), rank_(rank) {}
+  ProgressReporter(trainer::AgentChannel* agent, int rank) : agent_(agent), rank_(rank) {}
 
   void figure(const std::string& name, double value) {
-    if (agent_ && rank_ == 0) figures_.set(name, value);
+    if (agent_ && rank_ == 0) metrics_.set(name, value);
   }
-  void tell(std::int64_t step, std::int64_t total) {
+  void report(std::int64_t step, std::int64_t total) {
     const auto now = steady_clock::now();
-    if (!agent_ || step == 0 || (step != total && now - told_ < kProgressEvery)) return;
-    told_ = now;
+    if (!agent_ || step == 0 || (step != total && now - last_sent_ < kProgressEvery)) return;
+    last_sent_ = now;
     channel::Progress message{.step = step, .steps_total = total};
-    figures_.add_to(message);
-    figures_.clear();
+    metrics_.add_to(message);
+    metrics_.clear();
     agent_->send(message);
   }
 
  private:
   trainer::AgentChannel* agent_;
   int rank_;
-  steady_clock::time_point told_;
-  channel::NamedFigures figures_;
+  steady_clock::time_point last_sent_;
+  channel::NamedMetrics metrics_;
 };
 
-// Collective. For a run without trained state: ranks may have drawn different initial weights.
+// Collective. Broadcasts the weights and buffers of rank 0. Needed at the start of a new run, because the ranks may have
+// different random initial weights.
 void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers& peers) {
   if (peers.world() == 1) return;
   const at::NoGradGuard no_gradients;
@@ -91,23 +89,26 @@ void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers&
   c10d::broadcast_coalesced(peers.group(), tensors, kBroadcastBytes);
 }
 
-// Collective. Verifies that all ranks loaded the same checkpoint, since nodes may have folders of their own.
+// Collective. Verifies that all ranks loaded the same checkpoint, since nodes may have separate folders.
 void require_one_checkpoint(const trainer::TrainingState& state, const trainer::Peers& peers) {
   std::vector<at::Tensor> tensors;
   for (const trainer::StateTensor& one : trainer::state_map(state)) tensors.push_back(one.entry.tensor);
-  const std::int64_t digest = trainer::state_digest(tensors).back();
-  if (peers.smallest(digest) == peers.largest(digest)) return;
+  const std::vector<std::int64_t> digest = trainer::state_digest(tensors);
+  if (peers.all_equal(digest)) return;
   throw UsageError("the ranks have read different checkpoints of step " + std::to_string(state.step) +
-                   ": give all of them the same folder, or remove the wrong ones");
+                   ": use the same checkpoint folder on all ranks, or remove the checkpoints that do not belong to this run");
 }
 
-// Throws if the last save failed: the steps since the last checkpoint would be lost.
+// Throws if the last save failed. Otherwise the job would end with exit code 0, and the steps since the last checkpoint would
+// be lost.
 void require_saved(Checkpointing::Impl& saves) {
   try {
     saves.rethrow_finished();
   } catch (const std::system_error& error) {
-    throw trainer::UnsavedError(std::string("the last checkpoint could not be saved: ") + error.what() +
-                                ". Make room or mend the folder, then start again: it goes on from the newest one");
+    throw trainer::UnsavedError(
+        std::string("the last checkpoint could not be saved: ") + error.what() +
+        ". Free disk space, or check the folder and its permissions. Then start the job again: it resumes from the newest "
+        "checkpoint");
   }
 }
 
@@ -119,7 +120,7 @@ struct Job::Impl {
   trainer::JobPlace place{};
   c10::Device device = c10::kCPU;
   trainer::ProgramBuilds builds{};
-  std::shared_future<trainer::StateDigest> own_program{};  // computed while the group starts
+  std::shared_future<trainer::StateDigest> own_program{};  // digest of this program's file, computed in the background
 
   int run(State& state, Checkpointing* checkpoints, const std::function<void(Group&)>& train);
 
@@ -135,7 +136,7 @@ Job::Job(std::string program, const JobOptions& options) : impl_(new Impl{.progr
   const trainer::WorkerEnvironment environment = trainer::read_environment();
   impl_->place.begin(environment, impl_->program);
   if (auto* agent = impl_->place.agent()) agent->send(channel::SavesOnStop{});
-  impl_->device = trainer::choose_device(device_wanted(options.device), environment, trainer::Otherwise::kCpu);
+  impl_->device = trainer::choose_device(device_wanted(options.device), environment, trainer::Fallback::kCpu);
 }
 
 Job::~Job() = default;
@@ -173,13 +174,13 @@ int Job::Impl::run(State& state, Checkpointing* checkpoints, const std::function
       };
     }
     if (place.recovery()) own_program = std::async(std::launch::async, trainer::digest_of_own_program).share();
-    training.may_be_undone = place.groups_can_be_broken(device, /*live_nccl=*/false);
-    if (training.may_be_undone) place.agent()->send(channel::Regroupable{});
+    training.can_undo = place.groups_can_be_broken(device, /*live_nccl=*/false);
+    if (training.can_undo) place.agent()->send(channel::Regroupable{});
     while (true) {
       try {
         const int code = train_in_group(state, saves, train);
-        if (saves) saves->published = nullptr;  // the saves may outlive the job
-        if (place.left_groups_behind()) trainer::leave_now(code);
+        if (saves) saves->published = nullptr;  // the callback uses the job, and the Checkpointing object may outlive the job
+        if (place.has_leaked_groups()) trainer::exit_now(code);
         return code;
       } catch (...) {
         if (!place.recovery() || !place.recovery()->survives(std::current_exception())) throw;
@@ -199,27 +200,25 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
   const StateOrigin before = state.impl().origin;
   const channel::Regroup order = place.next_group(trainer::is_whole(before) ? std::optional(training.step) : std::nullopt);
   if (order.rank >= 0) {
-    if (saves && order.rank != place.environment().rank) saves->give_up_claim();
+    if (saves && order.rank != place.environment().rank) saves->release_claim();
     place.move_to(order);
   }
   place.form_group(device, options.timeout, /*live_nccl=*/false);
   agree(state, saves);
   const trainer::Peers& peers = place.peers();
   training.world = peers.world();
-  if (auto* agent = place.agent()) {
-    agent->send(channel::GroupFormed{.generation = place.generation(), .step = training.step});
-  }
+  if (auto* agent = place.agent()) agent->send(channel::GroupFormed{.generation = place.generation(), .step = training.step});
   place.status().reach(training.step, 0);
   place.status().enter(channel::Phase::kRunning);
 
-  ProgressTeller progress(place.agent(), peers.rank());
+  ProgressReporter progress(place.agent(), peers.rank());
   const bool writes = saves && peers.rank() == 0;
   Group::Impl inside{.place = place,
                      .training = training,
                      .device = device,
                      .finished =
                          [&](std::int64_t total) {
-                           progress.tell(training.step, total);
+                           progress.report(training.step, total);
                            if (writes) saves->save_if_due(training);
                          },
                      .figure = [&](const std::string& name, double value) { progress.figure(name, value); },
@@ -228,12 +227,13 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
   train(group);
   if (saves) save_last(training, writes ? saves : nullptr);
   place.status().enter(channel::Phase::kDone);
-  peers.meet();
+  peers.barrier();
   place.shut_down();
   return static_cast<int>(inside.stopped ? ExitCode::kPreempted : ExitCode::kDone);
 }
 
-// Collective. Agrees on one state: that of survivors, else a checkpoint's, else rank 0's.
+// Collective. Makes the training state of all ranks equal. The state comes from survivors of a failure, else from a checkpoint,
+// else from rank 0's initial weights.
 void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   trainer::TrainingState& training = state.impl().training;
   StateOrigin& origin = state.impl().origin;
@@ -243,25 +243,26 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
     const trainer::Sharing sharing = trainer::share_state(training, origin, peers, progress);
     if (origin == StateOrigin::kSurvivors) return trainer::compare_states(training, peers, sharing.holders);
   }
-  const bool spoilt = origin == StateOrigin::kNothing;  // the state was received or changed only in part
-  origin = StateOrigin::kUntouched;
+  const bool incomplete = origin == StateOrigin::kNothing;  // true if this rank's state was only partly received or updated
+  origin = StateOrigin::kUndecided;
   if (saves && saves->load(training)) origin = StateOrigin::kCheckpoint;
   trainer::share_state(training, origin, peers);
   if (trainer::is_whole(origin)) {
     require_one_checkpoint(training, peers);
     origin = StateOrigin::kCheckpoint;
-  } else if (peers.largest(spoilt ? 1 : 0) > 0) {
-    throw std::runtime_error("no rank holds the training state any more, and there is no checkpoint: all have to start again");
+  } else if (peers.largest(incomplete ? 1 : 0) > 0) {
+    throw std::runtime_error(
+        "no rank has the complete training state, and there is no checkpoint: all ranks must restart from step 0");
   } else {
     take_weights_of_rank_0(training, peers);
     origin = StateOrigin::kSeed;
   }
-  peers.meet();
+  peers.barrier();
   if (saves && peers.rank() == 0) saves->set_bad_aside();
 }
 
-// Rank 0 saves. All ranks wait until the checkpoint is published. They exchange messages meanwhile, so a long save does not run
-// into the timeout of an exchange.
+// Collective. Rank 0 saves, and all ranks wait until the checkpoint is published. While they wait, they run a short collective
+// each second, so that a long save does not exceed the timeout of a collective.
 void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Impl* saves) {
   const bool saves_now = saves && state.step != state.started_from;
   if (saves_now) {
@@ -271,21 +272,21 @@ void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Im
   bool saved = !saves_now;
   do {
     if (!saved) {
-      saves->task.wait_at_most(kBetweenExchanges);
+      saves->task.wait_at_most(kExchangeInterval);
       saved = !saves->task.busy();
-      place.status().enter(channel::Phase::kSaving);  // shows the agent that this is not a hang
+      place.status().enter(channel::Phase::kSaving);  // shows the agent that this process does not hang
       if (saved) require_saved(*saves);
     }
   } while (place.peers().smallest(saved ? 1 : 0) == 0);
 }
 
-// Ends the process as ddptrain does: no destructor runs that could wait for a lost peer.
+// Exits without running destructors, as ddptrain does, because they could wait for a lost worker.
 void Job::Impl::fail(const std::exception_ptr& error, const Checkpointing::Impl* saves) {
   const trainer::Failure failure = trainer::classify(error);
   std::fprintf(stderr, "%s: rank %d: %s\n", program.c_str(), place.environment().rank, failure.message.c_str());
-  if (auto* agent = place.agent()) trainer::tell_failure(*agent, failure, place.status(), device.str());
-  if (saves) saves->task.wait_at_most(kSettle);
-  trainer::leave_now(failure.exit_code);
+  if (auto* agent = place.agent()) trainer::send_failure(*agent, failure, place.status(), device.str());
+  if (saves) saves->task.wait_at_most(kMaxWaitForSave);
+  trainer::exit_now(failure.exit_code);
 }
 
 // ---- a group ----
@@ -306,16 +307,14 @@ bool Group::next_step(std::int64_t total) {
   if (finished > impl_.reached) impl_.pace.done(impl_.reached = finished);
   impl_.finished(total);
   if (finished >= total) return false;
-  impl_.place.peers().go_on();
+  impl_.place.peers().check_alive();
   impl_.stopped = impl_.place.gate().may_start(finished) == trainer::StopGate::Verdict::kStop;
-  impl_.asked_for_samples = trainer::StepPace::Clock::now();
+  impl_.samples_requested_at = trainer::StepPace::Clock::now();
   return !impl_.stopped;
 }
 
 void Group::seed_step(std::uint64_t seed) const {
-  at::Generator generator = at::globalContext().defaultGenerator(impl_.device);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(trainer::step_seed(seed, impl_.training.step, rank()));
+  trainer::seed_generator(impl_.device, trainer::step_seed(seed, impl_.training.step, rank()));
 }
 
 void Group::figure(const std::string& name, double value) {

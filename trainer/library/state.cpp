@@ -1,4 +1,3 @@
-// Implementation of sdk/include/ddprun/state.hpp.
 #include <ddprun/state.hpp>
 
 #include <utility>
@@ -12,7 +11,7 @@ State::State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& 
   impl_->training = trainer::state_of(std::move(model));
   impl_->model = std::exchange(impl_->training.model, nullptr);
   impl_->training.optimizer = trainer::wrap_optimizer(optimizer, impl_->training.parameters);
-  impl_->training.may_be_undone = false;  // until there is a group that another one can follow
+  impl_->training.can_undo = false;  // Job::run() sets it to true if a new group can be formed after the loss of a worker
 }
 
 State::~State() = default;
@@ -21,7 +20,7 @@ std::int64_t State::step() const {
   return impl_->training.step;
 }
 
-// lr is 0 here: the learning rate is in the optimizer's own options.
+// The argument lr is ignored, because the learning rate is in the optimizer's own options.
 void State::update() {
   trainer::begin_update(impl_->training);
   trainer::update_weights(impl_->training, /*lr=*/0);

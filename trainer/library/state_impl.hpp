@@ -1,4 +1,4 @@
-// Implementation behind ddprun::State: ddptrain's TrainingState around a model and an optimizer of LibTorch.
+// The private implementation of ddprun::State: ddptrain's TrainingState for a model and an optimizer of LibTorch.
 #pragma once
 
 #include <ddprun/state.hpp>
@@ -12,9 +12,9 @@ namespace ddprun {
 
 struct State::Impl {
   std::shared_ptr<torch::nn::Module> model;
-  // Has no model: the caller sets the model's train or eval mode.
+  // training.model is null, because the caller's training loop sets the model's train or eval mode.
   trainer::TrainingState training;
-  trainer::StateOrigin origin = trainer::StateOrigin::kUntouched;
+  trainer::StateOrigin origin = trainer::StateOrigin::kUndecided;
 };
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Implementation of torch_optimizer.hpp. LibTorch creates a parameter's state in the first step in which it has a gradient. A
-// state listed before that is zeros, the initial state of all these optimizers.
+// Implementation of torch_optimizer.hpp. LibTorch creates the state of a parameter in the first step in which the parameter has
+// a gradient. Before that step, state() returns zeros, which is the initial state of all these optimizers.
 #include "trainer/library/torch_optimizer.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -13,7 +13,6 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -58,9 +57,9 @@ Fields fields_of(optim::AdagradParamState& state, const optim::AdagradOptions&) 
   return {.tensors = {{"sum", &state.sum()}}, .step = &state.step()};
 }
 
-// A momentum buffer of zeros means that there was none yet. It must stay undefined: LibTorch's first step with momentum uses
-// the gradient unchanged.
-bool begins_without(const at::Tensor& saved, bool has_step_count) {
+// Returns true if the saved state belongs to a parameter whose momentum buffer did not exist yet: it was saved as zeros. The
+// buffer must then stay undefined, because LibTorch's first step with momentum copies the gradient to the buffer.
+bool starts_without_state(const at::Tensor& saved, bool has_step_count) {
   return !has_step_count && !saved.any().item<bool>();
 }
 
@@ -73,7 +72,9 @@ class TorchOptimizer final : public Optimizer {
     for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {
       for (at::Tensor& parameter : group.params()) {
         const auto name = names.find(parameter.unsafeGetTensorImpl());
-        if (name == names.end()) throw UsageError("the optimizer has a parameter that is not the model's");
+        if (name == names.end())
+          throw UsageError(
+              "the optimizer has a parameter that the model does not have; create it from the parameters of the model");
         parameters_.push_back({name->second, parameter, &group});
       }
     }
@@ -94,24 +95,23 @@ class TorchOptimizer final : public Optimizer {
 
   void load_state(const std::vector<NamedTensor>& saved) override {
     if (const std::string problem = misfit(state(), saved); !problem.empty()) {
-      throw UsageError("the optimizer's state is of another optimizer than this one: " + problem);
+      throw UsageError("the saved optimizer state does not fit this optimizer: " + problem);
     }
     const at::NoGradGuard no_gradients;
-    std::unordered_map<std::string_view, const at::Tensor*> by_name;
-    for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
+    const auto tensors = by_name(saved);
     visit(
         [&](const std::string& name, const at::Tensor& parameter, const Fields& fields) {
           for (const auto& [field, tensor] : fields.tensors) {
-            const at::Tensor& from = *by_name.at(name + "." + field);
+            const at::Tensor& from = *tensors.at(name + "." + field);
             if (tensor->defined()) {
               tensor->copy_(from);
-            } else if (!begins_without(from, fields.step != nullptr)) {
+            } else if (!starts_without_state(from, fields.step != nullptr)) {
               *tensor = at::zeros_like(parameter).copy_(from);
             }
           }
-          if (fields.step) *fields.step = static_cast<std::int64_t>(by_name.at(name + ".step")->item<double>());
+          if (fields.step) *fields.step = static_cast<std::int64_t>(tensors.at(name + ".step")->item<double>());
         },
-        Missing::kAreMade);
+        MissingState::kCreate);
   }
 
  private:
@@ -121,10 +121,11 @@ class TorchOptimizer final : public Optimizer {
     optim::OptimizerParamGroup* group;
   };
   using Visitor = std::function<void(const std::string& name, const at::Tensor& parameter, const Fields& fields)>;
-  enum class Missing { kStayAway, kAreMade };
+  enum class MissingState { kTemporary, kCreate };
 
-  // For a parameter without state, `use` gets a temporary state, unless `missing` asks to create a real one.
-  void visit(const Visitor& use, Missing missing = Missing::kStayAway) const {
+  // Calls `use` with the state of each trainable parameter. If a parameter has no state, `use` gets a temporary one. With
+  // kCreate, the temporary state is added to the optimizer if `use` has filled it.
+  void visit(const Visitor& use, MissingState missing = MissingState::kTemporary) const {
     for (const Parameter& parameter : parameters_) {
       if (!parameter.tensor.requires_grad()) continue;
       const auto& options = static_cast<const Options&>(parameter.group->options());
@@ -137,12 +138,12 @@ class TorchOptimizer final : public Optimizer {
       auto fresh = std::make_unique<ParamState>();
       const Fields fields = fields_of(*fresh, options);
       use(parameter.name, parameter.tensor, fields);
-      if (missing == Missing::kAreMade && has_begun(fields)) all[parameter.tensor.unsafeGetTensorImpl()] = std::move(fresh);
+      if (missing == MissingState::kCreate && has_state(fields)) all[parameter.tensor.unsafeGetTensorImpl()] = std::move(fresh);
     }
   }
 
-  // A parameter whose state has not begun is left to the optimizer, which creates the state in its first step.
-  static bool has_begun(const Fields& fields) {
+  // Returns whether the state is filled. An empty state is not added: the optimizer creates it in its first step.
+  static bool has_state(const Fields& fields) {
     if (fields.step) return *fields.step > 0;
     for (const auto& [field, tensor] : fields.tensors) {
       if (tensor->defined()) return true;
@@ -172,7 +173,8 @@ std::unique_ptr<Optimizer> wrap_optimizer(optim::Optimizer& optimizer, const std
   if (dynamic_cast<optim::Adagrad*>(&optimizer)) {
     return std::make_unique<TorchOptimizer<optim::AdagradParamState, optim::AdagradOptions>>(optimizer, parameters);
   }
-  throw UsageError("this optimizer's state can't be kept; expected SGD, Adam, AdamW, RMSprop or Adagrad of torch::optim");
+  throw UsageError(
+      "the state of this optimizer cannot be saved; expected SGD, Adam, AdamW, RMSprop or Adagrad of torch::optim");
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Wraps an optimizer of LibTorch as one of ours. Its state is then shared, compared and saved as in ddptrain, under PyTorch's
-// names.
+// Wraps an optimizer of LibTorch as an Optimizer of ddptrain. Its state is then sent to other ranks, compared and saved by
+// ddptrain's code, under PyTorch's names.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -11,9 +11,9 @@
 
 namespace ddprun::trainer {
 
-// `parameters`: all parameters of the model. `optimizer` must outlive the result. step() of the result ignores its learning
-// rate, since that is in the optimizer's options. Throws UsageError for another kind of optimizer, or for parameters of another
-// model.
+// `parameters` must be all parameters of the model. `optimizer` must outlive the result. step() of the result ignores its
+// argument, since the learning rate is in the optimizer's options. Throws UsageError if the kind of optimizer is not supported,
+// or if the optimizer has parameters of another model.
 std::unique_ptr<Optimizer> wrap_optimizer(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
 
 }  // namespace ddprun::trainer

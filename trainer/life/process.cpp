@@ -1,4 +1,3 @@
-// Implementation of process.hpp.
 #include "trainer/life/process.hpp"
 
 #include <chrono>
@@ -21,52 +20,50 @@ namespace ddprun::trainer {
 
 void Process::begin() {
   const WorkerEnvironment environment = options_.standby ? read_standby_environment() : read_environment();
-  // use_determinism() calls setenv(), so it runs before the threads for the agent and for signals start. An error of the config
-  // is thrown after the channel to the agent is open.
+  // use_determinism() calls setenv(), so it must run before the threads for the agent and for signals start. An error in the
+  // config is thrown only after the connection to the agent exists, so that it can be reported.
   std::exception_ptr wrong_config;
   try {
     config_ = load_config(options_.config, options_.overrides, nullptr,
-                          [this](const std::string&) { return TaskConfig(subject_.keys); });
+                          [this](const std::string&) { return TaskConfig(training_program_.keys); });
     use_determinism(config_.deterministic);
   } catch (...) {
     wrong_config = std::current_exception();
   }
   place_.begin(environment, version_with_torch());
   if (wrong_config) std::rethrow_exception(wrong_config);
-  if (!subject_.built_in && config_.data.type == DataConfig::Type::kSynthetic) {
-    throw UsageError("data.type \"synthetic\" is for ddptrain; this program has data of its own, from data.dir");
+  if (!training_program_.built_in && config_.data.type == DataConfig::Type::kSynthetic) {
+    throw UsageError("data.type \"synthetic\" works only with ddptrain; this program reads its data from data.dir");
   }
-  task_ = subject_.make_task(config_);
-  require_figures(config_, figures_of_evaluation(config_, task_->figures()));
+  task_ = training_program_.make_task(config_);
+  require_metrics(config_, metrics_of_evaluation(config_, task_->figures()));
   check_share();
 }
 
 void Process::check_share() const {
   if (config_.batch_size < environment().world_size) {
-    throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
-                     std::to_string(environment().world_size) + " workers can't share; use a batch_size of at least " +
-                     std::to_string(environment().world_size) + " or fewer workers");
+    throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", too small for " +
+                     std::to_string(environment().world_size) + " workers; set batch_size to at least " +
+                     std::to_string(environment().world_size) + ", or start fewer workers");
   }
 }
 
-// Reads the data while the model and the group start.
+// Starts to read the data in a thread, while the model and the group are created.
 void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
   data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment(), agent())]() -> Sources {
     try {
-      return hold_out(subject_.read(config_, *device_, files), config_);
+      return hold_out(training_program_.read(config_, *device_, files), config_);
     } catch (...) {
       rethrow_as_source_error();
     }
   });
 }
 
-void Process::take_up_work() {
+void Process::prepare_work() {
   arm_faults();
-  if (!device_) {
-    use(choose_device(config_.device, environment(), options_.worker_per_gpu ? Otherwise::kRefuse : Otherwise::kCpu));
-  }
+  if (!device_) use(choose_device(config_.device, environment(), options_.worker_per_gpu ? Fallback::kRefuse : Fallback::kCpu));
   if (config_.precision == TrainConfig::Precision::kTf32 && device_->is_cpu() && environment().local_rank == 0) {
     std::fputs("\"precision\": \"tf32\" has no effect on the CPU, which computes in fp32\n", stderr);
   }
@@ -77,7 +74,7 @@ bool Process::groups_can_be_broken() const {
   return device_ && place_.groups_can_be_broken(*device_, options_.live_nccl);
 }
 
-// A fault is meant for one rank and one restart, so both must be known.
+// A fault is injected on one rank after one restart, so the rank and the restart count must be set.
 void Process::arm_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment().rank, environment().restart_count);
@@ -105,23 +102,32 @@ void Process::check_data(const std::filesystem::path& run_directory) {
   if (std::exchange(data_is_checked_, true)) return;
   const bool first_start = environment().restart_count == 0;
   const int rank = environment().rank;
-  if (subject_.notes && first_start && rank == 0) {
-    for (const std::string& note : subject_.notes(config_)) std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
+  if (training_program_.notes && first_start && rank == 0) {
+    for (const std::string& note : training_program_.notes(config_)) std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
   }
-  if (!subject_.check) return;
-  constexpr std::chrono::seconds kLongest{10};
-  check_ = subject_.check(config_, {.folder = run_directory / "picture-check",
-                                    .rank = rank,
-                                    .world = environment().world_size,
-                                    .warn = [rank](const std::string& problem) {
-                                      std::fprintf(stderr, "ddptrain: rank %d: %s\n", rank, problem.c_str());
-                                    }});
-  if (check_) check_->await(first_start ? kLongest : std::chrono::seconds(0));
+  if (!training_program_.check) return;
+  constexpr std::chrono::seconds kMaxWait{10};
+  check_ = training_program_.check(config_, {.folder = run_directory / "picture-check",
+                                             .rank = rank,
+                                             .world = environment().world_size,
+                                             .warn = [rank](const std::string& problem) {
+                                               std::fprintf(stderr, "ddptrain: rank %d: %s\n", rank, problem.c_str());
+                                             }});
+  if (check_) check_->await(first_start ? kMaxWait : std::chrono::seconds(0));
 }
 
-void Process::move_to(const channel::Regroup& place) {
-  place_.move_to(place);
-  check_share();
+void Process::join(std::optional<std::int64_t> held) {
+  const channel::Regroup order = place_.next_group(held);
+  if (order.rank >= 0) {
+    if (order.rank != environment().rank) records_.close();  // the log and the checkpoints belong to the old rank
+    place_.move_to(order);
+    check_share();
+    inflated_.offer_again(environment(), *agent());
+  }
+  faults_.at(FaultPhase::kJoining, held.value_or(0));
+  const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
+  place_.form_group(device(), timeout, options_.live_nccl);
+  if (!records_.log) records_.log.emplace(status(), environment().rank);
 }
 
 }  // namespace ddprun::trainer

@@ -1,21 +1,25 @@
-// The parts of a worker that live as long as its process, across all groups: rank, agent and signals, config, device, data.
-// Worker makes one object and makes its calls in the order of declaration. The rest of life/ gets a reference to it.
+// The parts of a worker that exist as long as its process, across all groups: rank, agent and signals, config, device, data,
+// log and checkpoints. There is one process group at a time.
 //
-// A call that fails leaves enough state behind to report its error. So the constructor does nothing that can fail.
+// Worker makes one Process and calls the functions in the order of declaration. The rest of life/ gets a reference to it.
+//
+// If a function fails, the object must still have enough state to report the error. So the constructor does nothing that can
+// fail.
 #pragma once
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "common/channel/message.hpp"
 #include "common/config/train_config.hpp"
 #include "trainer/data/source.hpp"
 #include "trainer/job/job_place.hpp"
-#include "trainer/life/inflated_sharing.hpp"
+#include "trainer/life/inflated_file_exchange.hpp"
+#include "trainer/life/rank_records.hpp"
 #include "trainer/life/subject.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/options.hpp"
@@ -24,52 +28,60 @@ namespace ddprun::trainer {
 
 class Process {
  public:
-  Process(const Options& options, const Subject& subject) : options_(options), subject_(subject) {}
+  Process(const Options& options, const Subject& subject) : options_(options), training_program_(subject) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Reads the environment, listens to agent and signals, and reads the config. All this can fail without contact to a peer or a
+  // Reads the environment, connects to the agent, handles signals, and reads the config. Contacts no other rank and uses no
   // file of the run. Throws UsageError.
   void begin();
   // Call before the first tensor is made. Starts a thread that reads the data.
   void use(c10::Device device);
-  // For a standby: sleeps until the agent assigns a rank. Throws std::runtime_error if the agent is gone.
+  // For a standby: blocks until the agent assigns a rank. Throws std::runtime_error if the agent has exited.
   void wait_for_rank() { place_.wait_for_rank(); }
-  // Call after the rank is known. Arms the faults meant for it and chooses a device if none is in use. Reports to the agent
-  // whether its groups can be broken. Throws UsageError.
-  void take_up_work();
-  // Returns when the data is read. Throws the errors of the subject's read(): UsageError, or SourceError for all others.
+  // Call after the rank is assigned. Prepares the faults to be injected on this rank, and chooses a device if use() was not
+  // called. Reports to the agent whether this process can continue in another group after a rank was lost. Throws UsageError.
+  void prepare_work();
+  // Blocks until the data has been read. If read() of the subject throws a UsageError, throws that error. For any other
+  // exception it throws a SourceError.
   void await_data();
-  // In the first group only: prints the subject's notes about its data, and waits for the data check. At a job's first start
-  // that may take ten seconds. A replacement starts the check and does not wait, since its peers wait for it. `run_directory`
-  // keeps the results. Throws UsageError with the name of the damaged sample.
+  // Acts only in the first group: prints the subject's notes about its data, and waits for the data check. At a job's first
+  // start the wait may take ten seconds. A replacement starts the check without waiting, since other ranks wait for it to join.
+  // `run_directory` stores the results. Throws UsageError with the name of the damaged sample.
   void check_data(const std::filesystem::path& run_directory);
-  // Takes this place in a new group, on other machines or with other ranks. Throws UsageError if this number of workers cannot
-  // share a batch.
-  void move_to(const channel::Regroup& place);
+  // Call before each attempt to train, and after place().leave_group() if another rank was lost. Forms a process group with the
+  // rank that the agent assigns. `held` is the number of finished steps of the state that this rank could send to the others.
+  // Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if another rank is
+  // lost.
+  void join(std::optional<std::int64_t> held);
 
   const Options& options() const { return options_; }
-  const Subject& subject() const { return subject_; }
+  const Subject& subject() const { return training_program_; }
   JobPlace& place() { return place_; }
   const WorkerEnvironment& environment() const { return place_.environment(); }
   const TrainConfig& config() const { return config_; }
   TrainConfig& config() { return config_; }
   const Faults& faults() const { return faults_; }
-  // The device chosen by use() or take_up_work().
+  // Returns the device that use() or prepare_work() has set.
   c10::Device device() const { return *device_; }
-  // Whether a group that loses a peer is followed by another group with this process in it.
+  // Returns true if this process can continue in another group after its group has lost a rank.
   bool groups_can_be_broken() const;
   // Empty if no device is in use.
   std::string device_name() const { return device_ ? device_->str() : ""; }
-  // The kind of device, the memory of a GPU, and the precision if it is not fp32, since that changes what fits: "cuda with 40
-  // GiB".
+  // Returns the kind of device, the memory of a GPU, and the precision if it is not fp32, such as "cuda with 40 GiB". These
+  // determine how many samples fit into memory.
   std::string device_and_memory() const;
-  StopGate& gate() { return place_.gate(); }
   Status& status() { return place_.status(); }
-  // Both are null without an agent of ours.
+  // agent() and recovery() return null without a ddprun agent.
   AgentChannel* agent() const { return place_.agent(); }
   Recovery* recovery() const { return place_.recovery(); }
-  InflatedSharing& inflated() { return inflated_; }
+  // Valid between join() and place().leave_group(). Everything made from the result must be destroyed before leave_group().
+  const Peers& peers() const { return place_.peers(); }
+  // Generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
+  int generation() const { return place_.generation(); }
+  // The log is valid after join(). The records stay open when a group ends: a checkpoint that is being written does not depend
+  // on the group.
+  RankRecords& records() { return records_; }
   // Valid after begin().
   const Task& task() const { return *task_; }
   // Valid after await_data().
@@ -80,17 +92,18 @@ class Process {
   void arm_faults();
 
   const Options& options_;
-  const Subject& subject_;
+  const Subject& training_program_;
   JobPlace place_;
   TrainConfig config_;
   std::unique_ptr<Task> task_;
   Faults faults_;
   std::optional<c10::Device> device_;
-  InflatedSharing inflated_;
+  InflatedFileExchange inflated_;
   std::future<Sources> data_coming_;
   Sources data_;
   bool data_is_checked_ = false;
   std::unique_ptr<DataCheck> check_;
+  RankRecords records_;  // destroyed first, because it uses other members
 };
 
 }  // namespace ddprun::trainer

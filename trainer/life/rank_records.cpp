@@ -1,4 +1,3 @@
-// Implementation of rank_records.hpp.
 #include "trainer/life/rank_records.hpp"
 
 #include <string>
@@ -9,12 +8,12 @@ Warn RankRecords::warn(channel::ErrorKind kind) {
   return [this, kind](const std::string& message) { log->warn(kind, message); };
 }
 
-void RankRecords::settle() const {
-  if (checkpointing) checkpointing->settle();
+void RankRecords::wait_for_save() const {
+  if (checkpointing) checkpointing->wait_for_save();
 }
 
 void RankRecords::close() {
-  settle();
+  wait_for_save();
   checkpointing.reset();
   log.reset();
 }

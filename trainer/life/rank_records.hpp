@@ -1,5 +1,6 @@
-// What this worker writes of the run in its role as this rank: the log, and on some ranks checkpoints. Both outlive a group,
-// since a save may be in progress when a peer is lost. They do not outlive the rank. Owned by Membership.
+// The files that a worker writes for its rank: the log, and on some ranks checkpoints. They stay open when the group ends,
+// since a save may be in progress when another rank is lost. They are closed when the worker gets another rank. Owned by
+// Process.
 #pragma once
 
 #include <memory>
@@ -14,13 +15,13 @@ namespace ddprun::trainer {
 
 struct RankRecords {
   std::optional<RunLog> log;                     // opened in the rank's first group
-  std::unique_ptr<Checkpointing> checkpointing;  // on rank 0, and on ranks that write their node's copy
+  std::unique_ptr<Checkpointing> checkpointing;  // set on rank 0, and on ranks that write their node's copy
 
   // Returns a function that logs warnings of one kind while training continues.
   Warn warn(channel::ErrorKind kind);
-  // Waits for a save in progress, for 30 s at most. Reports no error.
-  void settle() const;
-  // Call when another worker takes over the rank. Calls settle() first.
+  // Waits for a save in progress, for at most 30 s. Does not report errors.
+  void wait_for_save() const;
+  // Call when this worker gets another rank. Calls wait_for_save() first.
   void close();
 };
 

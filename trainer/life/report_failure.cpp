@@ -1,4 +1,3 @@
-// Implementation of report_failure.hpp.
 #include "trainer/life/report_failure.hpp"
 
 #include <cstdio>
@@ -7,13 +6,13 @@
 #include "trainer/failure/crash_stack.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
-#include "trainer/job/last_words.hpp"
+#include "trainer/job/failure_message.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// Completes the message. If the smaller size cannot be written, the next process would run out of memory again. So that restart
-// is charged to the budget.
+// Chooses a smaller batch size for the next process, writes it to a file, and adds the result to the message. If the file
+// cannot be written, the next process will run out of memory again. So its restart then counts against the restart limit.
 channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem::path& run_dir) {
   const TrainConfig& config = process.config();
   const Shrinking shrinking = shrink_after(process.status().phase(), config, process.environment().world_size);
@@ -22,7 +21,7 @@ channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem
   const std::filesystem::path file = fit_file(run_dir);
   const std::string key = fit_key(config, process.device_and_memory());
   if (write_fit(file, key, smaller_fit(shrinking.fit, read_fit(file, key)))) return channel::Shrink::kDone;
-  failure.message += " (but " + file.string() + " cannot be written)";
+  failure.message += " (not applied, because " + file.string() + " cannot be written)";
   return channel::Shrink::kNothingKnown;
 }
 
@@ -36,10 +35,10 @@ int report_failure(const std::exception_ptr& error, Process& process, const std:
     failure.message += " (after step " + std::to_string(process.status().step()) + ")";
   }
   const int rank = process.environment().rank;
-  const std::string who = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
-  std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
-  if (!process.subject().built_in) write_stack_of(error);  // the built-in ddptrain: its users need no C++ functions
-  if (process.agent()) tell_failure(*process.agent(), failure, process.status(), process.device_name(), shrinking);
+  const std::string worker = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
+  std::fprintf(stderr, "ddptrain: %s: %s\n", worker.c_str(), failure.message.c_str());
+  if (!process.subject().built_in) write_stack_of(error);  // the names of ddptrain's own C++ functions do not help its users
+  if (process.agent()) send_failure(*process.agent(), failure, process.status(), process.device_name(), shrinking);
   return failure.exit_code;
 }
 

@@ -1,5 +1,4 @@
-// The run as all ranks know it after they have agreed: its directory and its length. Worker sets it in each group, always to
-// the same values.
+// The run's directory and length, which are the same on all ranks. Worker sets them in each group, always to the same values.
 #pragma once
 
 #include "common/run_directory/run_directory.hpp"
@@ -8,7 +7,7 @@
 namespace ddprun::trainer {
 
 struct Run {
-  RunLayout layout;  // the root is absolute; empty until the first group
+  RunLayout layout;  // the root path is absolute; empty until the first group
   RunLength length;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of state_source.hpp.
 #include "trainer/life/state_source.hpp"
 
 #include <cstdio>
@@ -18,39 +17,40 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int kFirstRound = 1;  // in a multi-node job; 0 on one node
+// Number of the first round (start of all workers) in a multi-node job. On one node, the first generation is 0.
+constexpr int kFirstRound = 1;
 
-// For a node that joined after the run began. The node that begins a run writes its identity elsewhere
-// (trainer/resume/resume.cpp).
+// Stores the run's identity on a node that has joined a running job. When a run starts or resumes, trainer/resume/resume.cpp
+// stores it.
 void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& warn) {
   try {
-    keep_run_identity(layout.run(), run);
+    write_run_identity(layout.run(), run);
   } catch (const std::system_error& error) {
-    warn(std::string(error.what()) + "; training goes on");
+    warn(std::string(error.what()) + "; training continues");
   }
 }
 
-// Fingerprint of the data, and of the model if that comes from files.
+// Returns the fingerprint of the data, and that of the model if the model comes from files.
 std::string fingerprint_of_run(const Process& process) {
   const std::string model = process.task().fingerprint();
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
 }
 
-// A user who removed the checkpoints of a run may still want its metrics, so they are kept.
+// Archives the metrics of an earlier training whose checkpoints were removed. A user who removed the checkpoints may still need
+// the metrics.
 void keep_history(const RunLayout& layout, const Warn& warn) {
   try {
     std::string names;
-    for (const auto& path : keep_history_without_checkpoints(layout)) {
-      names += (names.empty() ? "" : ", ") + path.filename().string();
-    }
+    for (const auto& path : archive_orphaned_history(layout)) names += (names.empty() ? "" : ", ") + path.filename().string();
     if (names.empty()) return;
     warn("this run had checkpoints, but " + layout.checkpoints().string() +
-         " has none that it goes on from: training begins at step 0, and what is recorded of the earlier training is kept as " +
+         " has no checkpoint to resume from: training starts at step 0, and the records of the earlier training are kept as " +
          names);
   } catch (const std::system_error& error) {
     throw UsageError(
-        "this run had checkpoints and begins at step 0 without them, but what is recorded of it can't be renamed: " +
-        std::string(error.what()) + "; mend that, or use --fresh or another --run-dir");
+        "this run had checkpoints, but none to resume from. Training would start at step 0, but the records of the earlier "
+        "training cannot be renamed: " +
+        std::string(error.what()) + ". Fix this error, or use --fresh or another --run-dir");
   }
 }
 
@@ -67,17 +67,18 @@ void StateSource::prepare() {
     made_before_ = true;
   }
   make_state(samples);
-  state_.may_be_undone = process_.groups_can_be_broken();
-  // Backward computes the first layer's gradient last. After that this rank only waits for the others' gradients.
+  state_.can_undo = process_.groups_can_be_broken();
+  // The backward pass computes the gradient of the first layer last. After this gradient, this rank only waits for the
+  // gradients of the other ranks.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
     trained.front().tensor.register_hook(
         [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
   }
-  origin_ = StateOrigin::kUntouched;
+  origin_ = StateOrigin::kUndecided;
 }
 
-// Earlier versions did not compare model.init with a config.json. The model of such a run is that of its own config and
-// checkpoints. The run resumes with that model if the user accepts it.
+// Earlier versions did not compare the model in model.init with a config.json. The model of a run of such a version follows its
+// config and checkpoints. The run resumes with that model if the user accepts it with --data-changed.
 void StateSource::make_state(const Description& samples) {
   const TrainConfig& config = process_.config();
   try {
@@ -85,8 +86,10 @@ void StateSource::make_state(const Description& samples) {
   } catch (const OtherModelError& other) {
     other_model_ = other.what();
     if (!process_.options().data_changed) {
-      throw UsageError(other_model_ + ". A run that began before ddprun compared them resumes with its own keys: add " +
-                       "--data-changed");
+      throw UsageError(
+          other_model_ +
+          ". If an older version of ddprun, which lacked this check, started the run, add --data-changed to resume it with the "
+          "model of its config");
     }
     TrainConfig without_init = config;
     without_init.model.init.clear();
@@ -98,30 +101,30 @@ std::optional<std::int64_t> StateSource::held() const {
   return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
 }
 
-// A state that is incomplete may have been changed in the group, so it is dropped.
+// Undoes the interrupted step, or drops the state if it is incomplete: exchanges of the lost group may have changed a part of
+// it.
 void StateSource::leave() {
   const bool undone = undo_step(state_);
   if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;
 }
 
-// Without an agent there is only one group, so there are no survivors.
-void StateSource::agree(Membership& membership, const Run& run) {
+// Without an agent there is only one group, so no rank survives from an earlier group.
+void StateSource::agree(const Run& run) {
   Sharing sharing;
   if (process_.recovery()) {
-    const auto progress = builds_.agree(own_program_.get(), progress_of(state_, origin_), membership.peers());
-    sharing = share_state(state_, origin_, membership.peers(), progress);
+    const auto progress = builds_.agree(own_program_.get(), progress_of(state_, origin_), process_.peers());
+    sharing = share_state(state_, origin_, process_.peers(), progress);
   }
   if (origin_ == StateOrigin::kSurvivors) {
-    take_from_survivors(membership, run, sharing.holders, sharing.without);
+    take_from_survivors(run, sharing.holders, sharing.without);
   } else {
-    begin_or_resume(membership, run);
+    begin_or_resume(run);
   }
 }
 
-void StateSource::take_from_survivors(Membership& membership, const Run& run, const std::vector<int>& holders,
-                                      const std::vector<int>& without) {
-  const Peers& peers = membership.peers();
-  RankRecords& records = membership.records();
+void StateSource::take_from_survivors(const Run& run, const std::vector<int>& holders, const std::vector<int>& without) {
+  const Peers& peers = process_.peers();
+  RankRecords& records = process_.records();
   compare_states(state_, peers, holders);
   if (process_.environment().local_rank == 0) {
     keep_identity(run.layout, state_.run, records.warn(channel::ErrorKind::kCheckpoint));
@@ -130,41 +133,41 @@ void StateSource::take_from_survivors(Membership& membership, const Run& run, co
   records.log->regrouped(state_.step, peers.world(), without);
 }
 
-void StateSource::begin_or_resume(Membership& membership, const Run& run) {
+void StateSource::begin_or_resume(const Run& run) {
   const TrainConfig& config = process_.config();
-  const Peers& peers = membership.peers();
-  RunLog& log = *membership.records().log;
-  const Warn warn = membership.records().warn(channel::ErrorKind::kCheckpoint);
+  const Peers& peers = process_.peers();
+  RunLog& log = *process_.records().log;
+  const Warn warn = process_.records().warn(channel::ErrorKind::kCheckpoint);
   const CheckpointPlaces places = checkpoint_places(run.layout, config, process_.environment().local_rank == 0);
 
-  const bool job_begins = process_.environment().restart_count == 0 && membership.generation() <= kFirstRound;
-  const Beginning beginning = choose_resume(process_.options(), membership.generation(), places,
+  const bool job_begins = process_.environment().restart_count == 0 && process_.generation() <= kFirstRound;
+  const ResumeChoice choice = choose_resume(process_.options(), process_.generation(), places,
                                             job_begins ? fingerprint_of_run(process_) : "", peers, warn);
-  if (!beginning.from && !other_model_.empty()) {
-    throw UsageError(other_model_ + ". --data-changed helps a run with checkpoints only, and this one has none");
+  if (!choice.from && !other_model_.empty()) {
+    throw UsageError(other_model_ + ". --data-changed applies only to a run with checkpoints, and this run has none");
   }
-  state_.run = beginning.run;
+  state_.run = choice.run;
   Resumed resumed;
-  if (beginning.from) {
-    resumed = resume_state(state_, origin_, *beginning.from, config, run.length, peers);
+  if (choice.from) {
+    resumed = resume_state(state_, origin_, *choice.from, config, run.length, peers);
   } else if (peers.rank() == 0) {
     keep_history(run.layout, warn);
   }
   log.open(run.layout, config, run.length, state_.step);
-  if (beginning.from) {
-    const auto again = membership.generation() > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume;
+  if (choice.from) {
+    const auto again = process_.generation() > 0 ? RunLog::ResumeKind::kRestart : RunLog::ResumeKind::kResume;
     log.resumed(again, state_.step, peers.world(), resumed.path);
   }
   if (!resumed.differences.empty() && peers.rank() == 0) {
-    std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
+    std::fprintf(stderr, "ddptrain: the results match those of an uninterrupted run only up to rounding, not bit for bit: %s\n",
                  resumed.differences.c_str());
   }
-  if (membership.generation() == 0 && peers.rank() == 0) {
+  if (process_.generation() == 0 && peers.rank() == 0) {
     for (const std::string& note : length_notes(config, run.length, state_.step, resumed.planned)) {
       std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
     }
   }
-  if (beginning.from) return;
+  if (choice.from) return;
   if (!state_.taken.empty() && peers.rank() == 0) std::fprintf(stderr, "ddptrain: %s\n", state_.taken.c_str());
   origin_ = StateOrigin::kSeed;
 }

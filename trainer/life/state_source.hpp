@@ -1,5 +1,6 @@
-// The training state of this worker and its origin in each group: the survivors of a loss, else a checkpoint, else the seed.
-// Worker calls it before and after each group. After agree() all ranks have the same state, new ranks too.
+// The training state of this worker, and where the state comes from in each group: from surviving ranks, else from a
+// checkpoint, else from the seed. Worker calls it before and after each group. After agree() all ranks, including new ones,
+// have the same state.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "trainer/life/membership.hpp"
 #include "trainer/life/process.hpp"
 #include "trainer/life/run.hpp"
 #include "trainer/state/program_builds.hpp"
@@ -21,18 +21,20 @@ class StateSource {
  public:
   explicit StateSource(Process& process) : process_(process) {}
 
-  // Makes the initial state from the seed, unless a usable state exists. Called before the worker waits for peers, and on a
-  // standby before it has a rank. Needs the device. Throws UsageError.
+  // Makes the initial state from the seed, unless a usable state exists. Called before the worker waits for other ranks, and on
+  // a standby before it has a rank. The device must be set. Throws UsageError.
   void prepare();
   // Number of finished steps of the state that this rank could send to others; nullopt without a state.
   std::optional<std::int64_t> held() const;
 
-  // Collective. Afterwards the state is whole and the log open. Throws UsageError and BadCheckpointError if there is no state
-  // to continue from. Throws CorruptStateError if the survivors' state differs on this rank, and OtherBuildError if a rank that
-  // would receive it runs another program. Also throws what the process group throws for a lost peer.
-  void agree(Membership& membership, const Run& run);
+  // Collective. Afterwards the state is complete and the log is open. Throws UsageError and BadCheckpointError if there is no
+  // state to continue from. Throws CorruptStateError if this rank's state differs from that of the other survivors. Throws
+  // OtherBuildError if a rank that would receive the state runs another program. Also throws the process group's errors if
+  // another rank is lost.
+  void agree(const Run& run);
 
-  // Call after the loss of a peer, maybe in the middle of a step: returns to the beginning of the step, or drops the state.
+  // Call after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops the
+  // state.
   void leave();
 
   // Valid after prepare().
@@ -41,17 +43,16 @@ class StateSource {
   StateOrigin origin() const { return origin_; }
 
  private:
-  void take_from_survivors(Membership& membership, const Run& run, const std::vector<int>& holders,
-                           const std::vector<int>& without);
-  void begin_or_resume(Membership& membership, const Run& run);
+  void take_from_survivors(const Run& run, const std::vector<int>& holders, const std::vector<int>& without);
+  void begin_or_resume(const Run& run);
   void make_state(const Description& samples);
 
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
-  std::string other_model_;                      // why model.init is refused for a new run; empty if accepted
-  bool made_before_ = false;                     // the module of a user's program was made and compared with a second one
-  std::shared_future<StateDigest> own_program_;  // computed while the group starts
+  std::string other_model_;                      // why a new run must not use model.init; empty if it may
+  bool made_before_ = false;                     // true after the module of a user's program was made twice and compared
+  std::shared_future<StateDigest> own_program_;  // digest of this program; computed in a thread while the group starts
   ProgramBuilds builds_;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of version.hpp.
 #include "trainer/life/version.hpp"
 
 #include <torch/version.h>
@@ -7,8 +6,8 @@
 
 namespace ddprun::trainer {
 
-// `ddprun --version` searches this program's file for the mark (launcher/commands/version_text.cpp). So the text must be
-// contiguous.
+// `ddprun --version` searches the executable file of this program for this text (launcher/commands/version_text.cpp). So the
+// text must be one contiguous string.
 [[gnu::used]] static const char kBuiltWith[] = DDPRUN_LIBTORCH_MARK TORCH_VERSION;
 
 std::string version_with_torch() {

@@ -1,4 +1,4 @@
-// Implementation of worker.hpp: the order of a worker's life. Each part has a file of its own.
+// Implementation of worker.hpp: the order in which the parts of a worker run. Each part is in a separate file.
 #include "trainer/life/worker.hpp"
 
 #include <malloc.h>
@@ -19,7 +19,6 @@
 #include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/life/evaluate_saved.hpp"
-#include "trainer/life/membership.hpp"
 #include "trainer/life/prepare_workspace.hpp"
 #include "trainer/life/process.hpp"
 #include "trainer/life/report_failure.hpp"
@@ -42,8 +41,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// Activations are tens of megabytes that live for one batch. By default glibc returns each to the kernel, which zeroes it again
-// for the next batch: a third of an evaluation's time. Keeping it does not raise the peak.
+// Activations are tens of megabytes that are allocated for one batch. By default glibc returns their memory to the kernel,
+// which must zero it for the next batch. This took a third of an evaluation's time. Keeping the memory in the process does not
+// raise the peak.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kOneGib = 1 << 30;
@@ -60,19 +60,18 @@ class Worker {
   int run();
   // Reports the error to the agent and on stderr. Returns the exit code.
   int fail(const std::exception_ptr& error);
-  bool left_groups_behind() const { return membership_.left_groups_behind(); }
+  bool has_leaked_groups() { return process_.place().has_leaked_groups(); }
 
  private:
   void wait_for_place();
   int run_in_group();
   void leave_group();
   bool claim_directory();
-  void keep_config_here();
+  void write_missing_config_here();
   void agree_on_run();
   int finish(Outcome outcome);
 
   Process process_;
-  Membership membership_{process_};
   Run run_;
   StateSource source_{process_};
   std::optional<Workspace> work_;
@@ -81,9 +80,9 @@ class Worker {
 int Worker::run() {
   process_.begin();
   if (process_.options().standby) wait_for_place();
-  process_.take_up_work();
+  process_.prepare_work();
   while (true) {
-    // Outside the try: no peer takes part yet, so an error here is this worker's own and ends it.
+    // Not inside the try block: no other rank is involved yet, so an error ends this worker.
     source_.prepare();
     try {
       return run_in_group();
@@ -94,7 +93,7 @@ int Worker::run() {
   }
 }
 
-// For a standby: does the work that needs no rank, then sleeps until it has one.
+// For a standby: does the work that needs no rank, then blocks until it gets a rank.
 void Worker::wait_for_place() {
   if (!process_.options().worker_per_gpu && is_certainly_cpu(process_.config().device)) {
     process_.use(c10::kCPU);
@@ -104,15 +103,15 @@ void Worker::wait_for_place() {
   process_.wait_for_rank();
 }
 
-// Runs from the forming of a group to the end of the run, or to the loss of a peer.
+// Runs from the creation of a group to the end of the run, or until another rank is lost.
 int Worker::run_in_group() {
-  membership_.join(source_.held());
+  process_.join(source_.held());
   process_.await_data();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
   agree_on_run();
   process_.check_data(run_.layout.root);
-  source_.agree(membership_, run_);
-  prepare_workspace(work_, process_, membership_, source_, run_);
+  source_.agree(run_);
+  prepare_workspace(work_, process_, source_, run_);
   const Outcome outcome = train(source_.state(), *work_);
   return finish(outcome);
 }
@@ -120,20 +119,20 @@ int Worker::run_in_group() {
 void Worker::leave_group() {
   source_.leave();
   work_.reset();
-  membership_.leave();
+  process_.place().leave_group();
 }
 
-// Returns false if nothing is left to do.
+// Returns false if the run is already finished.
 bool Worker::claim_directory() {
   const Options& options = process_.options();
   const TrainConfig& config = process_.config();
-  const Peers& peers = membership_.peers();
+  const Peers& peers = process_.peers();
   if (peers.world() > 1) agree_on_config(config, peers);
   const std::filesystem::path root =
       std::filesystem::absolute(options.run_dir.empty() ? std::filesystem::path("runs") / config.name : options.run_dir);
   if (process_.agent()) {
     run_.layout.root = root;
-    if (peers.rank() == 0) keep_config_here();
+    if (peers.rank() == 0) write_missing_config_here();
     return true;
   }
   const RunClaim claim = claim_run_directory(root, config, peers);
@@ -141,30 +140,31 @@ bool Worker::claim_directory() {
   if (!claim.finished || options.resume != Options::Resume::kAuto) return true;
   if (peers.rank() == 0) {
     std::printf(
-        "already done: %s has the checkpoint of this config's last step. More epochs continue it; another --run-dir starts "
-        "anew\n",
+        "already done: the run in %s has the checkpoint of the last step of this config. Increase epochs to continue the run, "
+        "or use another --run-dir to start a new one\n",
         root.c_str());
   }
   return false;
 }
 
-void Worker::keep_config_here() {
+void Worker::write_missing_config_here() {
   try {
-    keep_config(run_.layout, process_.config());
+    write_missing_config(run_.layout, process_.config());
   } catch (const std::system_error& error) {
-    membership_.records().warn(channel::ErrorKind::kCheckpoint)(std::string(error.what()) + "; training goes on");
+    process_.records().warn(channel::ErrorKind::kCheckpoint)(std::string(error.what()) + "; training continues");
   }
 }
 
-// Needs the run directory, which holds the memory fit, and the data, which determines the length of an epoch.
+// Needs the run directory, which stores the batch size that fits into memory, and the data, which determines the length of an
+// epoch.
 void Worker::agree_on_run() {
-  const Peers& peers = membership_.peers();
+  const Peers& peers = process_.peers();
   if (peers.world() > 1) agree_on_model(process_.task().fingerprint(), peers);
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
-  // Later groups continue: refusing them would throw away a trained state.
-  if (membership_.generation() != 0) return;
+  // The check below is only for the first group. If it failed in a later group, the trained state would be lost.
+  if (process_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
   const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);
   if (!problem.empty()) throw UsageError(problem);
@@ -172,20 +172,20 @@ void Worker::agree_on_run() {
 
 int Worker::finish(Outcome outcome) {
   const TrainingState& state = source_.state();
-  membership_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted",
-                                 skipped_steps(state.values).value_or(0));
+  process_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted",
+                              skipped_steps(state.values).value_or(0));
   process_.status().enter(channel::Phase::kDone);
   process_.faults().at(FaultPhase::kExit, state.step);
-  membership_.peers().meet();
-  work_.reset();  // loader and Reducer end before the group that they use
-  membership_.shut_down();
+  process_.peers().barrier();
+  work_.reset();  // the loader and the Reducer must be destroyed before the group that they use
+  process_.place().shut_down();
   return static_cast<int>(outcome == Outcome::kDone ? ExitCode::kDone : ExitCode::kPreempted);
 }
 
 int Worker::fail(const std::exception_ptr& error) {
   const int exit_code = report_failure(error, process_, run_.layout.root);
-  // Wait for a checkpoint that is being written: it is worth the time. The agent can still end the process sooner.
-  membership_.records().settle();
+  // Waits for a checkpoint that is being written, so that its steps are not lost. The agent can still kill the process earlier.
+  process_.records().wait_for_save();
   return exit_code;
 }
 
@@ -206,12 +206,12 @@ int run_worker(const Options& options, const Subject& subject) {
   auto worker = std::make_unique<Worker>(options, subject);
   try {
     const int exit_code = worker->run();
-    const bool end_at_once = worker->left_groups_behind();
-    worker.reset();  // destroys the parts in order
-    if (end_at_once) leave_now(exit_code);
+    const bool exit_immediately = worker->has_leaked_groups();
+    worker.reset();  // destroys the parts of the worker in the opposite order of their construction
+    if (exit_immediately) exit_now(exit_code);
     return exit_code;
   } catch (...) {
-    leave_now(worker->fail(std::current_exception()));
+    exit_now(worker->fail(std::current_exception()));
   }
 }
 
@@ -221,16 +221,16 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
   try {
     const Options options = parse_options(std::vector<std::string>(argv + 1, argv + argc));
     switch (options.action) {
-      case Options::Action::kSayVersion:
+      case Options::Action::kVersion:
         std::puts(("ddptrain " + version_with_torch()).c_str());
         return 0;
-      case Options::Action::kSayHelp:
+      case Options::Action::kHelp:
         std::fputs((options.help + help_on_keys(subject)).c_str(), stdout);
         return 0;
       case Options::Action::kDescribe:
         std::fputs(description_json(description_of(subject, argv[0])).c_str(), stdout);
         return 0;
-      case Options::Action::kSaySchema:
+      case Options::Action::kSchema:
         std::fputs(config_schema_json(TaskConfig(subject.keys)).c_str(), stdout);
         return 0;
       case Options::Action::kExportWeights:
@@ -241,21 +241,21 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
         return 0;
       case Options::Action::kGenerate:
         generate_text(options.generate);
-        leave_now(static_cast<int>(ExitCode::kDone));
+        exit_now(static_cast<int>(ExitCode::kDone));
       case Options::Action::kEvaluate:
         std::puts(evaluate_saved(options.evaluate, subject).c_str());
-        leave_now(static_cast<int>(ExitCode::kDone));
+        exit_now(static_cast<int>(ExitCode::kDone));
       case Options::Action::kPredict:
         predict(options.predict);
-        leave_now(static_cast<int>(ExitCode::kDone));
+        exit_now(static_cast<int>(ExitCode::kDone));
       case Options::Action::kTokenize:
         std::puts(tokenize(options.tokenize).c_str());
         return 0;
       case Options::Action::kTrain:
         break;
     }
-    // All files are closed and flushed by now. LibTorch's static destructors would only cost time.
-    leave_now(run_worker(options, subject));
+    // All files have been flushed and closed, so LibTorch's static destructors would only cost time.
+    exit_now(run_worker(options, subject));
   } catch (...) {
     const Failure failure = classify(std::current_exception());
     std::fprintf(stderr, "ddptrain: %s\n", failure.message.c_str());

@@ -1,4 +1,3 @@
-// Implementation of bad_data.hpp.
 #include "trainer/loop/bad_data.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -15,7 +14,7 @@
 
 namespace ddprun::trainer {
 
-std::string not_finite_in(const Share& share, const Source& source) {
+std::string not_finite_in(const RankBatch& share, const Source& source) {
   for (const std::int64_t& sample : share.samples) {
     const Batch batch = source.make(std::span(&sample, 1), {});
     for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
@@ -29,7 +28,7 @@ std::string not_finite_in(const Share& share, const Source& source) {
 
 namespace {
 
-// Returns the integers of that sample, for example "'label' of sample 17 in train.safetensors is 3".
+// Returns the range of the integers in this sample, for example "'label' of sample 17 in train.safetensors is 3".
 std::string integers_of(std::int64_t sample, const Source& source) {
   const Batch batch = source.make(std::span(&sample, 1), {});
   std::string text;
@@ -51,7 +50,7 @@ bool is_out_of_range(std::int64_t sample, const Source& source, const std::funct
   } catch (const c10::IndexError&) {
     return true;
   } catch (const std::exception&) {
-    return false;  // another error, such as a batch that is too small, does not concern the index
+    return false;  // any other error, such as one about a small batch, does not prove that the sample is bad
   }
   return false;
 }
@@ -65,11 +64,11 @@ void refuse_index(const c10::IndexError& error, std::span<const std::int64_t> sa
   for (const std::int64_t sample : samples) {
     if (is_out_of_range(sample, source, use)) {
       throw UsageError("the model cannot use a sample: " + reason + "; " + integers_of(sample, source) +
-                       ". Correct the data, or make the model for that many classes or tokens");
+                       ". Correct the data, or give the model enough classes or tokens");
     }
   }
   throw UsageError("the model cannot use a batch: " + reason +
-                   "; no sample of it causes that alone. Check the labels and tokens of the data");
+                   "; no single sample in the batch causes this error. Check the labels and tokens in the data");
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// Finds the data that causes an error: a NaN behind a NaN loss, or a sample with an index out of range. train.cpp calls it
-// before it suggests a lower learning rate. evaluate.cpp calls it when a metric can't be computed.
+// Finds the sample that causes an error: a NaN in the data after a NaN loss, or a label or token that is out of range. Without
+// this search, the message for a NaN loss would suggest a lower learning rate, even if the data is bad. The training steps and
+// the evaluation call these functions.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -13,13 +14,14 @@
 
 namespace ddprun::trainer {
 
-// Returns the first NaN or infinite number of a share and its source: "nan at [0, 3] of 'image' of sample 17 in
-// train.safetensors". Empty if there is none. Loads the share again, sample by sample.
-std::string not_finite_in(const Share& share, const Source& source);
+// Returns the first NaN or infinite number in this rank's samples, with its location: "nan at [0, 3] of 'image' of sample 17 in
+// train.safetensors". Returns an empty string if all numbers are finite. Makes each sample again with `source`.
+std::string not_finite_in(const RankBatch& share, const Source& source);
 
-// Throws UsageError for PyTorch's error "Target 3 is out of bounds", which does not name the sample. A restart would fail in
-// the same way. Loads each sample again and passes it to `use`, until one of them causes the same kind of error. Each batch has
-// the sample twice, since batch norm needs two. Runs without gradients.
+// PyTorch's error "Target 3 is out of bounds" does not name the sample, so this function throws a UsageError that does. To find
+// the sample, it makes each sample again and passes it to `use`, until one causes the same kind of error. The batch for `use`
+// has the sample twice, since batch norm needs two samples. Computes no gradients. The error is a UsageError because a restart
+// would fail in the same way.
 [[noreturn]] void refuse_index(const c10::IndexError& error, std::span<const std::int64_t> samples, const Source& source,
                                const std::function<void(const Batch&)>& use);
 

@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/loop/interval.hpp"
@@ -24,9 +24,12 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a failed process alive
-constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time then share at least one step
-constexpr double kSaidAgainBeyond = 1.25;    // an interval is reported again if it changed by this factor
+// Limits the wait, so that a failed process exits even if a disk hangs.
+constexpr std::chrono::seconds kMaxWaitForSave{30};
+// Two copies: if all nodes are killed during a save, every node still has the previous checkpoint.
+constexpr std::int64_t kCopiesKept = 2;
+// The checkpoint interval is reported again if it has changed by this factor.
+constexpr double kReportFactor = 1.25;
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -34,30 +37,22 @@ double seconds(std::chrono::steady_clock::duration time) {
 
 [[noreturn]] void diverged_before_save(std::int64_t step) {
   throw DivergedError(
-      "after step " + std::to_string(step) +
-      " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
-      "learning rate, warm-up or clip_grad_norm may help");
+      "some weights are NaN or infinite after step " + std::to_string(step) +
+      ", so they are not saved; the newest checkpoint is from an earlier step. Try a lower optimizer.lr, a longer "
+      "schedule.warmup_steps or clip_grad_norm");
 }
 
-// If a data file is truncated, all ranks fail and each of them saves the same step. They do so one after the other, so that the
-// disk needs room for one copy only. If a directory cannot be locked (NFS), no rank waits.
-class TurnToSave {
- public:
-  TurnToSave(const std::filesystem::path& folder, const std::function<void()>& wait)
-      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) wait();
-  }
-  ~TurnToSave() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  TurnToSave(const TurnToSave&) = delete;
-  TurnToSave& operator=(const TurnToSave&) = delete;
+// A lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step. The lock
+// makes them save one after another, so the disk needs space for only one unfinished checkpoint at a time. If the folder cannot
+// be locked (NFS), the ranks save at the same time.
+Descriptor lock_for_save(const std::filesystem::path& folder, const std::function<void()>& wait) {
+  Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) wait();
+  return lock;
+}
 
- private:
-  int fd_;
-};
-
-// Checks only the manifest and the lengths of the files, since another rank has just written them.
+// True if another rank has already published a valid checkpoint of this step of this run. Checks the manifest and the lengths
+// of the files. The contents are not checked, since the files have just been written.
 bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
   for (Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step != state.step) continue;
@@ -76,24 +71,24 @@ Checkpointing::Checkpointing(Setting setting, const Faults& faults, RunLog& log,
       status_(status),
       claim_(setting_.folder, setting_.generation),
       host_copy_(setting_.source) {
-  if (!setting_.local_copies.empty()) own_copy_.emplace(setting_.local_copies);
+  if (!setting_.local_copies.empty()) local_copy_.emplace(setting_.local_copies);
 }
 
 Checkpointing::~Checkpointing() = default;
 
 void Checkpointing::begin() {
   try {
-    if (own_copy_) own_copy_->take();
+    if (local_copy_) local_copy_->take();
   } catch (const std::system_error& error) {
     log_.warn(channel::ErrorKind::kCheckpoint,
-              std::string(error.what()) + "; this node keeps no copies of checkpoints until that is mended");
+              std::string(error.what()) + "; this node saves no copies of checkpoints until this is fixed");
   }
   if (setting_.folder.empty()) return;
   try {
     const std::string note = claim_.take();
     if (!note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, note);
   } catch (const std::system_error& error) {
-    log_.warn(channel::ErrorKind::kCheckpoint, std::string(error.what()) + "; checkpoints can't be saved until that is mended");
+    log_.warn(channel::ErrorKind::kCheckpoint, std::string(error.what()) + "; checkpoints cannot be saved until this is fixed");
   }
 }
 
@@ -104,7 +99,8 @@ void Checkpointing::prepare(const CheckpointState& live) {
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();
-  for (const Figure& figure : result.figures) {  // a metric without samples in the test set is 0 / 0
+  // A metric that has no samples in the test set is NaN, and is not saved.
+  for (const Metric& figure : result.figures) {
     if (!std::isfinite(figure.value)) continue;
     if (!evaluation_) evaluation_.emplace();
     evaluation_->push_back(figure);
@@ -112,11 +108,12 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  if (step == current_.step) return false;  // already saved; follow_step() asks again after a regroup
+  // This step is already saved: after a regroup, follow_step() runs again for the same step.
+  if (step == current_.step) return false;
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
   if (config.keep_best > 0 && evaluated_step_ == step) return true;
-  return own_copy_ ? ordered_ : due_by_time();
+  return local_copy_ ? ordered_ : due_by_time();
 }
 
 bool Checkpointing::due_by_time() const {
@@ -133,13 +130,15 @@ double Checkpointing::interval_s() const {
   return checkpoint_interval_s(*save_s_, mean_seconds_between_failures(observed, setting_.history.failures));
 }
 
-// The mean of the old and the new time follows a disk that becomes slower, and soon forgets a single slow save.
+// Updates the average duration of a save: the mean of the previous average and the new duration. The average adapts quickly if
+// the disk becomes slower. A single slow save has little effect after a few more saves.
 void Checkpointing::measure(double save_s) {
   save_s_ = save_s_ ? (*save_s_ + save_s) / 2 : save_s;
   if (setting_.config.every != CheckpointConfig::Every::kAuto) return;
   const double now = interval_s();
-  if (said_interval_s_ && now < *said_interval_s_ * kSaidAgainBeyond && now > *said_interval_s_ / kSaidAgainBeyond) return;
-  said_interval_s_ = now;
+  if (reported_interval_s_ && now < *reported_interval_s_ * kReportFactor && now > *reported_interval_s_ / kReportFactor)
+    return;
+  reported_interval_s_ = now;
   const double observed = setting_.history.seconds + seconds(Clock::now() - started_);
   log_.checkpoint_interval(current_.step, now, *save_s_, mean_seconds_between_failures(observed, setting_.history.failures),
                            setting_.history.failures);
@@ -153,7 +152,7 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
     task_.wait();
     end_awaited(need);
   }
-  log_.stood_still(Clock::now() - last_);
+  log_.exclude_pause(Clock::now() - last_);
   status_.enter(before);
 }
 
@@ -169,7 +168,8 @@ bool Checkpointing::last_is_saved(std::chrono::milliseconds at_most) {
   return true;
 }
 
-// From here to the task's end, `state` must not change unless a copy was made.
+// Starts a save in the background. If there is no copy of the state, sets `awaited_`: then `state` must not change until the
+// task has ended.
 void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                                const BucketOrder& bucket_order, int world, Need need) {
   const auto begin = Clock::now();
@@ -191,20 +191,21 @@ void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& co
   task_.start([this, known_finite, saved = copy ? std::move(*copy) : std::move(live)] {
     if (known_finite || all_finite(saved)) {
       write(saved);
-    } else if (!setting_.folder.empty()) {  // rank 0 reports it for all ranks
+    } else if (!setting_.folder.empty()) {
+      // The weights are the same on all ranks. Only rank 0 has a folder, so only rank 0 reports the error.
       diverged_before_save(saved.step);
     }
   });
 }
 
-// Call when the task has ended and training has waited for it.
+// Reports the result of a save for which training has waited. Call when the task has ended.
 void Checkpointing::end_awaited(Need need) {
   current_.pause_s = seconds(Clock::now() - last_);
   report(task_.take_finished().value(), need);
 }
 
-// Returns nullopt if there is no memory for the copy, with one warning. Training then waits for each save, as without
-// `background`.
+// Copies the state to host memory. If there is not enough memory, returns nullopt and logs one warning. Training then waits for
+// each save, as if `background` were not set.
 std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState& live) {
   if (copy_refused_) return std::nullopt;
   std::string why;
@@ -216,84 +217,88 @@ std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState
     why = refused.what_without_backtrace();
   }
   copy_refused_ = true;
-  log_.warn(channel::ErrorKind::kCheckpoint,
-            "there is no memory for a copy of the training state (" + why + "); training waits while checkpoints are written");
+  log_.warn(channel::ErrorKind::kCheckpoint, "not enough host memory for a copy of the training state (" + why +
+                                                 "): training now waits while a checkpoint is written");
   return std::nullopt;
 }
 
-// Runs on the task's thread or on the caller's. The node's copy is written first: the run directory may be on another machine,
-// and become unreachable before it has the checkpoint.
+// Writes the checkpoint, in the background thread. The node's copy is written first: the run directory may be on another
+// machine and become unreachable, and the node then still has its copy.
 void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
-  if (own_copy_) write_copy(state);
+  if (local_copy_) write_copy(state);
   if (setting_.folder.empty()) return;
-  std::optional<TurnToSave> turn;
-  if (required_) turn.emplace(setting_.folder, [&] { wait_for_turn(); });
+  Descriptor save_lock;
+  if (required_) save_lock = lock_for_save(setting_.folder, [&] { wait_for_save_lock(); });
   if (setting_.second_writer && is_published(setting_.folder, state)) return;
-  write_once_there_is_room(state, begin);
-  // The agent is informed immediately, even in the middle of a step, since it counts progress by this message.
-  log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
-                                current_.write_s);
+  write_when_space_is_free(state, begin);
+  // The agent is informed immediately, even in the middle of a step, because a published checkpoint counts as progress of the
+  // job.
+  log_.report_checkpoint_to_agent(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
+                                  current_.write_s);
 }
 
-// The kernel releases the other rank's lock when that process ends, so a held lock means a save in progress. flock() has no
-// event to wait for, and a blocking call would keep this rank from reporting to the agent. So it checks ten times a second.
-void Checkpointing::wait_for_turn() {
-  constexpr std::chrono::milliseconds kBetweenLooks{100};
-  status_.enter(channel::Phase::kSaving);  // so that the agent does not take the wait for a hang
-  std::this_thread::sleep_for(std::min(kBetweenLooks, setting_.tell_every));
+// Waits a short time before the next attempt to lock the folder. The kernel releases a lock when its process ends, so a locked
+// folder means that another rank is saving. During a blocking flock(), this rank could not report to the agent, and flock() has
+// no event to wait for. So the rank tries to lock ten times a second.
+void Checkpointing::wait_for_save_lock() {
+  constexpr std::chrono::milliseconds kPollInterval{100};
+  status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+  std::this_thread::sleep_for(std::min(kPollInterval, setting_.report_interval));
 }
 
-// The system does not notify of free disk space, so this function polls.
-void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock::time_point begin) {
-  const double most = required_ ? setting_.config.wait_for_room_s : 0;
-  for (bool said = false;;) {
+// Writes the checkpoint. If this is the last save and the disk is full, retries until the configured time has passed. It must
+// poll, since the system sends no event when disk space becomes free.
+void Checkpointing::write_when_space_is_free(const CheckpointState& state, Clock::time_point begin) {
+  const double limit = required_ ? setting_.config.wait_for_room_s : 0;
+  for (bool reported = false;;) {
     try {
       return write_to_run_directory(state, begin);
     } catch (const std::system_error& error) {
       const bool full = error.code() == std::errc::no_space_on_device || error.code().value() == EDQUOT;
-      if (!full || seconds(Clock::now() - begin) >= most) throw;
-      if (!std::exchange(said, true)) {
+      if (!full || seconds(Clock::now() - begin) >= limit) throw;
+      if (!std::exchange(reported, true)) {
         char time[32];
-        std::snprintf(time, sizeof time, "%g", most);
-        log_.warn(channel::ErrorKind::kCheckpoint,
-                  "the checkpoint of step " + std::to_string(state.step) + ", the last of this run, waits up to " + time +
-                      " s for room: " + error.what() + ". Make room, or end the job without it");
+        std::snprintf(time, sizeof time, "%g", limit);
+        log_.warn(channel::ErrorKind::kCheckpoint, "the final checkpoint (step " + std::to_string(state.step) +
+                                                       ") cannot be written: " + error.what() + ". The job retries for up to " +
+                                                       time + " s: free disk space, or stop the job without this checkpoint");
       }
     }
-    status_.enter(channel::Phase::kSaving);  // so that the agent does not take the wait for a hang
-    std::this_thread::sleep_for(setting_.tell_every);
+    status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+    std::this_thread::sleep_for(setting_.report_interval);
   }
 }
 
-// A failed copy is only a warning: the checkpoint in the run directory is the one that counts.
+// Writes the node's copy. An error causes only a warning, since the checkpoint in the run directory is the one that must exist.
 void Checkpointing::write_copy(const CheckpointState& state) {
   try {
-    const SaveResult result = save_checkpoint(own_copy_->take(), state, {.newest = kCopiesKept});
-    current_.copy_trouble = result.note;
+    const SaveResult result = save_checkpoint(local_copy_->take(), state, {.newest = kCopiesKept});
+    current_.copy_problem = result.note;
   } catch (const std::system_error& error) {
-    current_.copy_trouble = "this node has no copy of the checkpoint of step " + std::to_string(state.step) + ": " +
-                            error.what() + "; training goes on";
+    current_.copy_problem = "the copy of the checkpoint of step " + std::to_string(state.step) +
+                            " could not be saved on this node: " + error.what() + "; training continues";
     current_.copy_error = error.code();
   }
 }
 
-// The measured time ends when the checkpoint is usable. Removing old checkpoints is not part of it.
+// Writes the checkpoint to the run directory. The measured time ends when the checkpoint can be loaded, before old checkpoints
+// are removed.
 void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
-  auto told = begin;
+  auto last_report = begin;
   const auto at_stage = [&](const char* stage) {
     if (std::strcmp(stage, "writing") == 0) {
-      // Entering the same phase again shows the agent that the save progresses. In the background, training itself shows
-      // progress.
-      if (awaited_ && Clock::now() - told >= setting_.tell_every) {
-        told = Clock::now();
+      // Entering the same phase again reports to the agent that the save makes progress. A save in the background needs no such
+      // report, since the training steps report progress.
+      if (awaited_ && Clock::now() - last_report >= setting_.report_interval) {
+        last_report = Clock::now();
         status_.enter(channel::Phase::kSaving);
       }
       return;
     }
     if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
     if (std::strcmp(stage, "model-half") != 0) setting_.second_writer ? claim_.check_generation() : claim_.check();
-    if (std::strcmp(stage, "begun") == 0 && setting_.keep_beside) setting_.keep_beside();
+    if (std::strcmp(stage, "begun") == 0 && setting_.save_run_files) setting_.save_run_files();
     if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);
   };
   const auto save = [&] { return save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage); };
@@ -302,7 +307,8 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
   } catch (const std::system_error& error) {
     const bool there = error.code() == std::errc::file_exists || error.code() == std::errc::directory_not_empty;
     if (!there) throw;
-    current_.result = save();  // another rank has just published the same step: it is verified and kept
+    // Another rank has published the same step meanwhile. This call verifies that checkpoint and does not replace it.
+    current_.result = save();
   }
 }
 
@@ -315,17 +321,18 @@ void Checkpointing::wait_and_report() {
   report_finished();
 }
 
-void Checkpointing::settle() const {
-  task_.wait_at_most(kSettle);
+void Checkpointing::wait_for_save() const {
+  task_.wait_at_most(kMaxWaitForSave);
 }
 
 void Checkpointing::report(const std::exception_ptr& error, Need need) {
-  if (!current_.copy_error) copy_trouble_.saved(current_.step);
-  if (!current_.copy_trouble.empty() && (!current_.copy_error || copy_trouble_.failed(current_.step, current_.copy_error)))
-    log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_trouble);
+  if (!current_.copy_error) copy_failures_.saved(current_.step);
+  if (!current_.copy_problem.empty() && (!current_.copy_error || copy_failures_.failed(current_.step, current_.copy_error)))
+    log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_problem);
   if (!error) {
     if (setting_.folder.empty()) return;
-    if (const std::string said = trouble_.saved(current_.step); !said.empty()) log_.warn(channel::ErrorKind::kCheckpoint, said);
+    if (const std::string reported = save_failures_.saved(current_.step); !reported.empty())
+      log_.warn(channel::ErrorKind::kCheckpoint, reported);
     log_.checkpoint(current_.step, current_.result.path.string(), current_.result.bytes, current_.pause_s, current_.write_s);
     if (!current_.result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.result.note);
     measure(current_.write_s);
@@ -333,10 +340,11 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
   }
   const std::string text = "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: ";
   const auto warn = [&](std::error_code cause, const std::string& why) {
-    if (!trouble_.failed(current_.step, cause)) return;
-    log_.warn(channel::ErrorKind::kCheckpoint, text + why + "; training goes on, older checkpoints are untouched");
+    if (!save_failures_.failed(current_.step, cause)) return;
+    log_.warn(channel::ErrorKind::kCheckpoint, text + why + "; training continues, and older checkpoints are kept");
   };
-  // The memory for writing is host memory, so a smaller batch would not help. The error must not be reported as out of memory.
+  // Writing needs only host memory, so a smaller batch would not help. The error must not be reported as "out of memory",
+  // because the restarted job would then use a smaller batch.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
     if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
     return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");
@@ -347,8 +355,8 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
     if (need == Need::kRequired) {
       throw UnsavedError(
           text + failed.what() +
-          ". It is the last of this run: make room or mend the folder, then start the run again; it goes on from "
-          "the newest checkpoint");
+          ". It is the final checkpoint of this run. Free disk space or fix the folder, then start the job again: "
+          "it resumes from the newest checkpoint");
     }
     warn(failed.code(), failed.what());
   }

@@ -1,7 +1,16 @@
-// Decides when a checkpoint is due, and saves it. Rank 0 alone saves to the run directory; the others meet it again in the next
-// all-reduce. If nodes keep copies on their own disks, one worker of each node writes the same checkpoint there. Training stops
-// for a copy of the state to host memory. A thread writes that copy while training continues; there is one save at a time. A
-// failed save is reported, and training continues with the older checkpoints, unless it is the last save of the run.
+// Decides when a checkpoint is due, and saves it. Only rank 0 saves to the run directory. The other ranks do not take part, and
+// wait for rank 0 in the next all-reduce. If the config requests copies on the nodes' disks, one worker of each node writes the
+// same checkpoint to its disk.
+//
+// The problem. Writing a large state can take minutes, and the GPUs would be idle meanwhile. But training changes the state, so
+// it cannot simply continue while the state is written.
+//
+// The idea. Training stops only while the state is copied to host memory. A thread then writes this copy while training
+// continues. A new save waits until the previous one has ended. If there is no memory for the copy, training waits for each
+// save. A failed save is reported, and training continues with the older checkpoints. Only the last save of the run must
+// succeed, since the steps after the previous checkpoint would be lost.
+//
+// The cost. Host memory for one copy of the state, and the pause for the copy.
 #pragma once
 
 #include <chrono>
@@ -18,9 +27,8 @@
 #include "trainer/checkpoint/local_copies.hpp"
 #include "trainer/checkpoint/writer_claim.hpp"
 #include "trainer/failure/failure_history.hpp"
-#include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/run_log.hpp"
-#include "trainer/loop/save_trouble.hpp"
+#include "trainer/loop/save_failures.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/status.hpp"
@@ -30,77 +38,86 @@ namespace ddprun::trainer {
 class Checkpointing {
  public:
   struct Setting {
-    std::filesystem::path folder;  // checkpoints of the run directory; empty for a rank that only writes a copy
+    // Folder for checkpoints in the run directory; empty for a rank that only writes its node's copy.
+    std::filesystem::path folder;
     CheckpointConfig config;
-    std::filesystem::path local_copies{};  // trainer/checkpoint/local_copies.hpp; empty: not configured
+    std::filesystem::path local_copies{};  // folder of the node's copies (local_copies.hpp); empty if not configured
     WriterClaim::Generation generation{};
-    HostCopy::Source source{};  // location of the training state
+    HostCopy::Source source{};  // the device with the training state: a GPU or the CPU
     FailureHistory history{};   // failures of the run so far; only for "every": "auto"
-    // Called before each save to `folder`. Writes the other files that the next start needs, in case the run directory was
-    // removed meanwhile. May throw std::system_error, which ends the save.
-    std::function<void()> keep_beside{};
-    std::chrono::milliseconds tell_every{1000};  // time between progress reports to the agent while training waits for a save
-    // For a rank that writes to `folder` in addition to rank 0, which keeps its claim. A step that is already published is not
-    // saved again.
+    // Called before each save to `folder`. Writes the other files that the next start of the run needs, in case the run
+    // directory was removed meanwhile. May throw std::system_error; the save then fails with this error.
+    std::function<void()> save_run_files{};
+    // Time between progress reports to the agent while training waits for a save.
+    std::chrono::milliseconds report_interval{1000};
+    // True for a rank that saves to `folder` in addition to rank 0. Such a rank does not replace rank 0's claim on the folder
+    // (writer_claim.hpp), and does not save a step that is already published.
     bool second_writer = false;
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
-  ~Checkpointing();  // waits for a save in progress; its result is not reported
+  ~Checkpointing();  // waits for a save in progress, without reporting the result
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Claims the folder for this process and removes leftovers of earlier writers. Throws SupersededError if a later writer has
-  // claimed it. A disk error is a warning; each save tries again.
+  // Claims the folder for this process and removes unfinished checkpoints of earlier writers. Throws SupersededError if a later
+  // writer has claimed the folder. After a disk error it logs a warning, and each save tries again to claim the folder.
   void begin();
 
-  // With a GPU: allocates the memory for copies of states of this size while training continues.
+  // With a GPU, starts a thread that allocates host memory for copies of a state of this size. So the first save does not wait
+  // for the memory.
   void prepare(const CheckpointState& live);
 
-  // The test set was evaluated after this step. A checkpoint of the same step includes the result.
+  // Call after an evaluation on the test set. A checkpoint of the same step includes the result.
   void evaluated(std::int64_t step, const Evaluation& result);
 
-  // Whether a save is due after `step` steps. Times count from the last save or the start, and a save by time waits until the
-  // one in progress ends. A save by steps does not, so that the same steps are saved on a slow disk too. If nodes write copies,
-  // rank 0 alone decides by time (asks()). All writers receive its decision in the same step (order()).
+  // Returns true if a save is due after `step` steps. A time-based save is due when the interval since the last save or the
+  // start has passed and no save is in progress. A step-based save is due even while a save is in progress, so that the saved
+  // steps do not depend on the speed of the disk. With keep_best, a save is also due after each evaluation. If nodes write
+  // copies, rank 0 alone decides about time-based saves (requests_save()), because the nodes' clocks differ. All ranks that
+  // write receive this decision in the same step and call order().
   bool due(std::int64_t step) const;
-  bool asks() const { return !setting_.local_copies.empty() && !setting_.folder.empty() && due_by_time(); }
+  bool requests_save() const { return !setting_.local_copies.empty() && !setting_.folder.empty() && due_by_time(); }
   void order() { ordered_ = true; }
 
   enum class Need {
-    kUseful,  // in the background unless the config excludes it; a failure is a warning
-    // Published when the call returns, written by the same thread. A failure throws UnsavedError, or InternalError if memory is
-    // lacking: the run would lose all steps since the last checkpoint. For a full disk the save first waits as long as the
-    // config allows.
+    // The save runs in the background, unless the config disables this. A failure causes only a warning.
+    kUseful,
+    // The checkpoint is published when the call returns. A failure throws UnsavedError, or InternalError if there is not enough
+    // memory, because the run would lose all steps since the last checkpoint. If the disk is full, the save first waits as long
+    // as the config allows.
     kRequired,
   };
-  // Waits for a save in progress, then saves. Throws DivergedError instead of publishing NaN or infinite weights. For a save in
-  // the background the next call of report_finished() throws it.
+  // Waits for a save in progress, then saves. If a weight is NaN or infinite, publishes no checkpoint and throws DivergedError.
+  // For a save in the background, the next call to report_finished() throws this error.
   void save(const TrainingState& state, const TrainConfig& config, const RunLength& length, const BucketOrder& bucket_order,
             int world, Need need);
 
-  // The same for the last save of a run, while other ranks wait for it. begin_last() begins it. last_is_saved() returns true
-  // once it has ended, and false after `at_most`. `state` must not change meanwhile. Both throw as save() does.
+  // The last save of a run is split into two calls, so that the caller can run collectives with the other ranks meanwhile.
+  // begin_last() starts the save. last_is_saved() waits for at most `at_most`, and returns whether the save has ended. `state`
+  // must not change until then. Both functions throw the errors of save() with kRequired.
   void begin_last(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                   const BucketOrder& bucket_order, int world);
   bool last_is_saved(std::chrono::milliseconds at_most);
 
-  // Reports the result of a save in the background if one has ended since. Called after each step; its cost is one lock.
+  // If a save in the background has ended since the last call, reports the result. Called after each step; costs one mutex
+  // lock.
   void report_finished();
 
-  // Waits at most 30 s for a save in progress and does not report it. For a process that ends because of another error.
-  void settle() const;
+  // Waits for a save in progress for at most 30 s, without reporting the result. For a process that exits after another error.
+  void wait_for_save() const;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // One save, from its start to its report. The thread writes it while the task runs; the caller reads it afterwards.
+  // The data of one save. The background thread writes the members while the task runs, and the training thread reads them
+  // after the task has ended.
   struct Save {
     std::int64_t step = 0;
     double pause_s = 0;
     double write_s = 0;
     SaveResult result{};
-    std::string copy_trouble{};    // why this node has no copy of it; empty if it has one or needs none
-    std::error_code copy_error{};  // the error code of that; empty if the copy exists and only a note is to be reported
+    std::string copy_problem{};    // warning about this node's copy; empty if there is none
+    std::error_code copy_error{};  // error if this node's copy was not written; empty if it was written or is not needed
   };
 
   bool due_by_time() const;
@@ -109,8 +126,8 @@ class Checkpointing {
   void end_awaited(Need need);
   void write(const CheckpointState& state);
   void write_copy(const CheckpointState& state);
-  void wait_for_turn();
-  void write_once_there_is_room(const CheckpointState& state, Clock::time_point begin);
+  void wait_for_save_lock();
+  void write_when_space_is_free(const CheckpointState& state, Clock::time_point begin);
   void write_to_run_directory(const CheckpointState& state, Clock::time_point begin);
   void report(const std::exception_ptr& error, Need need);
   void wait_and_report();
@@ -123,22 +140,22 @@ class Checkpointing {
   RunLog& log_;
   Status& status_;
   WriterClaim claim_;
-  std::optional<OwnCopy> own_copy_;
-  bool ordered_ = false;  // rank 0 has ordered a save that has not begun
+  std::optional<LocalCopyFolder> local_copy_;
+  bool ordered_ = false;  // true if rank 0 has decided to save, until the save starts
   HostCopy host_copy_;
-  bool copy_refused_ = false;  // there was no memory for a copy
+  bool copy_refused_ = false;  // true after the memory for a copy could not be allocated; later saves then do not try to copy
   Clock::time_point started_ = Clock::now();
   Clock::time_point last_ = Clock::now();
-  std::optional<double> save_s_;           // duration of a typical save, the input of "auto"
-  std::optional<double> said_interval_s_;  // the last interval that was reported
+  std::optional<double> save_s_;               // average duration of a save, for "every": "auto"
+  std::optional<double> reported_interval_s_;  // interval that was last written to the log
   std::int64_t evaluated_step_ = -1;
-  std::optional<FigureList> evaluation_;
+  std::optional<MetricList> evaluation_;
   Save current_;
-  bool awaited_ = false;      // training waits for the current save
-  bool required_ = false;     // the current save is the last of the run
-  SaveTrouble trouble_;       // failures in the run directory
-  SaveTrouble copy_trouble_;  // failures of this node's copies
-  BackgroundTask task_;       // last: its destructor waits for work that uses the other members
+  bool awaited_ = false;        // true if training waits for the current save
+  bool required_ = false;       // true if the current save is the last of the run
+  SaveFailures save_failures_;  // counts failed saves to the run directory
+  SaveFailures copy_failures_;  // counts failed saves of this node's copy
+  BackgroundTask task_;         // must be last: its destructor waits for the thread, which uses the other members
 };
 
 }  // namespace ddprun::trainer

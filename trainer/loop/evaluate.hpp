@@ -1,5 +1,6 @@
-// Exact evaluation on the test set and on the held-out training samples. Each rank evaluates a contiguous block. No sample is
-// padded or counted twice, and sums (not means) are added up. A collective: all ranks call it with the same weights.
+// Exact evaluation on the test set and on the held-out training samples, divided among the ranks. Each rank evaluates a
+// contiguous block. Blocks are not padded to equal length, so no sample counts twice. The ranks add up sums and weights, not
+// means, since blocks differ in size. evaluate() is a collective: all ranks must call it with the same weights.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,34 +19,42 @@
 
 namespace ddprun::trainer {
 
-// Move the samples of each source to the device. Held-out samples come from the training source.
+// The objects that copy test samples and held-out samples to the device. Held-out samples come from the training source.
 struct Uploads {
-  Uploads(Upload& both) : test(both), validation(both) {}  // NOLINT(google-explicit-constructor): both sources finish alike
+  Uploads(Upload& both) : test(both), validation(both) {}  // NOLINT(google-explicit-constructor): if one Upload fits both
   Uploads(Upload& of_test, Upload& of_validation) : test(of_test), validation(of_validation) {}
   Upload& test;
   Upload& validation;
 };
 
+// The arguments of evaluate(): a model, the data to evaluate it on, and the settings.
+struct Evaluated {
+  const Task& task;
+  torch::nn::Module& module;
+  const Sources& data;
+  const TrainConfig& config;
+  c10::Device device;
+  Uploads uploads;
+};
+
 // Returns the task's metrics on data.test and, if samples are held out, on data.validation. Uses the config's precision and
 // `eval_batch_size` samples per batch. Leaves the module in training mode. Calls `before_sum` when this rank has finished its
-// block and waits for the others. Sums stay on the device until then. Throws the error of the task or the data on this rank.
-Evaluation evaluate(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
-                    c10::Device device, const Uploads& uploads, const Peers& peers, const Mesh& mesh,
-                    const std::function<void()>& before_sum = {});
+// block, before the collective. Throws the error of the task or the data on the rank where it occurred, and InternalError on
+// the other ranks.
+Evaluation evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh, const std::function<void()>& before_sum = {});
 
-// The same, but all ranks learn of an exception on one rank, so that they can save together. If there is no result, the
-// evaluation failed on some rank; `failure` is set on that rank. Throws the group's error for a lost peer.
-struct TriedEvaluation {
+// The result of try_evaluate(), which does not throw an error of the task or the data. So all ranks can save the state
+// together. If any rank has such an error, `result` is nullopt on all ranks, and `failure` is set on the ranks with the error.
+// try_evaluate() throws the process group's error if a rank is lost.
+struct EvaluationAttempt {
   std::optional<Evaluation> result;
   std::exception_ptr failure;
 };
-TriedEvaluation try_evaluate(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
-                             c10::Device device, const Uploads& uploads, const Peers& peers, const Mesh& mesh,
-                             const std::function<void()>& before_sum = {});
+EvaluationAttempt try_evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh,
+                               const std::function<void()>& before_sum = {});
 
-// Not a collective. Measures one sample of each source and drops the result. A model or task that cannot be evaluated so fails
-// before the first step. Throws the error of the task or the data.
-void evaluate_one_sample(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
-                         c10::Device device, const Uploads& uploads);
+// Not a collective. Evaluates one sample of each source and discards the result. train() calls this before the first step, so
+// that a model or task that cannot be evaluated fails early. Throws the error of the task or the data.
+void evaluate_one_sample(const Evaluated& of);
 
 }  // namespace ddprun::trainer

@@ -1,23 +1,34 @@
-// Chooses the time between checkpoints for "every": "auto". Pure; trainer/loop/checkpointing.cpp measures and calls it.
+// Computes the time between checkpoints for "every": "auto". Frequent saves cost training time. With rare saves, a failure
+// loses more steps. The best interval follows from the duration of a save and the mean time between failures. Pure;
+// trainer/loop/checkpointing.cpp measures the inputs.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace ddprun::trainer {
 
-// Used until a save was measured. It is short, so that a measurement exists soon.
+// The interval until the first save has been measured. It is short, so that the first measurement is available soon.
 inline constexpr double kFirstIntervalSeconds = 30;
-inline constexpr double kLeastIntervalSeconds = 5;
-inline constexpr double kMostIntervalSeconds = 3600;
-// Failures are rare, so a young run has had none. The estimate therefore assumes this much earlier time, and one failure right
-// now.
+inline constexpr double kMinIntervalSeconds = 5;
+inline constexpr double kMaxIntervalSeconds = 3600;
+// The estimated mean time between failures counts one more failure, in this additional time, than was observed. Otherwise the
+// estimate would be infinite for a new run, which has not failed yet.
 inline constexpr double kAssumedSecondsBetweenFailures = 4 * 3600;
 
-// Mean time between failures of a run that was observed for `observed_s` seconds and failed `failures` times.
-double mean_seconds_between_failures(double observed_s, std::int64_t failures);
+// Returns the estimated mean time between failures of a run that failed `failures` times in `observed_s` seconds.
+inline double mean_seconds_between_failures(double observed_s, std::int64_t failures) {
+  return (std::max(observed_s, 0.0) + kAssumedSecondsBetweenFailures) / (static_cast<double>(failures) + 1);
+}
 
-// Young's approximation (J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974):
-// sqrt(2 * save * mtbf), in seconds. At least kLeastIntervalSeconds and twice the time of a save, at most kMostIntervalSeconds.
-double checkpoint_interval_s(double save_s, double mtbf_s);
+// Returns the best interval in seconds by Young's approximation, sqrt(2 * save * mtbf) (J. W. Young, "A first order
+// approximation to the optimum checkpoint interval", CACM 17(9), 1974). It is at least kMinIntervalSeconds and at most
+// kMaxIntervalSeconds.
+inline double checkpoint_interval_s(double save_s, double mtbf_s) {
+  // The interval is at least twice the duration of a save, even if that exceeds kMaxIntervalSeconds.
+  const double least = std::max(kMinIntervalSeconds, 2 * save_s);
+  return std::max(least, std::min(kMaxIntervalSeconds, std::sqrt(2 * save_s * mtbf_s)));
+}
 
 }  // namespace ddprun::trainer

@@ -1,7 +1,7 @@
-// Finds out before the start whether a run would pass too few samples to the model at once. Batch norm needs two values per
-// channel. So a last batch of one sample would end the run in its first epoch, with "Expected more than 1 value per channel".
-// All sizes are known at the start: samples, batch_size, micro_batch_size and workers. Pure. Called by trainer/life before the
-// first step.
+// Checks before the first step whether some forward pass of the run would have too few samples for the model. Batch norm needs
+// at least two values per channel. Without the check, a run whose last batch has one sample would fail at the end of the first
+// epoch with "Expected more than 1 value per channel". The check is possible at the start, because the sizes of all batches
+// follow from the number of samples, batch_size, micro_batch_size and the number of workers. Pure. Called by trainer/life.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace ddprun::trainer {
 
-// Returns the smallest number of samples in one forward pass of any rank, in all steps of the run. With sync_batch_norm the
-// passes of all ranks count together.
-std::int64_t fewest_samples_of_a_pass(const TrainConfig& config, const RunLength& length, int world);
+// Returns the smallest number of samples in a forward pass, over all ranks and steps of the run. With sync_batch_norm, batch
+// norm uses the samples of all ranks, so their simultaneous passes count as one.
+std::int64_t min_samples_per_pass(const TrainConfig& config, const RunLength& length, int world);
 
-// Returns why the run cannot train with passes of at least `smallest` samples, and the possible corrections. Empty if it can.
+// Returns an error message with possible corrections if some forward pass has fewer than `smallest` samples. Returns an empty
+// string otherwise.
 std::string short_batch_problem(const TrainConfig& config, const RunLength& length, int world, std::int64_t smallest);
 
 }  // namespace ddprun::trainer

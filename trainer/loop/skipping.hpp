@@ -1,5 +1,6 @@
-// Handles steps whose loss or gradient is not finite in a run that continues: trainer/state/skipped_steps.hpp. The summed
-// gradients are not finite on any rank then, so no extra exchange is needed.
+// Skips steps whose loss or gradient is not finite, if the config allows it. trainer/state/skipped_steps.hpp describes when
+// this happens. All ranks must skip the same steps. They need no additional collective for this: if one rank's gradients are
+// NaN or infinite, the all-reduce makes the summed gradients non-finite on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,22 +11,24 @@
 
 namespace ddprun::trainer {
 
-// Returns the gradient with which the backward pass of this loss begins. If steps are skipped, it is 1 for a finite loss and
-// NaN otherwise. With 1, the gradients of a NaN loss may be finite, and the other ranks would not detect it. Undefined if steps
-// are not skipped: autograd then begins with 1.
+// Returns the gradient with which the backward pass of this loss starts. If the config skips steps, it is 1 for a finite loss
+// and NaN otherwise. Autograd's default of 1 would not suffice: the gradients of a NaN loss can be finite, and the other ranks
+// would then update their weights. If steps are not skipped, returns an undefined tensor, for which autograd uses 1.
 at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state);
 
-// Updates the weights if the gradients are finite, and counts the step. Otherwise it restores the buffers; weights and moments
-// are still those of the step before. Returns true if the step was skipped, except by the scaler of fp16. Throws DivergedError
-// on all ranks if fp16 gradients stay infinite with a loss scale below 1. No scale makes them finite, and the run would end
-// with exit code 0 and unchanged weights.
+// Ends the step. If the gradients are finite, updates the weights. Otherwise skips the step: the weights and moments are not
+// changed, and if the config skips steps, the buffers are restored. Returns true if the step was skipped and must be reported.
+// A step that was skipped because the loss scale of fp16 was too high is normal and returns false. Throws DivergedError on all
+// ranks if fp16 gradients are still infinite with a loss scale below 1. A lower scale would not help, and all further steps
+// would be skipped.
 bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr);
 
-// Call after a skipped step. Throws DivergedError on all ranks if too many consecutive steps were skipped.
-void tell_skipped(const TrainingState& state, Workspace& work, const Share& share);
+// Logs a warning about a skipped step. Call after update_or_skip() has returned true. Throws DivergedError on all ranks if more
+// than max_skipped_steps consecutive steps were skipped.
+void report_skipped_step(const TrainingState& state, Workspace& work, const RankBatch& share);
 
-// Call after the last step of a run. Throws DivergedError on all ranks if the last hundred steps changed nothing. A shorter run
-// without any change gets a warning.
+// Call after the last step of a run. Throws DivergedError on all ranks if at least the last hundred steps were skipped. A
+// shorter run that has skipped every step causes only a warning.
 void require_change(const TrainingState& state, Workspace& work);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,7 @@
-// Measures the time of each step on this rank and its parts. The agent gets computing time and waiting time, and compares the
-// ranks. The log shows all parts (docs/watching.md). Used by train.cpp, and without parts by custom loops (trainer/library).
-// The training thread only.
+// Measures the time of each step on this rank, and of its parts: data, forward, backward, waiting, optimizer. The agent
+// receives the computing time and the waiting time, and compares ranks to find stragglers. The log shows all parts
+// (docs/watching.md). train.cpp uses this class. Custom training loops (trainer/library) use it without parts. For the training
+// thread only.
 #pragma once
 
 #include <algorithm>
@@ -8,31 +9,31 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 
-#include "common/base/figure.hpp"
+#include "common/base/metric.hpp"
 #include "common/channel/step_times.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
 
 namespace ddprun::trainer {
 
-// All other time is reported as rest: the log, a save, the loop itself.
+// The parts of a step. kWaiting is the time for which this rank waits for other ranks. The remaining time of a step, such as
+// the time to write the log, is reported as "rest".
 enum class StepPart : std::uint8_t { kData, kForward, kBackward, kWaiting, kOptimizer };
 
 class StepPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Training begins. `agent` receives the times of each step except the first, which is not representative; null: no agent.
-  // `knows_parts` is false on a GPU: there a call only enqueues work, so its time does not show the cost.
+  // Starts the measurement. `agent` receives the times of each step, except the first step, which is not representative.
+  // `agent` may be null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
   void begin(AgentChannel* agent, bool knows_parts = false) {
     *this = {};
     agent_ = agent;
     knows_parts_ = knows_parts;
     since_ = Clock::now();
   }
-  // Counts the time of `work` for that part. Calls must not be nested, or time would count twice.
+  // Runs `work` and adds its duration to `part`. Calls must not be nested, since the inner time would count twice.
   template <class Work>
   auto in(StepPart part, const Work& work) {
     const Timed timed(of(part));
@@ -42,48 +43,48 @@ class StepPace {
   auto waiting(const Work& work) {
     return in(StepPart::kWaiting, work);
   }
-  // Adds time that was measured elsewhere.
+  // Add time that the caller has measured.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }
-  // Moves a part of the time that was counted for `part` to waiting for other ranks.
-  void waited_in(StepPart part, std::chrono::nanoseconds time) {
+  // Moves `time` from `part` to kWaiting. `part` has counted this time, and the caller has found that the rank only waited.
+  void move_to_waiting(StepPart part, std::chrono::nanoseconds time) {
     of(part) -= time;
     of(StepPart::kWaiting) += time;
   }
-  // All ranks spent that time on work outside of any step.
-  void stood_still(std::chrono::nanoseconds pause) { paused_ += pause; }
+  // Excludes a pause, such as an evaluation, from the time of the current step.
+  void exclude_pause(std::chrono::nanoseconds pause) { paused_ += pause; }
 
-  // A step is finished.
+  // Call at the end of each step. Sends the times of the step to the agent.
   void done(std::int64_t step) {
     const Clock::time_point now = Clock::now();
     const auto took = now - std::exchange(since_, now) - std::exchange(paused_, {});
-    if (agent_ != nullptr && steps_before_ > 0) tell(step, took, now);
+    if (agent_ != nullptr && steps_before_ > 0) send_times(step, took, now);
     ++steps_before_;
     ++steps_;
     took_ += took;
     for (std::size_t i = 0; i < kParts; ++i) sums_[i] += std::exchange(parts_[i], {});
   }
 
-  // Returns the mean time of each part per step since the last call, in milliseconds. The parts add up to the mean step time.
-  // Empty if the parts are unknown.
-  FigureList take_parts() {
+  // Returns the mean time per step of each part since the last call, in milliseconds. All parts and the rest add up to the mean
+  // step time. Returns an empty list if the times of the parts are unknown.
+  MetricList take_parts() {
     const auto steps = static_cast<double>(std::exchange(steps_, 0));
     std::chrono::nanoseconds rest = std::exchange(took_, {});
-    FigureList figures;
+    MetricList figures;
     for (std::size_t i = 0; i < kParts; ++i) {
       const auto sum = std::exchange(sums_[i], {});
       rest -= sum;
       figures.push_back({kNames[i], milliseconds(sum) / steps});
     }
     figures.push_back({"rest_ms", milliseconds(rest) / steps});
-    return knows_parts_ && steps > 0 ? figures : FigureList{};
+    return knows_parts_ && steps > 0 ? figures : MetricList{};
   }
 
  private:
   static constexpr std::array kNames{"data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms"};
   static constexpr std::size_t kParts = kNames.size();
 
-  // Adds its lifetime to a sum.
+  // Adds the time for which the object exists to `sum`.
   class Timed {
    public:
     explicit Timed(std::chrono::nanoseconds& sum) : sum_(sum) {}
@@ -99,7 +100,7 @@ class StepPace {
   std::chrono::nanoseconds& of(StepPart part) { return parts_[static_cast<std::size_t>(part)]; }
   static double milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
-  void tell(std::int64_t step, std::chrono::nanoseconds took, Clock::time_point now) {
+  void send_times(std::int64_t step, std::chrono::nanoseconds took, Clock::time_point now) {
     const auto us = [](std::chrono::nanoseconds time) {
       return std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(time).count());
     };
@@ -114,9 +115,9 @@ class StepPace {
   channel::StepTimes times_;
   Clock::time_point since_;
   std::chrono::nanoseconds paused_{};
-  std::array<std::chrono::nanoseconds, kParts> parts_{};  // parts of the current step
+  std::array<std::chrono::nanoseconds, kParts> parts_{};  // times of the parts of the current step
   std::int64_t steps_before_ = 0;
-  std::int64_t steps_ = 0;  // steps since take_parts(); the next two members cover the same steps
+  std::int64_t steps_ = 0;  // number of steps since the last take_parts(); took_ and sums_ are sums over these steps
   std::chrono::nanoseconds took_{};
   std::array<std::chrono::nanoseconds, kParts> sums_{};
 };

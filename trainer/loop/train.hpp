@@ -1,4 +1,5 @@
-// The training loop: data-parallel training on one page. Everything that it calls has its own file.
+// The training loop for data-parallel training. train.cpp is one page and shows all work of a step in order. The functions that
+// it calls are in separate files.
 #pragma once
 
 #include "trainer/loop/workspace.hpp"
@@ -7,13 +8,13 @@
 namespace ddprun::trainer {
 
 enum class Outcome {
-  kDone,       // the last step of the config is finished and saved
-  kPreempted,  // stopped at a step on which all ranks agreed, and saved
+  kDone,       // the last step is finished, and the state is saved
+  kPreempted,  // stopped on request after a step on which all ranks agreed, and the state is saved
 };
 
-// Trains from state.step on. Returns when the last checkpoint is saved and all ranks know it. Throws DivergedError for a NaN or
-// infinite loss, UnsavedError or InternalError if the last checkpoint can't be saved, and the process group's error for a lost
-// peer.
+// Trains from state.step until the last step or a request to stop. Returns when the last checkpoint is saved and all ranks have
+// been informed. Throws DivergedError for a NaN or infinite loss, UnsavedError or InternalError if the last checkpoint cannot
+// be saved, and the process group's error if another rank is lost.
 Outcome train(TrainingState& state, Workspace& work);
 
 }  // namespace ddprun::trainer

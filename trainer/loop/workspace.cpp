@@ -1,4 +1,5 @@
-// Implementation of workspace.hpp. The loader comes first: its threads make batches while the ranks compare parameters.
+// Implementation of workspace.hpp. The loader is created first, so that its threads load batches while the strategy compares
+// the parameters of the ranks.
 #include "trainer/loop/workspace.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -12,35 +13,37 @@
 namespace ddprun::trainer {
 namespace {
 
-// If a rank hangs, its stage shows whether it waits in a batch norm or computes.
-std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const Means& means, const Peers& peers, const TrainingState& state) {
-  if (!means.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
-  return std::make_unique<SyncedBatchNorms>(state.model, peers.group(), [&status = means.status](bool waits) {
+// Returns the synchronized batch norms, or null if they are not needed. Before they wait for other ranks, they set the stage in
+// the worker's status. If the job hangs, the stage shows whether a rank waits in a batch norm or computes.
+std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const TrainContext& context, const Peers& peers,
+                                                     const TrainingState& state) {
+  if (!context.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
+  return std::make_unique<SyncedBatchNorms>(state.model, peers.group(), [&status = context.status](bool waits) {
     status.at(waits ? channel::Stage::kBatchNorm : channel::Stage::kForward);
   });
 }
 
-// With synchronized batch norms each forward and backward pass exchanges data. So all ranks must make the same number of
-// passes, with micro-batches of the same size. The smallest size is chosen, which fits into memory on every rank. The size may
-// differ between nodes, by config or after an out-of-memory error.
+// Returns the micro-batch size that all ranks use. With synchronized batch norms, each forward and backward pass is a
+// collective, so all ranks must run the same number of passes. The sizes can differ between nodes, in the config or after an
+// out-of-memory error. The smallest size is used, because it fits into memory on every rank.
 std::int64_t agreed_micro_batch_size(const TrainConfig& config, const Peers& peers) {
   if (!config.model.sync_batch_norm) return config.micro_batch_size;
-  constexpr std::int64_t kWholeShare = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t smallest = peers.smallest(config.micro_batch_size > 0 ? config.micro_batch_size : kWholeShare);
-  return smallest == kWholeShare ? 0 : smallest;
+  constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t smallest = peers.smallest(config.micro_batch_size > 0 ? config.micro_batch_size : kUnlimited);
+  return smallest == kUnlimited ? 0 : smallest;
 }
 
 }  // namespace
 
-Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
-  const TrainConfig& config = means.config;
-  if (config.data.augment.mixup > 0 && !means.task.mixes()) {
+Workspace make_workspace(const TrainContext& context, const Peers& peers, const TrainingState& state, StateOrigin origin) {
+  const TrainConfig& config = context.config;
+  if (config.data.augment.mixup > 0 && !context.task.mixes()) {
     throw UsageError("data.augment.mixup is " + c10::str(config.data.augment.mixup) +
-                     ", but this worker's task does not mix samples; expected 0 or nothing");
+                     ", but the task of this worker does not support mixup: set it to 0, or remove the key");
   }
-  // Each rank has the whole model, so each rank takes a share of the batch.
-  Workspace work{means, peers, origin, {.data = peers.world(), .data_rank = peers.rank()}};
-  work.loader = std::make_unique<Loader>(*means.data.train,
+  // Each rank has the whole model and trains on its own samples of the batch, so the data axis contains all ranks.
+  Workspace work{context, peers, origin, {.data = peers.world(), .data_rank = peers.rank()}};
+  work.loader = std::make_unique<Loader>(*context.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,
                                                        .micro_batch_size = agreed_micro_batch_size(config, peers),
                                                        .prefetch = config.data.prefetch,
@@ -50,10 +53,10 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .world = work.mesh.data,
                                                        .rank = work.mesh.data_rank,
                                                        .equal_passes = config.model.sync_batch_norm},
-                                         state.step, means.length.total_steps);
-  work.synced = synced_batch_norms(means, peers, state);
-  work.upload = std::make_unique<Upload>(*means.data.train, means.device);
-  work.test_upload = std::make_unique<Upload>(*means.data.test, means.device);
+                                         state.step, context.length.total_steps);
+  work.synced = synced_batch_norms(context, peers, state);
+  work.upload = std::make_unique<Upload>(*context.data.train, context.device);
+  work.test_upload = std::make_unique<Upload>(*context.data.test, context.device);
   work.strategy = std::make_unique<Replicated>(state, config, peers, origin);
   return work;
 }

@@ -1,6 +1,7 @@
-// The objects that training needs in addition to its state, and that can be rebuilt at any time: data, process group, strategy,
-// loader, logs. A Workspace belongs to one process group. After a lost peer a new one is made around the same TrainingState.
-// trainer/life/prepare_workspace.cpp makes it, and train() uses it.
+// All objects that training needs in addition to the training state: process group, strategy, loader, logs. They contain
+// nothing that must survive a failure, so they can be rebuilt at any time. A Workspace belongs to one process group. After a
+// rank was lost, trainer/life/prepare_workspace.cpp makes a new Workspace for the new group and the same TrainingState. train()
+// uses it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -29,8 +30,8 @@
 
 namespace ddprun::trainer {
 
-// The objects that exist before a process group and outlive it.
-struct Means {
+// Objects that are created before the first process group and used in each group.
+struct TrainContext {
   const TrainConfig& config;
   RunLength length;
   c10::Device device;
@@ -42,25 +43,27 @@ struct Means {
   StopGate& gate;
 };
 
-struct Workspace : Means {
+struct Workspace : TrainContext {
   Peers peers;
-  StateOrigin origin;                          // survivors of a lost peer may have left the last step's log or save undone
-  Mesh mesh;                                   // assigns the shares of a batch to ranks
-  std::unique_ptr<Strategy> strategy{};        // works on the state's parameters
-  std::unique_ptr<SyncedBatchNorms> synced{};  // batch norms of the state's model; null if not configured
-  std::unique_ptr<Loader> loader{};            // begins at the state's step
-  std::unique_ptr<Upload> upload{};            // moves the loader's batches to the device
-  std::unique_ptr<Upload> test_upload{};       // the same for test samples, whose source may finish them in another way
-  std::unique_ptr<Ledger> ledger{};            // null if not configured
-  std::unique_ptr<StepTrace> trace{};          // traces chosen steps; null in a loop without a run directory
+  // If it is kSurvivors, the last step may not be logged or saved yet.
+  StateOrigin origin;
+  Mesh mesh;                                   // determines which samples of a batch this rank uses
+  std::unique_ptr<Strategy> strategy{};        // reduces the gradients and updates the parameters of the state
+  std::unique_ptr<SyncedBatchNorms> synced{};  // the synchronized batch norms of the model; null if not configured
+  std::unique_ptr<Loader> loader{};            // yields batches from the state's step on
+  std::unique_ptr<Upload> upload{};            // copies the loader's batches to the device
+  std::unique_ptr<Upload> test_upload{};       // copies test samples, which may be converted differently on the device
+  std::unique_ptr<Ledger> ledger{};            // records the samples of each step; null if not configured
+  std::unique_ptr<StepTrace> trace{};          // records traces of selected steps; null without a run directory
   StepPace pace{};                             // step times for the agent
-  Checkpointing* checkpointing = nullptr;      // set on rank 0 and on writers of a node's copy; outlives groups
-  // Makes a writer for the run directory on a rank other than 0, for a save after its data has failed. Empty if not needed.
+  Checkpointing* checkpointing = nullptr;  // set on ranks that write checkpoints or node copies; not owned, used in each group
+  // Creates a checkpoint writer that saves the state if this rank cannot read its data. Empty on rank 0, which has
+  // `checkpointing`.
   std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 
-// Collective. The state must be complete. The caller adds ledger and checkpointing, which only some ranks have. Throws the
-// strategy's errors: ranks with different parameters, a lost peer.
-Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin);
+// Collective. The state must be complete. The caller must set `ledger` and `checkpointing`, which only some ranks have. Throws
+// the strategy's errors if the ranks have different parameters or another rank is lost.
+Workspace make_workspace(const TrainContext& context, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

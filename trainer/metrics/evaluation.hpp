@@ -1,15 +1,16 @@
-// Result of an evaluation on the test set. trainer/loop/evaluate.hpp makes it; the state, checkpoints and logs keep it.
+// The result of an evaluation on the test set. evaluate() (trainer/loop/evaluate.hpp) returns it. The training state,
+// checkpoints and logs contain it.
 #pragma once
 
 #include <cstdint>
 
-#include "common/base/figure.hpp"
+#include "common/base/metric.hpp"
 
 namespace ddprun::trainer {
 
 struct Evaluation {
-  FigureList figures;  // named by the task
-  std::int64_t samples = 0;
+  MetricList figures;        // metrics with the names that the task defines
+  std::int64_t samples = 0;  // size of the test set
 };
 
 }  // namespace ddprun::trainer

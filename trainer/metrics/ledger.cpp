@@ -24,29 +24,29 @@ std::filesystem::path ledger_file(const std::filesystem::path& folder, int rank)
   return folder / name;
 }
 
-// Whether the line is complete and its step is not past `resume_step`.
-bool keeps(const std::string& line, std::int64_t resume_step) {
+// Returns true if the line is valid JSON and its step is not after `resume_step`.
+bool is_before_cut(const std::string& line, std::int64_t resume_step) {
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_integer()) return false;
   return entry["step"].get<std::int64_t>() <= resume_step;
 }
 
 void cut_ledger_file(const std::filesystem::path& file, std::int64_t resume_step) {
-  if (!std::filesystem::is_regular_file(file)) return;  // a device or a pipe has nothing to cut, and may have no end
+  if (!std::filesystem::is_regular_file(file)) return;  // a device or a pipe stores no lines, and reading it may never end
   std::ifstream in(file, std::ios::binary);
   const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   std::string kept;
   for (std::size_t begin = 0; begin < content.size();) {
     const std::size_t end = content.find('\n', begin);
-    if (end == std::string::npos) break;  // an incomplete last line
-    if (keeps(content.substr(begin, end - begin), resume_step)) kept.append(content, begin, end + 1 - begin);
+    if (end == std::string::npos) break;  // the last line is incomplete
+    if (is_before_cut(content.substr(begin, end - begin), resume_step)) kept.append(content, begin, end + 1 - begin);
     begin = end + 1;
   }
   if (kept.size() == content.size()) return;
   if (!content.starts_with(kept)) return write_file_atomically(file, kept);
-  // Truncation is atomic and works on a full disk.
+  // All removed lines are at the end: truncation is atomic and needs no disk space.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.size())) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot cut " + file.string());
+    throw std::system_error(errno, std::generic_category(), "cannot truncate " + file.string());
   }
 }
 
@@ -71,7 +71,8 @@ void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
     try {
       cut_ledger_file(entry.path(), resume_step);
     } catch (const std::system_error& error) {
-      on_trouble(std::string(error.what()) + "; the ledger has steps past " + std::to_string(resume_step) + " twice");
+      on_trouble(std::string(error.what()) + "; this ledger will list the steps after " + std::to_string(resume_step) +
+                 " twice");
     }
   }
 }
@@ -80,16 +81,12 @@ Ledger::Ledger(const std::filesystem::path& folder, int rank, std::function<void
     : file_(ledger_file(folder, rank).string()), on_trouble_(std::move(on_trouble)) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  fd_ = open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (fd_ < 0) on_trouble_(file_ + ": " + std::generic_category().message(errno) + "; this rank writes no ledger");
-}
-
-Ledger::~Ledger() {
-  if (fd_ >= 0) ::close(fd_);
+  opened_ = Descriptor(open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+  if (opened_.get() < 0) on_trouble_(file_ + ": " + std::generic_category().message(errno) + "; this rank writes no ledger");
 }
 
 void Ledger::write(std::int64_t step, std::int64_t epoch, std::int64_t position, std::span<const std::int64_t> samples) {
-  if (fd_ < 0) return;
+  if (opened_.get() < 0) return;
   line_ = "{\"step\":" + std::to_string(step) + ",\"epoch\":" + std::to_string(epoch) +
           ",\"position\":" + std::to_string(position) + ",\"samples\":[";
   for (const std::int64_t sample : samples) {
@@ -97,15 +94,16 @@ void Ledger::write(std::int64_t step, std::int64_t epoch, std::int64_t position,
     line_ += std::to_string(sample);
   }
   line_ += "]}\n";
-  const ssize_t written = ::write(fd_, line_.data(), line_.size());
+  const ssize_t written = ::write(opened_.get(), line_.data(), line_.size());
   if (written == static_cast<ssize_t>(line_.size())) return;
   const int error = written < 0 ? errno : ENOSPC;
-  if (written > 0) {  // remove the partial line now, so that readers before the next start do not see it
-    const off_t size = ::lseek(fd_, 0, SEEK_END);
-    [[maybe_unused]] const int cut = size < written ? 0 : ::ftruncate(fd_, size - written);
+  // Removes the partial line now. The next start would also remove it, but other programs may read the file before the next
+  // start.
+  if (written > 0) {
+    const off_t size = ::lseek(opened_.get(), 0, SEEK_END);
+    [[maybe_unused]] const int cut = size < written ? 0 : ::ftruncate(opened_.get(), size - written);
   }
-  ::close(fd_);
-  fd_ = -1;
+  opened_ = Descriptor();
   on_trouble_(file_ + ": " + std::generic_category().message(error) + "; the ledger ends at step " + std::to_string(step - 1));
 }
 

@@ -1,5 +1,6 @@
-// The ledger records which samples each rank used in which step, one JSON object per line in ledger/rank-00000.jsonl. It proves
-// that a run lost no sample of an epoch and used none twice, in spite of failures. Off unless data.ledger is true.
+// The ledger lists the samples that each rank used in each step. Each rank writes one JSON object per step to its own file,
+// ledger/rank-00000.jsonl for rank 0. With the ledger, a user can check that a run used each sample of an epoch exactly once,
+// even after failures. It is only written if data.ledger is true.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +10,32 @@
 #include <span>
 #include <string>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun::trainer {
 
-// Removes the lines of all ranks past `resume_step` finished steps, and incomplete last lines. Called by one rank of each node
-// before any rank writes. Works on a full disk. A file that cannot be cut is reported to `on_trouble`.
+// Removes the lines of steps after `resume_step` from the files of all ranks, since the run will repeat these steps. Also
+// removes incomplete last lines. One rank of each node calls this function before any rank writes. If the removed lines are at
+// the end of a file, the removal needs no disk space. A file that cannot be changed is reported to `on_trouble`.
 void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
                 const std::function<void(const std::string&)>& on_trouble);
 
-// Newest step in this rank's file, 0 if the file is empty, nullopt if there is no file.
+// Returns the newest step in the file of `rank`, 0 if the last line has no step or is missing, and nullopt if there is no file.
 std::optional<std::int64_t> newest_in_ledger(const std::filesystem::path& folder, int rank);
 
 class Ledger {
  public:
-  // Opens rank-XXXXX.jsonl of the folder for appending. The first failure to open or write is reported to `on_trouble`. It ends
-  // the ledger and not the training.
+  // Opens the file of this rank for appending. The first failure to open the file or to write is reported to `on_trouble`.
+  // After a failure, this rank writes no more lines, and training continues.
   Ledger(const std::filesystem::path& folder, int rank, std::function<void(const std::string&)> on_trouble);
-  ~Ledger();
-  Ledger(const Ledger&) = delete;
-  Ledger& operator=(const Ledger&) = delete;
 
-  // `step`: number of finished steps, including this one. Uses a single write, so that a crash leaves complete lines.
+  // Appends the line of a finished step. `step` is the number of finished steps, including this one. `position` is the number
+  // of samples before the global batch in the epoch. The line is written with a single write(), so a crash leaves no partial
+  // line.
   void write(std::int64_t step, std::int64_t epoch, std::int64_t position, std::span<const std::int64_t> samples);
 
  private:
-  int fd_ = -1;
+  Descriptor opened_;
   std::string file_;
   std::string line_;
   std::function<void(const std::string&)> on_trouble_;

@@ -1,5 +1,6 @@
-// The networks of make_model(), one function each. Only model.cpp calls them. They initialise from the default generator. Large
-// tensors are made on `device`. Small ones (batch norm, biases of convolutions) may still be on the CPU.
+// One function for each network that make_model() can make. Only model.cpp calls these functions. They draw the initial weights
+// from the default CPU generator. Large tensors are allocated on `device`. Some small tensors (batch norms, convolutions of the
+// cnn) are first on the CPU, and make_model() moves them to `device`.
 #pragma once
 
 #include <cstdint>

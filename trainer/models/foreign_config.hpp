@@ -1,12 +1,15 @@
-// Compares a config.json next to weights with the model of this run.
+// Compares the config.json next to pretrained weights with the model of this run.
 //
-// Tensor shapes do not determine all that a model computes. They do not show the number of heads, the base of rotary positions,
-// the epsilon of a norm, or an activation. Families share tensor names as well: Gemma and Granite use Llama's names and compute
-// something else. Weights that are loaded into the wrong model train without an error, only with a worse loss. So a config.json
-// of Hugging Face (model_type) or timm (architecture), or of the run that wrote a checkpoint, is compared key by key.
+// The problem. A check of tensor names and shapes may accept the weights of a different model. Shapes do not contain the number
+// of heads, the base of rotary positions, the epsilon of a norm, or the activation. Different models can also have the same
+// tensor names: Gemma and Granite use Llama's names, but compute something else. Weights in the wrong model cause no error, but
+// a worse loss.
 //
-// Pure. Called by trainer/state/initial_weights.cpp, which finds and reads the file. Only models whose weights are commonly
-// exchanged are compared: gpt, llama, vit and the resnets. A program with its own model has other keys.
+// The idea. Weights are usually stored with a config.json of Hugging Face (it has the key model_type), of timm (architecture),
+// or of the run that wrote a checkpoint. Its keys are compared with the config of this run, and any difference is reported.
+//
+// Only models whose weights are commonly exchanged are compared: gpt, llama, vit and the resnets. The models of custom programs
+// have different keys. Pure. trainer/state/initial_weights.cpp finds and reads the file, and calls these functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,16 +19,18 @@
 
 namespace ddprun::trainer {
 
-// True if that JSON is a config of Hugging Face or timm.
+// True if the JSON value is a config of Hugging Face or timm.
 bool is_foreign_config(const nlohmann::json& value);
 
-// Returns each key that contradicts `config`, with both values, or the name of a family that ddprun lacks. Empty if all agree.
+// Returns a text with each key that differs from `config`, and both values. If the file belongs to a model that ddprun lacks,
+// the text names that model. Returns an empty string if nothing differs.
 std::string foreign_contradictions(const nlohmann::json& theirs, const TrainConfig& config);
 
-// The same for the config of another run of ddptrain.
+// Like foreign_contradictions(), for the config of another ddptrain run.
 std::string contradictions(const ModelConfig& theirs, const ModelConfig& ours);
 
-// The keys of this model that no shape shows, with their values: "n_head 12, rope_theta 10000". Empty if there are none.
+// Returns the keys of this model that cannot be derived from tensor shapes, with their values: "n_head 12, rope_theta 10000".
+// Returns an empty string if there are none.
 std::string keys_without_a_shape(const ModelConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Implementation of gpt.hpp. The forward pass consists of plain at:: calls on the parameters; the modules only own and name
-// these.
+// Implementation of gpt.hpp for GPT-2. The forward pass calls at:: functions with the parameters directly. The modules only own
+// the parameters and give them their names.
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/ops/addmm.h>
@@ -9,13 +9,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "trainer/models/drawn.hpp"
 #include "trainer/models/low_rank.hpp"
-#include "trainer/models/recomputed.hpp"
+#include "trainer/models/random_init.hpp"
 #include "trainer/models/seeded_generator.hpp"
 #include "trainer/models/transformer_parts.hpp"
 
@@ -24,12 +22,12 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-// A linear layer with a transposed weight: [inputs, outputs].
+// A linear layer whose weight has the transposed shape [inputs, outputs], as in Hugging Face's class Conv1D.
 struct Conv1D : LinearLayer {
   Conv1D(std::int64_t inputs, std::int64_t outputs, double spread, c10::Device device)
       : LinearLayer(at::empty({inputs, outputs}, at::TensorOptions(device)), Layout::kInputsFirst),
         bias(register_parameter("bias", at::zeros({outputs}, at::TensorOptions(device)))) {
-    fill_by_drawing(weight, [spread](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, spread); });
+    fill_randomly(weight, [spread](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, spread); });
   }
   at::Tensor product(const at::Tensor& x) const override {
     std::vector<std::int64_t> sizes = x.sizes().vec();
@@ -46,7 +44,7 @@ struct Attention : torch::nn::Module {
         c_attn(register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd, kSpread, device))),
         c_proj(register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd, spread_of_last, device))) {}
 
-  at::Tensor of(const at::Tensor& x, const TextContext& context, std::size_t block) const {
+  at::Tensor of(const at::Tensor& x, std::size_t block, const TextContext& context) const {
     const std::int64_t n = x.size(0), positions = x.size(1), width = x.size(2);
     const std::vector<at::Tensor> parts = c_attn->of(x).split(width, 2);
     const auto by_head = [&](const at::Tensor& part) {
@@ -76,25 +74,17 @@ struct Feedforward : torch::nn::Module {
   std::shared_ptr<Conv1D> c_proj;
 };
 
-struct Block : torch::nn::Module {
-  Block(const ModelConfig& config, double spread_of_last, c10::Device device)
-      : ln_1(register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device))),
-        attn(register_module("attn", std::make_shared<Attention>(config, spread_of_last, device))),
-        ln_2(register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device))),
-        mlp(register_module("mlp", std::make_shared<Feedforward>(config, spread_of_last, device))) {}
-
-  at::Tensor of(at::Tensor x, const TextContext& context, std::size_t block) const {
-    x = x + attn->of(ln_1->of(x), context, block);
-    return x + mlp->of(ln_2->of(x));
+struct Block : TransformerBlock<LayerNorm, Attention, Feedforward> {
+  Block(const ModelConfig& config, double spread_of_last, c10::Device device) {
+    attention_norm = register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device));
+    attention = register_module("attn", std::make_shared<Attention>(config, spread_of_last, device));
+    feedforward_norm = register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device));
+    feedforward = register_module("mlp", std::make_shared<Feedforward>(config, spread_of_last, device));
   }
-  std::shared_ptr<LayerNorm> ln_1;
-  std::shared_ptr<Attention> attn;
-  std::shared_ptr<LayerNorm> ln_2;
-  std::shared_ptr<Feedforward> mlp;
 };
 
-// The last layer of each residual branch begins with smaller weights, so that the sum of the branches does not grow with the
-// depth.
+// Returns the standard deviation of the initial weights in the last layer of each residual branch. It is smaller than kSpread,
+// so that the sum of the 2 * n_layer branches does not grow with the depth (GPT-2, section 2.3).
 double spread_of_last(const ModelConfig& config) {
   return kSpread / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }
@@ -102,35 +92,21 @@ double spread_of_last(const ModelConfig& config) {
 struct Transformer : torch::nn::Module {
   Transformer(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
       : dropout(config.dropout),
-        recomputes(config.activation_checkpointing),
         wte(register_module("wte", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
-        wpe(register_module("wpe", std::make_shared<Embedding>(positions, config.n_embd, device))) {
-    const auto list = register_module("h", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = 0; i < config.n_layer; ++i) {
-      h.push_back(list->register_module(std::to_string(i), std::make_shared<Block>(config, spread_of_last(config), device)));
-    }
-    ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device));
-  }
+        wpe(register_module("wpe", std::make_shared<Embedding>(positions, config.n_embd, device))),
+        h(register_module("h", std::make_shared<BlockList<Block>>(config, spread_of_last(config), device))),
+        ln_f(register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, kEpsilon, device))) {}
 
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, context.positions_of(tokens));
-    x = dropped(std::move(x), dropout, is_training());
-    for (std::size_t i = 0; i < h.size(); ++i) {
-      if (recomputes) {
-        const auto block = [layer = h[i].get(), context, i](const at::Tensor& input) { return layer->of(input, context, i); };
-        x = recomputed(*h[i], x, block, dropout > 0 && is_training());
-      } else {
-        x = h[i]->of(std::move(x), context, i);
-      }
-    }
+    x = h->of(dropped(std::move(x), dropout, is_training()), /*draws=*/dropout > 0 && is_training(), context);
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return ln_f->of(x);
   }
   double dropout;
-  bool recomputes;
   std::shared_ptr<Embedding> wte;
   std::shared_ptr<Embedding> wpe;
-  std::vector<std::shared_ptr<Block>> h;
+  std::shared_ptr<BlockList<Block>> h;
   std::shared_ptr<LayerNorm> ln_f;
 };
 
@@ -153,7 +129,7 @@ class Gpt2 : public Gpt {
 std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, std::uint64_t seed,
                               c10::Device device) {
   require_equal_heads(config);
-  const SeededDefaultGenerator seeded(seed);
+  const SeededGenerator seeded(c10::kCPU, seed);
   auto model = std::make_shared<Gpt2>(config, vocabulary, positions, device);
   add_low_rank(*model, config.lora);
   return model;

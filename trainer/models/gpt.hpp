@@ -1,10 +1,11 @@
-// The language models; their task is trainer/task/language_model.hpp.
+// The language models GPT-2 and Llama. Parameter names and shapes are those of Hugging Face, so that safetensors files can be
+// exchanged. trainer/task/language_model.hpp is the task that trains them.
 //
-// GPT-2 (Radford et al. 2019) with the parameter names and shapes of Hugging Face's GPT2LMHeadModel: a Conv1D's weight is
-// [inputs, outputs]. lm_head.weight is transformer.wte.weight.
+// GPT-2 (Radford et al. 2019) corresponds to GPT2LMHeadModel. The weight of a Conv1D has the shape [inputs, outputs].
+// lm_head.weight and transformer.wte.weight are the same tensor.
 //
-// Llama (Touvron et al. 2023) with the names and shapes of LlamaForCausalLM: RMSNorm, rotary positions, SwiGLU, and keys and
-// values that are shared by several heads.
+// Llama (Touvron et al. 2023) corresponds to LlamaForCausalLM. It has RMSNorm, rotary positions, SwiGLU and grouped-query
+// attention: several query heads share the keys and values of one head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,25 +22,27 @@ namespace ddprun::trainer {
 
 class Gpt : public torch::nn::Module {
  public:
-  // tokens int64 [n, positions] -> [n, positions, width]. The number of positions is at most that of the constructor.
+  // Computes the hidden states after the last norm, from tokens int64 [n, positions] to [n, positions, width]. GPT-2 accepts at
+  // most as many positions as were passed to make_gpt().
   virtual at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) = 0;
-  // The result of hidden(), or a part of its positions -> [n, positions, vocabulary]
+  // Multiplies by the output matrix: [n, positions, width] -> [n, positions, vocabulary]. `hidden` is the result of hidden(),
+  // or only some positions of it, since logits are expensive with a large vocabulary.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
   at::Tensor forward(const at::Tensor& tokens, const TextContext& context = {}) { return logits(hidden(tokens, context)); }
 };
 
-// Makes a GPT-2 with its initialisation from `seed`, with the same bits on every device, in training mode. The state of the
-// default generator is restored. Throws UsageError if n_embd is not a multiple of n_head.
+// Makes a GPT-2 in training mode, with GPT-2's initialization. The same seed gives the same bits on every device. The state of
+// the default generator is not changed. Throws UsageError if n_embd is not a multiple of n_head.
 std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, std::uint64_t seed,
                               c10::Device device = c10::kCPU);
 
-// Makes a Llama with Hugging Face's initialisation, otherwise like make_gpt(). Positions are rotations and have no weights.
-// Throws UsageError if n_embd is not a multiple of n_head, if n_head is not a multiple of n_kv_head, or if a head's width is
-// odd.
+// Makes a Llama with Hugging Face's initialization, otherwise like make_gpt(). It needs no number of positions, since rotary
+// positions have no weights. Throws UsageError in three cases: n_embd is not a multiple of n_head, n_head is not a multiple of
+// n_kv_head, or n_embd / n_head is odd.
 std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabulary, std::uint64_t seed,
                                 c10::Device device = c10::kCPU);
 
-// Makes the one that model.type selects.
+// Makes the language model that model.type selects.
 std::shared_ptr<Gpt> make_language_model(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions,
                                          std::uint64_t seed, c10::Device device = c10::kCPU);
 

@@ -1,5 +1,5 @@
-// A layer that multiplies by a matrix, in any model. low_rank.hpp can add a low-rank update to it. Without an update it costs
-// only the product.
+// Base class of all linear layers in the models. low_rank.hpp can add a low-rank update to such a layer. Without an update, the
+// layer computes only the product with its weight.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,17 +11,18 @@ namespace ddprun::trainer {
 
 class LinearLayer : public torch::nn::Module {
  public:
-  enum class Layout { kOutputsFirst, kInputsFirst };  // of the weight
+  enum class Layout { kOutputsFirst, kInputsFirst };  // order of the dimensions of the weight
 
-  // x [..., inputs] -> [..., outputs]. Without an update: product(x). With an update (PEFT's lora.Linear without dropout):
-  // product(x) + B(A(x)) * scale.
+  // The forward pass: x [..., inputs] -> [..., outputs]. Without a low-rank update it returns product(x). With an update it
+  // returns product(x) + B(A(x)) * scale, as PEFT's lora.Linear without dropout does.
   at::Tensor of(const at::Tensor& x) const;
 
-  // Registers "lora_A.weight" [rank, inputs], initialised as in PEFT, and "lora_B.weight" [outputs, rank], zeros; scale is
-  // alpha / rank. The random numbers come from the default CPU generator. Call at most once.
+  // Adds a low-rank update. Registers the parameters "lora_A.weight" [rank, inputs], initialized as in PEFT, and
+  // "lora_B.weight" [outputs, rank], which is 0. The scale is alpha / rank. The random numbers come from the default CPU
+  // generator. Call at most once.
   void add_update(std::int64_t rank, double alpha);
 
-  // Widths of the input and of the output.
+  // Numbers of inputs and outputs.
   std::int64_t inputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 0 : 1); }
   std::int64_t outputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 1 : 0); }
 
@@ -34,7 +35,7 @@ class LinearLayer : public torch::nn::Module {
  private:
   Layout layout_;
   double scale_ = 0;
-  at::Tensor a_;  // undefined without an update
+  at::Tensor a_;  // a_ is lora_A.weight, and b_ is lora_B.weight; both are undefined without an update
   at::Tensor b_;
 };
 

@@ -1,5 +1,5 @@
-// Llama as described in gpt.hpp. The forward pass consists of plain at:: calls on the parameters, in the order of Hugging
-// Face's LlamaForCausalLM. So a float32 model gets the same logits.
+// The Llama model that gpt.hpp describes. The forward pass calls at:: functions with the parameters directly, in the order of
+// Hugging Face's LlamaForCausalLM. So a float32 model computes the same logits.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
@@ -14,10 +14,9 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "trainer/models/drawn.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/low_rank.hpp"
-#include "trainer/models/recomputed.hpp"
+#include "trainer/models/random_init.hpp"
 #include "trainer/models/seeded_generator.hpp"
 #include "trainer/models/transformer_parts.hpp"
 
@@ -37,7 +36,7 @@ struct RmsNorm : torch::nn::Module {
 struct Projection : LinearLayer {
   Projection(std::int64_t inputs, std::int64_t outputs, c10::Device device)
       : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst) {
-    fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
+    fill_randomly(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
   }
   at::Tensor product(const at::Tensor& x) const override { return at::linear(x, weight); }
 };
@@ -46,9 +45,10 @@ std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs
   return std::make_shared<Projection>(inputs, outputs, device);
 }
 
-// Rotary positions (Su et al. 2021): a pair of numbers, number i of a head's first half and of its second half, is rotated by
-// the angle position / theta^(2i / width). The shape is [positions, width of a head], or [n, 1, positions, width] if each text
-// has its own positions. Computed in the weights' type; Hugging Face uses float32.
+// Rotary positions (Su et al. 2021). Element i of the first half of a head and element i of the second half form a pair, which
+// is rotated by the angle position / theta^(2i / width). The tensors have the shape [positions, width of a head], or [n, 1,
+// positions, width of a head] if each text has separate positions. They are computed in the type of the weights, while Hugging
+// Face always uses float32.
 struct Rotation {
   at::Tensor cos;
   at::Tensor sin;
@@ -58,7 +58,8 @@ struct Rotation {
     const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
     const at::Tensor angles = positions.to(c10::typeMetaToScalarType(options.dtype())).unsqueeze(-1) * frequencies.unsqueeze(0);
     const at::Tensor repeated = at::cat({angles, angles}, -1);
-    const at::Tensor both = positions.dim() > 1 ? repeated.unsqueeze(1) : repeated;  // the same angles for all heads
+    // Inserts a dimension of size 1 for the heads.
+    const at::Tensor both = positions.dim() > 1 ? repeated.unsqueeze(1) : repeated;
     cos = both.cos();
     sin = both.sin();
   }
@@ -79,7 +80,7 @@ struct GroupedAttention : torch::nn::Module {
         v_proj(register_module("v_proj", projection(config.n_embd, shared_heads * width, device))),
         o_proj(register_module("o_proj", projection(config.n_embd, config.n_embd, device))) {}
 
-  at::Tensor of(const at::Tensor& x, const Rotation& rotation, const TextContext& context, std::size_t block) const {
+  at::Tensor of(const at::Tensor& x, std::size_t block, const Rotation& rotation, const TextContext& context) const {
     const std::int64_t n = x.size(0), positions = x.size(1);
     const auto by_head = [&](const Projection& layer, std::int64_t count) {
       return layer.of(x).view({n, positions, count, width}).transpose(1, 2);
@@ -104,7 +105,7 @@ std::int64_t inner_width(const ModelConfig& config) {
   return config.n_inner > 0 ? config.n_inner : (config.n_embd * 8 / 3 + kMultiple - 1) / kMultiple * kMultiple;
 }
 
-// SwiGLU (Shazeer 2020).
+// The feedforward network: SwiGLU (Shazeer 2020).
 struct GatedFeedforward : torch::nn::Module {
   GatedFeedforward(const ModelConfig& config, c10::Device device)
       : gate_proj(register_module("gate_proj", projection(config.n_embd, inner_width(config), device))),
@@ -112,8 +113,8 @@ struct GatedFeedforward : torch::nn::Module {
         down_proj(register_module("down_proj", projection(inner_width(config), config.n_embd, device))) {}
 
   at::Tensor of(const at::Tensor& x) const {
-    const at::Tensor gate =
-        at::silu(gate_proj->of(x));  // before the other half, as in Python: backward adds in the reverse order
+    // gate_proj is computed before up_proj, as in Python. The order determines the order in which backward() adds gradients.
+    const at::Tensor gate = at::silu(gate_proj->of(x));
     return down_proj->of(gate * up_proj->of(x));
   }
   std::shared_ptr<Projection> gate_proj;
@@ -121,57 +122,34 @@ struct GatedFeedforward : torch::nn::Module {
   std::shared_ptr<Projection> down_proj;
 };
 
-struct DecoderLayer : torch::nn::Module {
-  DecoderLayer(const ModelConfig& config, c10::Device device)
-      : self_attn(register_module("self_attn", std::make_shared<GroupedAttention>(config, device))),
-        mlp(register_module("mlp", std::make_shared<GatedFeedforward>(config, device))),
-        input_layernorm(register_module("input_layernorm", std::make_shared<RmsNorm>(config, device))),
-        post_attention_layernorm(register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, device))) {}
-
-  at::Tensor of(at::Tensor x, const Rotation& rotation, const TextContext& context, std::size_t block) const {
-    x = x + self_attn->of(input_layernorm->of(x), rotation, context, block);
-    return x + mlp->of(post_attention_layernorm->of(x));
+struct DecoderLayer : TransformerBlock<RmsNorm, GroupedAttention, GatedFeedforward> {
+  DecoderLayer(const ModelConfig& config, c10::Device device) {
+    attention = register_module("self_attn", std::make_shared<GroupedAttention>(config, device));
+    feedforward = register_module("mlp", std::make_shared<GatedFeedforward>(config, device));
+    attention_norm = register_module("input_layernorm", std::make_shared<RmsNorm>(config, device));
+    feedforward_norm = register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, device));
   }
-  std::shared_ptr<GroupedAttention> self_attn;
-  std::shared_ptr<GatedFeedforward> mlp;
-  std::shared_ptr<RmsNorm> input_layernorm;
-  std::shared_ptr<RmsNorm> post_attention_layernorm;
 };
 
 struct Decoder : torch::nn::Module {
   Decoder(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
       : head_width(config.n_embd / config.n_head),
         theta(config.rope_theta),
-        recomputes(config.activation_checkpointing),
-        embed_tokens(register_module("embed_tokens", std::make_shared<Embedding>(vocabulary, config.n_embd, device))) {
-    const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = 0; i < config.n_layer; ++i) {
-      layers.push_back(list->register_module(std::to_string(i), std::make_shared<DecoderLayer>(config, device)));
-    }
-    norm = register_module("norm", std::make_shared<RmsNorm>(config, device));
-  }
+        embed_tokens(register_module("embed_tokens", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
+        layers(register_module("layers", std::make_shared<BlockList<DecoderLayer>>(config, device))),
+        norm(register_module("norm", std::make_shared<RmsNorm>(config, device))) {}
 
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(embed_tokens->weight, tokens);
     const Rotation rotation(context.positions_of(tokens), head_width, theta, x.options().requires_grad(false));
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      if (recomputes) {
-        const auto block = [layer = layers[i].get(), rotation, context, i](const at::Tensor& input) {
-          return layer->of(input, rotation, context, i);
-        };
-        x = recomputed(*layers[i], x, block, /*draws=*/false);
-      } else {
-        x = layers[i]->of(std::move(x), rotation, context, i);
-      }
-    }
+    x = layers->of(std::move(x), /*draws=*/false, rotation, context);
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return norm->of(x);
   }
   std::int64_t head_width;
   double theta;
-  bool recomputes;
   std::shared_ptr<Embedding> embed_tokens;
-  std::vector<std::shared_ptr<DecoderLayer>> layers;
+  std::shared_ptr<BlockList<DecoderLayer>> layers;
   std::shared_ptr<RmsNorm> norm;
 };
 
@@ -203,13 +181,14 @@ std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabula
   require_equal_heads(config);
   if (config.n_embd / config.n_head % 2 != 0) {
     throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " divided by model.n_head " +
-                     std::to_string(config.n_head) + " is odd, and rotary positions turn pairs of numbers");
+                     std::to_string(config.n_head) +
+                     " is odd, but rotary positions rotate pairs of values: expected an even number");
   }
   if (config.n_kv_head > 0 && config.n_head % config.n_kv_head != 0) {
-    throw UsageError("model.n_head " + std::to_string(config.n_head) + " can't be divided by model.n_kv_head " +
+    throw UsageError("model.n_head " + std::to_string(config.n_head) + " is not divisible by model.n_kv_head " +
                      std::to_string(config.n_kv_head));
   }
-  const SeededDefaultGenerator seeded(seed);
+  const SeededGenerator seeded(c10::kCPU, seed);
   auto model = std::make_shared<Llama>(config, vocabulary, device);
   add_low_rank(*model, config.lora);
   return model;

@@ -1,4 +1,4 @@
-// Implementation of low_rank.hpp and of the update in linear_layer.hpp.
+// Implementation of low_rank.hpp and of the low-rank update in linear_layer.hpp.
 #include "trainer/models/low_rank.hpp"
 
 #include <ATen/ops/linear.h>
@@ -14,8 +14,8 @@
 
 #include "common/base/check.hpp"
 #include "common/base/error.hpp"
-#include "trainer/models/drawn.hpp"
 #include "trainer/models/linear_layer.hpp"
+#include "trainer/models/random_init.hpp"
 #include "trainer/optim/name_patterns.hpp"
 
 namespace ddprun::trainer {
@@ -24,49 +24,52 @@ namespace {
 constexpr std::string_view kA = "lora_A";
 constexpr std::string_view kB = "lora_B";
 
-// One of the two matrices. It is a separate module, so that its weight has PEFT's name.
+// One of the two matrices of a low-rank update. It is a separate module because PEFT calls the parameter "lora_A.weight".
 struct Factor : torch::nn::Module {
   explicit Factor(at::Tensor initial) : weight(register_parameter("weight", std::move(initial))) {}
   at::Tensor weight;
 };
 
-std::int64_t most_useful_rank(const LinearLayer& layer) {
+std::int64_t max_useful_rank(const LinearLayer& layer) {
   return std::min(layer.inputs(), layer.outputs());
 }
 
-// `chosen` are the layers that get an update. A rank above a layer's smaller side adds nothing that the weight itself could not
-// express, and may need any amount of memory.
+// Throws UsageError if the rank exceeds the number of inputs or outputs of a selected layer. The rank of a matrix cannot exceed
+// its smaller dimension, so a higher rank would only need more memory.
 void require_useful(std::int64_t rank, const std::vector<std::pair<std::string, LinearLayer*>>& chosen) {
-  const auto smallest = std::ranges::min_element(chosen, {}, [](const auto& named) { return most_useful_rank(*named.second); });
-  if (smallest == chosen.end() || rank <= most_useful_rank(*smallest->second)) return;
+  const auto smallest = std::ranges::min_element(chosen, {}, [](const auto& named) { return max_useful_rank(*named.second); });
+  if (smallest == chosen.end() || rank <= max_useful_rank(*smallest->second)) return;
   const LinearLayer& layer = *smallest->second;
-  throw UsageError("model.lora.rank: expected at most " + std::to_string(most_useful_rank(layer)) + ", found " +
-                   std::to_string(rank) + ": the linear layer '" + smallest->first + "' makes " +
-                   std::to_string(layer.outputs()) + " numbers of " + std::to_string(layer.inputs()) +
-                   ", and a higher rank than the smaller of both learns nothing more. Lower it, or choose other layers by " +
+  throw UsageError("model.lora.rank: expected at most " + std::to_string(max_useful_rank(layer)) + ", found " +
+                   std::to_string(rank) + ": the linear layer '" + smallest->first + "' has " +
+                   std::to_string(layer.outputs()) + " outputs and " + std::to_string(layer.inputs()) +
+                   " inputs, and a rank above the smaller of these two numbers has no benefit. Lower the rank, or choose other "
+                   "layers with " +
                    "model.lora.modules");
 }
 
 }  // namespace
 
 at::Tensor LinearLayer::of(const at::Tensor& x) const {
-  const at::Tensor own = product(x);  // before the update, as in Python: backward adds gradients of x in the reverse order
+  // The product is computed before the update, as in Python. So backward() adds the gradients of x in Python's order.
+  const at::Tensor own = product(x);
   return a_.defined() ? own + at::linear(at::linear(x, a_), b_) * scale_ : own;
 }
 
 void LinearLayer::add_update(std::int64_t rank, double alpha) {
-  check(!a_.defined(), "a linear layer already has an update");
+  check(!a_.defined(), "the linear layer already has a low-rank update");
   const at::TensorOptions options = weight.options().requires_grad(false);
   a_ = register_module(std::string(kA), std::make_shared<Factor>(at::empty({rank, inputs()}, options)))->weight;
   b_ = register_module(std::string(kB), std::make_shared<Factor>(at::zeros({outputs(), rank}, options)))->weight;
-  fill_by_drawing(a_, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
+  fill_randomly(a_, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
   scale_ = alpha / static_cast<double>(rank);
 }
 
 void add_low_rank(torch::nn::Module& model, const LoraConfig& config) {
   if (config.rank == 0) return;
   if (config.modules.empty()) {
-    throw UsageError("model.lora.modules: expected patterns of linear layers to train updates of, found none");
+    throw UsageError(
+        "model.lora.modules: expected name patterns of the linear layers to train with low-rank updates, found none");
   }
   std::vector<std::string> names;
   std::vector<LinearLayer*> layers;
@@ -86,7 +89,7 @@ void add_low_rank(torch::nn::Module& model, const LoraConfig& config) {
   for (const auto& [name, layer] : updated) layer->add_update(config.rank, config.alpha);
 }
 
-bool is_of_update(std::string_view name) {
+bool is_lora_parameter(std::string_view name) {
   const std::string_view field = ".weight";
   if (!name.ends_with(field)) return false;
   name.remove_suffix(field.size());

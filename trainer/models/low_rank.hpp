@@ -1,6 +1,7 @@
-// Low-rank updates of linear layers (LoRA, Hu et al. 2021). A model's own weights are frozen. Each chosen layer learns a
-// product of two small matrices, which is added to its weight. Names and formula are those of the peft package: its
-// base_model.model.NAME.lora_A.weight is NAME.lora_A.weight here.
+// Low-rank updates of linear layers (LoRA, Hu et al. 2021). The weights of the model are frozen. Instead, each selected layer
+// trains two small matrices, whose product is added to the weight. So a layer with n inputs and m outputs trains rank * (n + m)
+// numbers instead of n * m. The formula and the parameter names are those of the peft package, without its prefix
+// "base_model.model.": the parameter is called NAME.lora_A.weight.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,12 +12,13 @@
 
 namespace ddprun::trainer {
 
-// Adds updates to the linear layers that `config` names, and freezes every other parameter. Does nothing for rank 0. Uses the
-// default CPU generator. Throws UsageError for a pattern that no linear layer matches. Also throws for a rank above the smaller
-// side of an updated layer, before it allocates memory.
+// Adds low-rank updates to the linear layers that `config` selects, and freezes every other parameter. Does nothing if
+// config.rank is 0. The initial values come from the default CPU generator. Throws UsageError if no linear layer matches a
+// pattern, or if the rank exceeds the number of inputs or of outputs of a layer. The rank is checked before memory is
+// allocated.
 void add_low_rank(torch::nn::Module& model, const LoraConfig& config);
 
-// Whether a parameter with that name belongs to an update.
-bool is_of_update(std::string_view name);
+// True if a parameter with this name belongs to a low-rank update.
+bool is_lora_parameter(std::string_view name);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// The two small networks. For them the overhead of a call matters more than the arithmetic. So the forward pass consists of
-// plain at:: calls on the parameters; the modules only own, name and initialise these, as torch.nn does in Python.
-#include <ATen/ops/dropout.h>
+// The two small networks, mlp and cnn. For such small tensors, the overhead of calls takes more time than the arithmetic. So
+// the forward pass calls at:: functions with the parameters directly where possible. The modules own the parameters, name them,
+// and initialize them as Python's torch.nn does.
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/conv.h>
@@ -12,24 +12,18 @@
 #include <vector>
 
 #include "trainer/models/architectures.hpp"
-#include "trainer/models/drawn.hpp"
+#include "trainer/models/random_init.hpp"
+#include "trainer/models/transformer_parts.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// A probability of 0 takes no number from the generator.
-at::Tensor apply_dropout(at::Tensor input, double probability, bool training) {
-  return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
-}
-
-// flatten, (Linear, ReLU) for each hidden layer, dropout, Linear
+// Layers: flatten, then Linear and ReLU for each hidden layer, then dropout and Linear.
 class Mlp : public Model {
  public:
   Mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device) : dropout_(config.dropout) {
     std::int64_t width = shape.channels * shape.height * shape.width;
-    for (const std::int64_t hidden : config.hidden) {
-      add_layer(std::exchange(width, hidden), hidden, device);
-    }
+    for (const std::int64_t hidden : config.hidden) add_layer(std::exchange(width, hidden), hidden, device);
     add_layer(width, classes, device);
   }
 
@@ -39,7 +33,7 @@ class Mlp : public Model {
       x = layers_[i]->of(x);
       at::relu_(x);
     }
-    return layers_.back()->of(apply_dropout(std::move(x), dropout_, is_training()));
+    return layers_.back()->of(dropped(std::move(x), dropout_, is_training()));
   }
 
  private:
@@ -51,7 +45,7 @@ class Mlp : public Model {
   double dropout_;
 };
 
-// conv 3x3 to 32, ReLU, pool, conv 3x3 to 64, ReLU, pool, Linear to 128, ReLU, dropout, Linear
+// Layers: conv 3x3 to 32 channels, ReLU, pool, conv 3x3 to 64 channels, ReLU, pool, Linear to 128, ReLU, dropout, Linear.
 class Cnn : public Model {
  public:
   Cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device)
@@ -67,7 +61,7 @@ class Cnn : public Model {
     x = conv2_->forward(x);
     x = at::max_pool2d(at::relu_(x), 2);
     x = fc1_->of(x.flatten(1));
-    return fc2_->of(apply_dropout(at::relu_(x), dropout_, is_training()));
+    return fc2_->of(dropped(at::relu_(x), dropout_, is_training()));
   }
 
  private:

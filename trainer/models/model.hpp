@@ -1,5 +1,5 @@
-// The models that a config can name. Parameters and buffers have the same names as in Python's version of the network. So
-// safetensors files are exchanged without renaming:
+// The image models that a config can name. Parameters and buffers have the same names as in Python's version of the network, so
+// safetensors files can be exchanged without renaming:
 //   mlp       fc1.weight, fc1.bias, ..., one per hidden layer, and the last one (flatten, Linear, ReLU, ..., dropout, Linear)
 //   cnn       conv1 (1->32, 3x3, pad 1), ReLU, max-pool 2, conv2 (32->64, 3x3, pad 1), ReLU, max-pool 2, fc1 (->128), ReLU,
 //             dropout, fc2
@@ -24,7 +24,7 @@ namespace ddprun::trainer {
 
 class Model : public torch::nn::Module {
  public:
-  // images float32 [n, channels, height, width] -> logits [n, classes]
+  // Computes logits [n, classes] from float32 images [n, channels, height, width].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
 };
 
@@ -34,17 +34,17 @@ struct ImageShape {
   std::int64_t width = 28;
 };
 
-// The image shape of samples with those sizes, which are [channels, height, width]. An mlp accepts any other sizes, as one row.
-// Throws UsageError for another model.
+// Returns the image shape of samples whose tensors have `sizes`, which must be [channels, height, width]. An mlp accepts any
+// number of dimensions: if there are not 3, the image shape is one row of pixels. For any other model, a different number of
+// dimensions throws UsageError.
 ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t>& sizes);
 
-// The smallest batch with which the model can train. It is two for a resnet whose last feature maps have one pixel, since batch
-// norm needs two values per channel for a variance. Otherwise it is one.
+// Returns the smallest number of samples in a batch with which the model can train. It is 2 for a resnet whose last feature
+// maps have one pixel, since batch norm needs two values per channel to compute a variance. For other models it is 1.
 std::int64_t smallest_batch_of(const ModelConfig& config, ImageShape shape);
 
-// Makes a model with PyTorch's default initialisation from `seed` (the same bits each time and on every device), on `device`,
-// in training mode. The state of the default generator is restored. Throws UsageError if the images are too small for the
-// model.
+// Makes a model on `device`, in training mode, with PyTorch's default initialization. The same seed gives the same bits on
+// every device. The state of the default generator is not changed. Throws UsageError if the images are too small for the model.
 std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,
                                   c10::Device device = c10::kCPU);
 

@@ -1,4 +1,3 @@
-// Implementation of precision.hpp.
 #include "trainer/models/precision.hpp"
 
 #include <ATen/Context.h>
@@ -31,8 +30,8 @@ void use_precision(TrainConfig::Precision precision) {
   at::globalContext().setAllowTF32CuDNN(tf32);
 }
 
-// cuBLAS sums in the same order only with a workspace of a fixed size, which it takes from the environment. A value that the
-// user has set stays. Call before other threads start: setenv() may move the environment while a thread reads it.
+// cuBLAS is deterministic only with a workspace of a fixed size, which an environment variable sets. A value that the user has
+// set is not changed. Call before other threads start, since setenv() is not safe while another thread reads the environment.
 void use_determinism(bool deterministic) {
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);
@@ -57,8 +56,9 @@ void lay_out(torch::nn::Module& model, bool channels_last) {
   }
 }
 
-// With one channel or one pixel, both layouts have the same order of numbers, and contiguous() does not change the strides. But
-// kernels are chosen by the strides. They treated the result as channels first, and so did the following layers.
+// With one channel or one pixel, both layouts have the same order of numbers, so contiguous() does not change the strides. But
+// LibTorch selects kernels by the strides, and would then select kernels for channels first. So this function sets the strides
+// explicitly.
 at::Tensor in_channels_last(const at::Tensor& tensor) {
   const at::Tensor ordered = tensor.contiguous(at::MemoryFormat::ChannelsLast);
   if (ordered.suggest_memory_format() == at::MemoryFormat::ChannelsLast) return ordered;

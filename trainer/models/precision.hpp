@@ -1,5 +1,5 @@
-// The precision and memory layout of a model's computation (config `precision` and `channels_last`). Weights are always
-// float32.
+// The precision, determinism and memory layout of a model's computation: the config keys `precision`, `deterministic` and
+// `channels_last`. Weights are always stored as float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,25 +14,27 @@
 
 namespace ddprun::trainer {
 
-// Sets for the whole process whether a GPU may compute float32 products and convolutions as TF32. fp32 forbids it in
-// convolutions too, where PyTorch's default allows it. Call before the first model computes.
+// Sets for the whole process whether a GPU may use TF32 for matrix products and convolutions of float32. Only the precision
+// tf32 allows TF32. PyTorch allows TF32 in convolutions by default, so the precision fp32 must switch TF32 off. Call before the
+// first model computes.
 void use_precision(TrainConfig::Precision precision);
 
-// Sets for the whole process whether only deterministic operators may run, as torch.use_deterministic_algorithms does. On a GPU
-// it also sets what cuDNN and cuBLAS need for that. Call before a GPU is opened.
+// Sets for the whole process whether only deterministic operators may run, as torch.use_deterministic_algorithms does. For GPUs
+// it also sets the options that make cuDNN and cuBLAS deterministic. Call before a GPU is used.
 void use_determinism(bool deterministic);
 
-// Returns the precision on that device: "fp32", "tf32 channels_last", "fp32 deterministic", ... A CPU has no TF32: it uses
-// fp32.
+// Returns a description of the settings on this device: "fp32", "tf32 channels_last", "fp32 deterministic", ... For tf32 on a
+// CPU it returns fp32, since a CPU has no TF32.
 std::string precision_text(const TrainConfig& config, c10::Device device);
 
-// Gives weights with four dimensions the channels-last memory layout if `channels_last`. Call before any other object refers to
-// their memory.
+// If `channels_last` is true, converts weights with four dimensions to the channels-last memory layout. The weights get new
+// memory, so call this function before another object refers to the old memory.
 void lay_out(torch::nn::Module& model, bool channels_last);
 
-// While it exists, this thread computes with `precision` on devices of that type. bf16 is `with torch.autocast(device_type,
-// torch.bfloat16)`, fp16 the same with torch.float16. The other precisions change nothing. The training loop uses it around a
-// task's forward pass. A backward pass runs outside, as PyTorch requires. Casts of weights are cached until it ends.
+// Enables autocast for this thread while the object exists. bf16 and fp16 correspond to `with torch.autocast(device_type,
+// torch.bfloat16)` and torch.float16 in Python. Does nothing for other precisions. The training loop uses this class for the
+// forward pass of a task. The backward pass must run after the object is destroyed, as PyTorch requires. Until then, converted
+// weights are cached.
 class Autocast {
  public:
   Autocast(TrainConfig::Precision precision, c10::DeviceType device);
@@ -47,11 +49,12 @@ class Autocast {
   at::ScalarType before_ = at::kFloat;
 };
 
-// Returns [n, channels, height, width] in channels-last layout, with matching strides. A view if the order of the numbers is
-// already right.
+// Converts a tensor [n, channels, height, width] to the channels-last layout, and sets the strides accordingly. The result
+// shares the memory of `tensor` if the numbers are already in the right order.
 at::Tensor in_channels_last(const at::Tensor& tensor);
 
-// Returns the logits as float32, on the images' device. With `channels_last` the images get that layout first.
+// Runs the model. With `channels_last`, first converts the images to the channels-last layout. Returns the logits as float32 on
+// the images' device.
 at::Tensor forward(Model& model, const at::Tensor& images, bool channels_last);
 
 }  // namespace ddprun::trainer

@@ -1,50 +1,24 @@
-// Implementation of recomputed.hpp. The parameters are inputs of the autograd node, and their gradients are its results. If a
-// nested backward pass added to the gradients directly, DDP's Reducer would finish inside of it.
+// Implementation of recomputed.hpp. The block is one autograd node, whose inputs are x and the parameters. The node's backward
+// pass computes the gradients of these inputs with a nested autograd::grad() and returns them. The nested call must not
+// accumulate gradients in the parameters, because that would run the hooks of DDP's Reducer inside the nested pass.
 #include "trainer/models/recomputed.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/Generator.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 using Pass = std::function<at::Tensor(const at::Tensor&)>;
 using torch::autograd::tensor_list;
-
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator generator, const at::Tensor& state) {
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
-// Sets the state of the device's default generator while it exists, then restores the earlier state.
-class GeneratorAsItWas {
- public:
-  GeneratorAsItWas(c10::Device device, const at::Tensor& state)
-      : generator_(at::globalContext().defaultGenerator(device)), after_(state_of(generator_)) {
-    set_state(generator_, state);
-  }
-  ~GeneratorAsItWas() { set_state(generator_, after_); }
-  GeneratorAsItWas(const GeneratorAsItWas&) = delete;
-  GeneratorAsItWas& operator=(const GeneratorAsItWas&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor after_;
-};
 
 // The autocast settings of a thread for one type of device.
 struct AutocastState {
@@ -60,28 +34,28 @@ struct AutocastState {
   }
 };
 
-class AutocastAsItWas {
+class AutocastGuard {
  public:
-  AutocastAsItWas(c10::DeviceType device, const AutocastState& state) : device_(device), after_(AutocastState::of(device)) {
+  AutocastGuard(c10::DeviceType device, const AutocastState& state) : device_(device), after_(AutocastState::of(device)) {
     at::autocast::increment_nesting();
     state.set(device);
   }
-  ~AutocastAsItWas() {
+  ~AutocastGuard() {
     after_.set(device_);
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   }
-  AutocastAsItWas(const AutocastAsItWas&) = delete;
-  AutocastAsItWas& operator=(const AutocastAsItWas&) = delete;
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
 
  private:
   c10::DeviceType device_;
   AutocastState after_;
 };
 
-// The data that the second call needs in addition to its input.
+// Data of the first call of `block` that the second call needs in addition to x.
 struct FirstCall : torch::CustomClassHolder {
   Pass block;
-  at::Tensor generator{};  // undefined if the block draws nothing
+  at::Tensor generator{};  // state of the generator before the first call; undefined if the block draws no random numbers
   AutocastState autocast{};
 };
 
@@ -92,7 +66,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
                             at::TensorList parameters) {
     auto first = c10::make_intrusive<FirstCall>();
     first->block = block;
-    if (draws) first->generator = state_of(at::globalContext().defaultGenerator(x.device()));
+    if (draws) first->generator = generator_state(x.device());
     first->autocast = AutocastState::of(x.device().type());
     tensor_list saved{x};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
@@ -107,9 +81,10 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     tensor_list inputs = context->get_saved_variables();
     const bool needs_x = inputs.front().requires_grad();
     inputs.front() = inputs.front().detach().requires_grad_(needs_x);
-    const at::Tensor again = called_again(first, inputs.front());
+    const at::Tensor again = call_again(first, inputs.front());
     if (!needs_x) inputs.erase(inputs.begin());
-    tensor_list results(2);  // gradients of `block` and `draws`, which have none
+    // The arguments `block` and `draws` are not tensors, so their gradients are undefined.
+    tensor_list results(2);
     if (!needs_x) results.emplace_back();
     for (at::Tensor& gradient : torch::autograd::grad({again}, inputs, gradients, /*retain_graph=*/false,
                                                       /*create_graph=*/false, /*allow_unused=*/true)) {
@@ -119,11 +94,11 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 
  private:
-  static at::Tensor called_again(const FirstCall& first, const at::Tensor& x) {
+  static at::Tensor call_again(const FirstCall& first, const at::Tensor& x) {
     const c10::AutoGradMode records(true);
-    std::optional<GeneratorAsItWas> generator;
+    std::optional<SeededGenerator> generator;
     if (first.generator.defined()) generator.emplace(x.device(), first.generator);
-    const AutocastAsItWas autocast(x.device().type(), first.autocast);
+    const AutocastGuard autocast(x.device().type(), first.autocast);
     return first.block(x);
   }
 };

@@ -1,6 +1,6 @@
-// Activation checkpointing: a block of a model stores only its input instead of all intermediate results, and computes these
-// again in the backward pass. gpt.cpp and llama.cpp use it. It corresponds to torch.utils.checkpoint in Python (Chen et al.
-// 2016).
+// Activation checkpointing (Chen et al. 2016; torch.utils.checkpoint in Python). A block of a model stores only its input. In
+// the backward pass, the forward pass of the block runs again to compute the intermediate results. This saves memory, at the
+// cost of about one more forward pass. The transformer models use this.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,10 +10,11 @@
 
 namespace ddprun::trainer {
 
-// Returns block(x), with gradients that are equal to the last bit. `parameters` is the module whose parameters `block` uses.
-// `block` may be called again until the backward pass is over, and must have the same effect each time. `draws` must be true if
-// it uses the default generator of x's device. Then the second call draws the same numbers and does not affect later draws. The
-// second call has the autocast settings of the first one. Gradients reach the parameters as usual, so DDP's hooks run once.
+// Returns block(x), with bit-identical gradients. `parameters` is the module whose parameters `block` uses. `block` is called
+// again in the backward pass, and must compute the same result. `draws` must be true if `block` uses the default generator of
+// x's device: the second call then draws the same numbers, and the generator's state is restored afterwards. The second call
+// has the autocast settings of the first call. Each parameter gets its gradient once, so DDP's hooks run once per parameter as
+// usual.
 at::Tensor recomputed(const torch::nn::Module& parameters, const at::Tensor& x,
                       const std::function<at::Tensor(const at::Tensor&)>& block, bool draws);
 

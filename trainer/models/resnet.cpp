@@ -1,6 +1,7 @@
-// Residual networks (He et al. 2016) with the small-image stem: a 3x3 convolution of stride 1 and no max-pool. Layout,
-// parameter names, initialisation and the order of random draws are torchvision's. So the same seed gives the same weights as
-// in Python. ResNet-20 and 56 are that paper's networks for CIFAR. torchvision lacks them; names and draws follow its pattern.
+// Residual networks (He et al. 2016) with the small-image stem: a 3x3 convolution of stride 1 and no max-pool. Layers,
+// parameter names, initialization and the order of random draws are those of torchvision. So the same seed gives the same
+// weights as in Python. ResNet-20 and ResNet-56 are the networks for CIFAR from that paper. torchvision does not have these
+// two, but we use torchvision's naming and order of draws for them too.
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
@@ -17,14 +18,15 @@
 
 #include "trainer/batch_norm/batch_norm.hpp"
 #include "trainer/models/architectures.hpp"
-#include "trainer/models/drawn.hpp"
+#include "trainer/models/random_init.hpp"
 #include "trainer/models/skipped_draws.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// torch::nn::Conv2d without a bias. Conv2d draws initial weights that ResNet overwrites. Here only the generator is advanced,
-// since drawing 11 million unused numbers takes 60 ms.
+// torch::nn::Conv2d without a bias. In Python, Conv2d draws initial weights, and ResNet then draws other weights. To get the
+// same weights, the generator must advance past Conv2d's draws. Their numbers are not computed, since 11 million numbers take
+// 60 ms.
 struct Convolution : torch::nn::Module {
   Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size, c10::Device device)
       : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}, at::TensorOptions(device)))),
@@ -45,7 +47,8 @@ std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outpu
   return std::make_shared<Convolution>(inputs, outputs, kernel, stride, device);
 }
 
-// The shortcut of a block that changes shape: 1x1 convolution and batch norm, named 0 and 1 as in torchvision's Sequential.
+// The shortcut of a block that has parameters: a 1x1 convolution and a batch norm, named 0 and 1 as in torchvision's
+// Sequential.
 struct Downsample : torch::nn::Module {
   Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
       : conv(register_module("0", convolution(inputs, outputs, 1, stride, device))),
@@ -57,13 +60,13 @@ struct Downsample : torch::nn::Module {
   std::shared_ptr<BatchNorm> bn;
 };
 
-// The shortcut of a block that changes the shape of its input.
+// The kind of shortcut in a block that changes the shape of its input.
 enum class Shortcut {
-  kConvolution,  // 1x1, with batch norm
-  kZeros,        // every other pixel, and zeros for the added channels: no parameters
+  kConvolution,  // a 1x1 convolution with batch norm
+  kZeros,        // takes every second pixel and appends channels of zeros; has no parameters
 };
 
-// Returns the module for kConvolution if the block changes the shape, otherwise null.
+// Returns the module for a shortcut of kind kConvolution if the block changes the shape, otherwise null.
 std::shared_ptr<Downsample> downsample_of(Shortcut shortcut, std::int64_t inputs, std::int64_t outputs, std::int64_t stride,
                                           c10::Device device) {
   const bool changes = stride != 1 || inputs != outputs;
@@ -71,87 +74,8 @@ std::shared_ptr<Downsample> downsample_of(Shortcut shortcut, std::int64_t inputs
                                                        : nullptr;
 }
 
-struct ResidualBlock : torch::nn::Module {
-  virtual at::Tensor forward(const at::Tensor& x) = 0;
-};
-
-struct BasicBlock : ResidualBlock {
-  static constexpr std::int64_t kExpansion = 1;
-
-  BasicBlock(Shortcut shortcut, std::int64_t inputs, std::int64_t width, std::int64_t stride_of_first, c10::Device device)
-      // Made first but registered last: torchvision draws the shortcut's weights before those of the block.
-      : outputs(width),
-        stride(stride_of_first),
-        downsample(downsample_of(shortcut, inputs, width, stride, device)),
-        conv1(register_module("conv1", convolution(inputs, width, 3, stride, device))),
-        bn1(register_module("bn1", batch_norm(width))),
-        conv2(register_module("conv2", convolution(width, width, 3, 1, device))),
-        bn2(register_module("bn2", batch_norm(width))) {
-    if (downsample) {
-      register_module("downsample", downsample);
-    }
-  }
-
-  at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor y = bn1->forward(conv1->forward(x));
-    y = bn2->forward(conv2->forward(at::relu_(y)));
-    y += downsample ? downsample->forward(x) : passed_on(x);
-    return at::relu_(y);
-  }
-
-  at::Tensor passed_on(const at::Tensor& x) const {
-    constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
-    const std::int64_t added = outputs - x.size(1);
-    if (stride == 1 && added == 0) return x;
-    return at::constant_pad_nd(x.slice(2, 0, kEnd, stride).slice(3, 0, kEnd, stride),
-                               {0, 0, 0, 0, added / 2, added - added / 2});
-  }
-
-  std::int64_t outputs;
-  std::int64_t stride;
-  std::shared_ptr<Downsample> downsample;
-  std::shared_ptr<Convolution> conv1;
-  std::shared_ptr<BatchNorm> bn1;
-  std::shared_ptr<Convolution> conv2;
-  std::shared_ptr<BatchNorm> bn2;
-};
-
-// Narrow in the middle, with the stride at the 3x3 convolution, as in torchvision.
-struct Bottleneck : ResidualBlock {
-  static constexpr std::int64_t kExpansion = 4;
-
-  Bottleneck(Shortcut shortcut, std::int64_t inputs, std::int64_t width, std::int64_t stride, c10::Device device)
-      : downsample(downsample_of(shortcut, inputs, kExpansion * width, stride, device)),
-        conv1(register_module("conv1", convolution(inputs, width, 1, 1, device))),
-        bn1(register_module("bn1", batch_norm(width))),
-        conv2(register_module("conv2", convolution(width, width, 3, stride, device))),
-        bn2(register_module("bn2", batch_norm(width))),
-        conv3(register_module("conv3", convolution(width, kExpansion * width, 1, 1, device))),
-        bn3(register_module("bn3", batch_norm(kExpansion * width))) {
-    if (downsample) {
-      register_module("downsample", downsample);
-    }
-  }
-
-  at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor y = bn1->forward(conv1->forward(x));
-    y = bn2->forward(conv2->forward(at::relu_(y)));
-    y = bn3->forward(conv3->forward(at::relu_(y)));
-    y += downsample ? downsample->forward(x) : x;
-    return at::relu_(y);
-  }
-
-  std::shared_ptr<Downsample> downsample;
-  std::shared_ptr<Convolution> conv1;
-  std::shared_ptr<BatchNorm> bn1;
-  std::shared_ptr<Convolution> conv2;
-  std::shared_ptr<BatchNorm> bn2;
-  std::shared_ptr<Convolution> conv3;
-  std::shared_ptr<BatchNorm> bn3;
-};
-
 struct ResnetShape {
-  std::int64_t width = 64;           // channels of the stem; each stage after the first doubles them
+  std::int64_t width = 64;  // number of channels of the first convolution; each stage after the first doubles the number
   std::vector<std::int64_t> blocks;  // number of blocks in each stage
   bool bottlenecks = false;
   Shortcut shortcut = Shortcut::kConvolution;
@@ -172,6 +96,55 @@ ResnetShape shape_of(ModelConfig::Type type) {
   }
 }
 
+// A block with two 3x3 convolutions, or a bottleneck block with three convolutions: 1x1, 3x3, and 1x1 to four times the width.
+// A batch norm follows each convolution. The first 3x3 convolution has the stride of the block, as in torchvision.
+struct ResidualBlock : torch::nn::Module {
+  ResidualBlock(const ResnetShape& network, std::int64_t inputs, std::int64_t width, std::int64_t stride_of_block,
+                c10::Device device)
+      // The shortcut is created first, because torchvision draws its weights before those of the convolutions. It is registered
+      // last, because torchvision lists its parameters last.
+      : outputs(network.bottlenecks ? 4 * width : width),
+        stride(stride_of_block),
+        downsample(downsample_of(network.shortcut, inputs, outputs, stride, device)) {
+    if (network.bottlenecks) {
+      add(inputs, width, 1, 1, device);
+      add(width, width, 3, stride, device);
+      add(width, outputs, 1, 1, device);
+    } else {
+      add(inputs, width, 3, stride, device);
+      add(width, width, 3, 1, device);
+    }
+    if (downsample) register_module("downsample", downsample);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = norms[0]->forward(convolutions[0]->forward(x));
+    for (std::size_t i = 1; i < norms.size(); ++i) y = norms[i]->forward(convolutions[i]->forward(at::relu_(y)));
+    y += downsample ? downsample->forward(x) : identity_shortcut(x);
+    return at::relu_(y);
+  }
+
+  void add(std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step_size, c10::Device device) {
+    const std::string number = std::to_string(norms.size() + 1);
+    convolutions.push_back(register_module("conv" + number, convolution(from, to, kernel, step_size, device)));
+    norms.push_back(register_module("bn" + number, batch_norm(to)));
+  }
+
+  at::Tensor identity_shortcut(const at::Tensor& x) const {
+    constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t added = outputs - x.size(1);
+    if (stride == 1 && added == 0) return x;
+    return at::constant_pad_nd(x.slice(2, 0, kEnd, stride).slice(3, 0, kEnd, stride),
+                               {0, 0, 0, 0, added / 2, added - added / 2});
+  }
+
+  std::int64_t outputs;
+  std::int64_t stride;
+  std::shared_ptr<Downsample> downsample;
+  std::vector<std::shared_ptr<Convolution>> convolutions;
+  std::vector<std::shared_ptr<BatchNorm>> norms;
+};
+
 class ResNet : public Model {
  public:
   ResNet(const ResnetShape& network, ImageShape shape, std::int64_t classes, c10::Device device)
@@ -183,22 +156,16 @@ class ResNet : public Model {
       const auto layer = register_module("layer" + std::to_string(stage + 1), std::make_shared<torch::nn::Module>());
       for (std::int64_t i = 0; i < network.blocks[stage]; ++i) {
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        if (network.bottlenecks) {
-          blocks_.push_back(layer->register_module(
-              std::to_string(i), std::make_shared<Bottleneck>(network.shortcut, inputs, width, stride, device)));
-          inputs = Bottleneck::kExpansion * width;
-        } else {
-          blocks_.push_back(layer->register_module(
-              std::to_string(i), std::make_shared<BasicBlock>(network.shortcut, inputs, width, stride, device)));
-          inputs = BasicBlock::kExpansion * width;
-        }
+        const auto block = std::make_shared<ResidualBlock>(network, inputs, width, stride, device);
+        blocks_.push_back(layer->register_module(std::to_string(i), block));
+        inputs = block->outputs;
       }
     }
     fc_ = register_module("fc", linear(inputs, classes, device));
     for (const auto& module : modules(/*include_self=*/false)) {
-      // Batch norm already begins with weight 1 and bias 0.
+      // Batch norms need no initialization here: they already have weight 1 and bias 0.
       if (auto* conv = module->as<Convolution>()) {
-        fill_by_drawing(conv->weight, [](const at::Tensor& weights) {
+        fill_randomly(conv->weight, [](const at::Tensor& weights) {
           torch::nn::init::kaiming_normal_(weights, 0.0, torch::kFanOut, torch::kReLU);
         });
       }
@@ -208,9 +175,7 @@ class ResNet : public Model {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = bn1_->forward(conv1_->forward(images));
     at::relu_(x);
-    for (const auto& block : blocks_) {
-      x = block->forward(x);
-    }
+    for (const auto& block : blocks_) x = block->forward(x);
     return fc_->of(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 

@@ -1,8 +1,9 @@
-// Temporarily seeds the default generators, so that a model's initial weights do not affect other draws.
+// Changes the state of a default generator in a scope. Initial weights are drawn in such a scope, so that they do not affect
+// other random numbers. A repeated forward pass (recomputed.hpp) uses the class to draw the same numbers again.
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
@@ -10,47 +11,36 @@
 
 namespace ddprun::trainer {
 
-// Seeds the default CPU generator while it exists, then restores its earlier state.
-class SeededDefaultGenerator {
+// Returns the state of the device's default generator.
+inline at::Tensor generator_state(c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+// The constructor seeds the device's default generator, or sets its state. The destructor restores the earlier state.
+class SeededGenerator {
  public:
-  explicit SeededDefaultGenerator(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
+  SeededGenerator(c10::Device device, std::uint64_t seed) : SeededGenerator(device) {
     const std::lock_guard lock(generator_.mutex());
-    before_ = generator_.get_state();
     generator_.set_current_seed(seed);
   }
-  ~SeededDefaultGenerator() {
+  SeededGenerator(c10::Device device, const at::Tensor& state) : SeededGenerator(device) {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state);
+  }
+  ~SeededGenerator() {
     const std::lock_guard lock(generator_.mutex());
     generator_.set_state(before_);
   }
-  SeededDefaultGenerator(const SeededDefaultGenerator&) = delete;
-  SeededDefaultGenerator& operator=(const SeededDefaultGenerator&) = delete;
+  SeededGenerator(const SeededGenerator&) = delete;
+  SeededGenerator& operator=(const SeededGenerator&) = delete;
 
  private:
+  explicit SeededGenerator(c10::Device device)
+      : generator_(at::globalContext().defaultGenerator(device)), before_(generator_state(device)) {}
+
   at::Generator generator_;
-  at::Tensor before_;
-};
-
-// The same for the generators of the CPU and of the device. A program's own module may use either.
-class SeededGenerators {
- public:
-  SeededGenerators(c10::Device device, std::uint64_t seed) : cpu_(seed) {
-    if (device.is_cpu()) return;
-    on_device_ = at::globalContext().defaultGenerator(device);
-    const std::lock_guard lock(on_device_.mutex());
-    before_ = on_device_.get_state();
-    on_device_.set_current_seed(seed);
-  }
-  ~SeededGenerators() {
-    if (!on_device_.defined()) return;
-    const std::lock_guard lock(on_device_.mutex());
-    on_device_.set_state(before_);
-  }
-  SeededGenerators(const SeededGenerators&) = delete;
-  SeededGenerators& operator=(const SeededGenerators&) = delete;
-
- private:
-  SeededDefaultGenerator cpu_;
-  at::Generator on_device_;
   at::Tensor before_;
 };
 

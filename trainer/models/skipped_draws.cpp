@@ -1,5 +1,6 @@
-// A draw of a float32 takes one number of the generator's engine (ATen/CPUGeneratorImpl.cpp), which makes blocks of 624. This
-// function takes only the first number of each block, which generates the block, and then advances the position in it.
+// The generator's engine, a Mersenne Twister, computes 624 numbers at a time, when the first number of such a block is drawn.
+// Each float32 uses one number (ATen/CPUGeneratorImpl.cpp). So this function draws only the first number of each block, which
+// makes the engine compute the block, and advances the position past the other numbers.
 #include "trainer/models/skipped_draws.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,12 +1,12 @@
-// Advances the default CPU generator as if numbers had been drawn. Models call it where Python draws weights and then
-// overwrites them, so that the same seed still gives the same weights.
+// Advances the default CPU generator as if numbers had been drawn, which is faster than drawing them. Models call this where
+// Python draws weights that it later overwrites. So the same seed gives the same weights as in Python.
 #pragma once
 
 #include <cstdint>
 
 namespace ddprun::trainer {
 
-// Has the effect of tensor.uniform_() with `count` float32 elements on the generator.
+// Changes the generator in the same way as tensor.uniform_() with `count` float32 elements.
 void skip_uniform_draws(std::int64_t count);
 
 }  // namespace ddprun::trainer

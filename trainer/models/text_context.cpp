@@ -1,4 +1,3 @@
-// Implementation of text_context.hpp.
 #include "trainer/models/text_context.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -17,7 +16,7 @@
 namespace ddprun::trainer {
 namespace {
 
-at::Tensor room_for(const at::Tensor& some, std::int64_t tokens) {
+at::Tensor empty_like_with(const at::Tensor& some, std::int64_t tokens) {
   std::vector<std::int64_t> sizes = some.sizes().vec();
   sizes[2] = tokens;
   return at::empty(sizes, some.options());
@@ -25,14 +24,14 @@ at::Tensor room_for(const at::Tensor& some, std::int64_t tokens) {
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> SeenTokens::with(std::size_t block, const at::Tensor& keys, const at::Tensor& values) {
+std::pair<at::Tensor, at::Tensor> KvCache::with(std::size_t block, const at::Tensor& keys, const at::Tensor& values) {
   const std::int64_t tokens = keys.size(2);
-  if (count_ + tokens > capacity_) throw InternalError("SeenTokens: more tokens than there is room for");
-  if (of_block_.size() <= block) of_block_.resize(block + 1);
-  auto& [all_keys, all_values] = of_block_[block];
+  if (count_ + tokens > capacity_) throw InternalError("KvCache: more tokens than its capacity");
+  if (blocks_.size() <= block) blocks_.resize(block + 1);
+  auto& [all_keys, all_values] = blocks_[block];
   if (!all_keys.defined()) {
-    all_keys = room_for(keys, capacity_);
-    all_values = room_for(values, capacity_);
+    all_keys = empty_like_with(keys, capacity_);
+    all_values = empty_like_with(values, capacity_);
   }
   all_keys.narrow(2, count_, tokens).copy_(keys);
   all_values.narrow(2, count_, tokens).copy_(values);
@@ -45,12 +44,14 @@ at::Tensor TextContext::positions_of(const at::Tensor& tokens) const {
   return at::arange(first, first + tokens.size(1), tokens.options());
 }
 
-TextContext several_texts(const at::Tensor& tokens, std::int64_t end) {
+TextContext packed_texts(const at::Tensor& tokens, std::int64_t end) {
   const at::Tensor ends = tokens.eq(end).to(at::kLong);
-  const at::Tensor text = ends.cumsum(1) - ends;  // number of the text in the window; its end token belongs to it
+  // Index of the text to which each token belongs. An end token belongs to the text that it ends.
+  const at::Tensor text = ends.cumsum(1) - ends;
   const at::Tensor places = at::arange(tokens.size(1), tokens.options());
   const at::Tensor before = places.unsqueeze(0) <= places.unsqueeze(1);
-  // A text begins after the end token of the one before.
+  // At the first token of each text, the position of the token in the window; 0 elsewhere. The first token of a text follows an
+  // end token.
   at::Tensor begins = at::zeros_like(tokens);
   const std::int64_t rest = tokens.size(1) - 1;
   begins.narrow(1, 1, rest).copy_((ends * (places + 1)).narrow(1, 0, rest));
@@ -68,7 +69,9 @@ at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at
   };
   if (context.seen == nullptr) return of(keys, values, /*causal=*/!context.mask.defined());
   const bool first = context.seen->count() == 0;
-  if (!first && queries.size(2) != 1) throw InternalError("attention: tokens are added one by one to those that were seen");
+  if (!first && queries.size(2) != 1)
+    throw InternalError(
+        "expected one token per call to the attention after its first call with a key-value cache, found several");
   const auto [all_keys, all_values] = context.seen->with(block, keys, values);
   return of(all_keys, all_values, /*causal=*/first);
 }

@@ -1,6 +1,6 @@
-// The vision transformer (Dosovitskiy et al. 2020) with the names, the layout and the initial weights of timm's
-// VisionTransformer, such as vit_base_patch16_224. The forward pass consists of plain at:: calls on the parameters, in timm's
-// order.
+// The vision transformer (Dosovitskiy et al. 2020). Layers, parameter names and initial weights are those of timm's
+// VisionTransformer, such as vit_base_patch16_224. The forward pass calls at:: functions with the parameters directly, in
+// timm's order.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -14,14 +14,12 @@
 #include <memory>
 #include <numbers>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/models/architectures.hpp"
-#include "trainer/models/drawn.hpp"
-#include "trainer/models/recomputed.hpp"
+#include "trainer/models/random_init.hpp"
 #include "trainer/models/transformer_parts.hpp"
 
 namespace ddprun::trainer {
@@ -29,18 +27,19 @@ namespace {
 
 constexpr double kVitEpsilon = 1e-6;
 
-// trunc_normal_(std=0.02). It clamps to [-2, 2], which is 100 standard deviations: only an infinite value is affected.
+// Like timm's trunc_normal_(std=0.02). The limits of -2 and 2 are 100 standard deviations, so clamping changes only infinite
+// values.
 void draw_cut_normal(const at::Tensor& tensor) {
-  constexpr double kMost = 2;
-  tensor.uniform_(-1, 1).erfinv_().mul_(kSpread * std::numbers::sqrt2).clamp_(-kMost, kMost);
+  constexpr double kMax = 2;
+  tensor.uniform_(-1, 1).erfinv_().mul_(kSpread * std::numbers::sqrt2).clamp_(-kMax, kMax);
 }
 
-// A linear layer with timm's initial weights and a bias of zeros.
+// A linear layer with timm's initial weights. The initial bias is 0.
 struct VitLinear : LinearLayer {
   VitLinear(std::int64_t inputs, std::int64_t outputs, c10::Device device)
       : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst),
         bias(register_parameter("bias", at::zeros({outputs}, at::TensorOptions(device)))) {
-    fill_by_drawing(weight, draw_cut_normal);
+    fill_randomly(weight, draw_cut_normal);
   }
   at::Tensor product(const at::Tensor& x) const override { return at::linear(x, weight, bias); }
   at::Tensor bias;
@@ -50,22 +49,22 @@ std::shared_ptr<VitLinear> vit_linear(std::int64_t inputs, std::int64_t outputs,
   return std::make_shared<VitLinear>(inputs, outputs, device);
 }
 
-// torch.nn.Conv2d over adjacent squares that do not overlap.
+// The parameters of a convolution over adjacent patches without overlap. They are initialized as in torch.nn.Conv2d.
 struct PatchConvolution : torch::nn::Module {
   PatchConvolution(std::int64_t channels, std::int64_t width, std::int64_t patch, c10::Device device)
       : weight(register_parameter("weight", at::empty({width, channels, patch, patch}, at::TensorOptions(device)))),
         bias(register_parameter("bias", at::empty({width}, at::TensorOptions(device)))),
         stride(patch) {
-    fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
+    fill_randomly(weight, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
     const double bound = 1 / std::sqrt(static_cast<double>(channels * patch * patch));
-    fill_by_drawing(bias, [bound](const at::Tensor& tensor) { torch::nn::init::uniform_(tensor, -bound, bound); });
+    fill_randomly(bias, [bound](const at::Tensor& tensor) { torch::nn::init::uniform_(tensor, -bound, bound); });
   }
   at::Tensor weight;
   at::Tensor bias;
   std::int64_t stride;
 };
 
-// [n, channels, height, width] -> [n, squares, width of the model], row by row.
+// Converts images to embeddings of their patches, row by row: [n, channels, height, width] -> [n, patches, width of the model].
 struct PatchEmbedding : torch::nn::Module {
   PatchEmbedding(std::int64_t channels, std::int64_t width, std::int64_t patch, c10::Device device)
       : proj(register_module("proj", std::make_shared<PatchConvolution>(channels, width, patch, device))) {}
@@ -82,7 +81,7 @@ struct PatchAttention : torch::nn::Module {
         qkv(register_module("qkv", vit_linear(config.n_embd, 3 * config.n_embd, device))),
         proj(register_module("proj", vit_linear(config.n_embd, config.n_embd, device))) {}
 
-  at::Tensor of(const at::Tensor& x) const {
+  at::Tensor of(const at::Tensor& x, std::size_t /*block*/) const {
     const std::int64_t n = x.size(0), positions = x.size(1), width = x.size(2);
     const std::vector<at::Tensor> parts =
         qkv->of(x).reshape({n, positions, 3, heads, width / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
@@ -111,47 +110,35 @@ struct PatchFeedforward : torch::nn::Module {
   std::shared_ptr<VitLinear> fc2;
 };
 
-struct PatchBlock : torch::nn::Module {
-  PatchBlock(const ModelConfig& config, c10::Device device)
-      : norm1(register_module("norm1", std::make_shared<LayerNorm>(config.n_embd, kVitEpsilon, device))),
-        attn(register_module("attn", std::make_shared<PatchAttention>(config, device))),
-        norm2(register_module("norm2", std::make_shared<LayerNorm>(config.n_embd, kVitEpsilon, device))),
-        mlp(register_module("mlp", std::make_shared<PatchFeedforward>(config, device))) {}
-
-  at::Tensor of(at::Tensor x) const {
-    x = x + attn->of(norm1->of(x));
-    return x + mlp->of(norm2->of(x));
+struct PatchBlock : TransformerBlock<LayerNorm, PatchAttention, PatchFeedforward> {
+  PatchBlock(const ModelConfig& config, c10::Device device) {
+    attention_norm = register_module("norm1", std::make_shared<LayerNorm>(config.n_embd, kVitEpsilon, device));
+    attention = register_module("attn", std::make_shared<PatchAttention>(config, device));
+    feedforward_norm = register_module("norm2", std::make_shared<LayerNorm>(config.n_embd, kVitEpsilon, device));
+    feedforward = register_module("mlp", std::make_shared<PatchFeedforward>(config, device));
   }
-  std::shared_ptr<LayerNorm> norm1;
-  std::shared_ptr<PatchAttention> attn;
-  std::shared_ptr<LayerNorm> norm2;
-  std::shared_ptr<PatchFeedforward> mlp;
 };
 
-std::int64_t squares_of(const ModelConfig& config, ImageShape shape) {
+std::int64_t patch_count(const ModelConfig& config, ImageShape shape) {
   const std::int64_t side = config.patch_size;
   if (shape.height % side == 0 && shape.width % side == 0) return (shape.height / side) * (shape.width / side);
-  throw UsageError(c10::str("model.patch_size is ", side, ", but the data set's pictures are ", shape.height, " x ",
-                            shape.width, ": it has to divide both sides"));
+  throw UsageError(c10::str("model.patch_size is ", side, ", but the images of the data set are ", shape.height, " x ",
+                            shape.width, ": expected a divisor of height and width"));
 }
 
 class Vit : public Model {
  public:
   Vit(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device)
       : dropout_(config.dropout),
-        recomputes_(config.activation_checkpointing),
         cls_token_(register_parameter("cls_token", at::empty({1, 1, config.n_embd}, at::TensorOptions(device)))),
-        pos_embed_(register_parameter("pos_embed",
-                                      at::empty({1, 1 + squares_of(config, shape), config.n_embd}, at::TensorOptions(device)))),
+        pos_embed_(register_parameter(
+            "pos_embed", at::empty({1, 1 + patch_count(config, shape), config.n_embd}, at::TensorOptions(device)))),
         patch_embed_(register_module(
             "patch_embed", std::make_shared<PatchEmbedding>(shape.channels, config.n_embd, config.patch_size, device))) {
     constexpr double kSpreadOfClass = 1e-6;
-    fill_by_drawing(cls_token_, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpreadOfClass); });
-    fill_by_drawing(pos_embed_, draw_cut_normal);
-    const auto list = register_module("blocks", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = 0; i < config.n_layer; ++i) {
-      blocks_.push_back(list->register_module(std::to_string(i), std::make_shared<PatchBlock>(config, device)));
-    }
+    fill_randomly(cls_token_, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpreadOfClass); });
+    fill_randomly(pos_embed_, draw_cut_normal);
+    blocks_ = register_module("blocks", std::make_shared<BlockList<PatchBlock>>(config, device));
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.n_embd, kVitEpsilon, device));
     head_ = register_module("head", vit_linear(config.n_embd, classes, device));
   }
@@ -159,21 +146,16 @@ class Vit : public Model {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = patch_embed_->of(images);
     x = at::cat({cls_token_.expand({x.size(0), -1, -1}), x}, 1) + pos_embed_;
-    x = dropped(std::move(x), dropout_, is_training());
-    for (const auto& block : blocks_) {
-      const auto pass = [layer = block.get()](const at::Tensor& input) { return layer->of(input); };
-      x = recomputes_ ? recomputed(*block, x, pass, /*draws=*/dropout_ > 0 && is_training()) : pass(x);
-    }
+    x = blocks_->of(dropped(std::move(x), dropout_, is_training()), /*draws=*/dropout_ > 0 && is_training());
     return head_->of(norm_->of(x).select(1, 0));
   }
 
  private:
   double dropout_;
-  bool recomputes_;
   at::Tensor cls_token_;
   at::Tensor pos_embed_;
   std::shared_ptr<PatchEmbedding> patch_embed_;
-  std::vector<std::shared_ptr<PatchBlock>> blocks_;
+  std::shared_ptr<BlockList<PatchBlock>> blocks_;
   std::shared_ptr<LayerNorm> norm_;
   std::shared_ptr<VitLinear> head_;
 };

@@ -1,6 +1,7 @@
-// Adapts the learning rate to a batch size other than the one for which optimizer.lr is meant. batch_size is that of the whole
-// job, so the number of workers does not matter. trainer/state/evaluation_rules.cpp uses this rate. A plateau begins with it,
-// and a schedule multiplies it by its factor.
+// Scales optimizer.lr if batch_size differs from optimizer.lr_base_batch, the batch size for which the learning rate was
+// chosen. batch_size is the global batch size, so the number of workers does not matter. trainer/state/evaluation_rules.cpp
+// calls these functions. A plateau schedule starts with the scaled learning rate; other schedules multiply the scaled rate by
+// their factor.
 #pragma once
 
 #include <string>
@@ -9,13 +10,13 @@
 
 namespace ddprun::trainer {
 
-// Returns the factor of optimizer.lr_batch_rule; 1 without a rule.
+// Returns the factor by which optimizer.lr_batch_rule scales the learning rate; 1 without a rule.
 double batch_factor(const TrainConfig& config);
 
 // Returns optimizer.lr times batch_factor().
 double base_learning_rate(const TrainConfig& config);
 
-// Returns a message about the effect of the rule; empty without a rule.
+// Returns a message for the user about the effect of the rule. Returns an empty string without a rule.
 std::string batch_rule_text(const TrainConfig& config, int world);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// Gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, then one float32
-// coefficient for all of them. The training loop calls it between backward and step.
+// Gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_, so that the results are bit-identical. The code
+// computes the norm of each tensor, then the norm of these norms, then one float32 coefficient for all tensors. The training
+// loop calls these functions between the backward pass and the optimizer step.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
@@ -19,9 +20,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) {
-    if (parameter.mutable_grad().defined()) {
-      gradients.push_back(parameter.mutable_grad());
-    }
+    if (parameter.mutable_grad().defined()) gradients.push_back(parameter.mutable_grad());
   }
   return gradients;
 }
@@ -35,27 +34,22 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
-  if (gradients.empty()) {
-    return 0.0;
-  }
+  if (gradients.empty()) return 0.0;
   const auto norm = norm_of(gradients).item<float>();
-  // Python writes max_norm / (norm + 1e-6), which a tensor evaluates in float32 as reciprocal(norm + 1e-6) * max_norm.
+  // Python's code is max_norm / (norm + 1e-6). PyTorch evaluates it in float32 as reciprocal(norm + 1e-6) * max_norm.
   const float coefficient = 1.0F / (norm + 1e-6F) * static_cast<float>(max_norm);
-  // Python multiplies by a coefficient clamped to 1. Multiplying by 1 changes no bit, so it is left out here. A NaN coefficient
-  // is applied, as in Python: the loss check then ends the run.
-  if (!(coefficient >= 1.0F)) {
-    at::_foreach_mul_(gradients, static_cast<double>(coefficient));
-  }
+  // Python clamps the coefficient to 1 and always multiplies. Multiplying by 1 changes no bit, so this code skips it. A NaN
+  // coefficient is applied, as in Python. The training loss then becomes NaN, and the check of the loss ends the run.
+  if (!(coefficient >= 1.0F)) at::_foreach_mul_(gradients, static_cast<double>(coefficient));
   return static_cast<double>(norm);
 }
 
-// Reading the norm would make the host wait for every kernel of the step. So the computation stays on the device, as in Python.
+// The CPU must not read the norm, because it would have to wait for all kernels of the step. So this function always multiplies
+// the gradients by a coefficient that stays on the GPU, as Python does.
 at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
-  if (gradients.empty()) {
-    return {};
-  }
+  if (gradients.empty()) return {};
   const at::Tensor norm = norm_of(gradients);
   const at::Tensor coefficient = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   at::_foreach_mul_(gradients, coefficient);

@@ -1,4 +1,3 @@
-// Implementation of grad_scaler.hpp.
 #include "trainer/optim/grad_scaler.hpp"
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
@@ -9,7 +8,7 @@
 
 namespace ddprun::trainer {
 
-GradScale begin_grad_scale(const GradScalerConfig& config) {
+GradScale initial_grad_scale(const GradScalerConfig& config) {
   return {.scale = static_cast<float>(config.init_scale)};
 }
 

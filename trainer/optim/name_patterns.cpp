@@ -1,4 +1,3 @@
-// Implementation of name_patterns.hpp.
 #include "trainer/optim/name_patterns.hpp"
 
 #include <algorithm>
@@ -7,7 +6,8 @@
 
 namespace ddprun::trainer {
 
-// At a mismatch, the last * consumes one more character. Going back to an earlier * is never needed.
+// At a mismatch, the newest * in the pattern matches one more character, and the comparison continues after that character. It
+// is never necessary to return to an earlier *.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
   std::size_t n = 0;
@@ -30,7 +30,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-std::string some_of(const std::vector<std::string>& names) {
+std::string names_text(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 20;
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i > 0 ? ", " : "") + names[i];
@@ -54,7 +54,7 @@ std::vector<std::optional<std::size_t>> first_matches(const std::string& key, co
       any = true;
       if (!first[i]) first[i] = p;
     }
-    if (!any) throw UsageError(key + ": no " + what + " matches '" + patterns[p] + "'. There are " + some_of(names));
+    if (!any) throw UsageError(key + ": no " + what + " matches '" + patterns[p] + "'. The names are " + names_text(names));
   }
   return first;
 }

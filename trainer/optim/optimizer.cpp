@@ -1,6 +1,5 @@
-// SGD, AdamW and Adam with the fused kernels, Lion with the foreach ones. The training loop calls step() once per batch; the
-// checkpoint calls state() and load_state(). The lists of tensors for the kernels are kept between steps. So a step costs one
-// kernel call and the look-up of the gradients.
+// Implementation of optimizer.hpp: SGD, AdamW and Adam use fused kernels, Lion uses foreach kernels. The lists of tensors for
+// the kernels are kept between steps. A step therefore only collects the gradients and calls the kernel.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -14,13 +13,10 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -32,243 +28,175 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-struct Parameters {
-  std::vector<std::string> names;
-  Tensors tensors;
-
-  explicit Parameters(std::vector<NamedTensor> named) {
-    for (NamedTensor& parameter : named) {
-      if (parameter.tensor.requires_grad()) {
-        names.push_back(std::move(parameter.name));
-        tensors.push_back(std::move(parameter.tensor));
-      }
-    }
-  }
-  std::size_t size() const { return tensors.size(); }
-};
-
 Tensors zeros_like_each(const Tensors& tensors) {
   Tensors zeros;
   zeros.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    zeros.push_back(at::zeros_like(tensor, at::TensorOptions().requires_grad(false)));
-  }
+  for (const at::Tensor& tensor : tensors) zeros.push_back(at::zeros_like(tensor, at::TensorOptions().requires_grad(false)));
   return zeros;
 }
 
-// Copies `saved` into the tensors of `state`, which share memory with the optimizer's. A refused state changes nothing.
+// Copies `saved` into the tensors of `state`, which share memory with the optimizer. Throws UsageError before any copy if names
+// or shapes differ.
 void copy_state(const std::vector<NamedTensor>& state, const std::vector<NamedTensor>& saved) {
   if (const std::string problem = misfit(state, saved); !problem.empty()) {
-    throw UsageError("the saved state of the optimizer is of another model or optimizer: " + problem +
-                     ". Check model, optimizer and their groups in the config, or use --fresh to start over");
+    throw UsageError("the saved optimizer state does not fit the model and optimizer of this config: " + problem +
+                     ". Check \"model\" and \"optimizer\" in the config, or use --fresh to start over");
   }
-  const c10::NoGradGuard no_grad;
-  std::unordered_map<std::string_view, const at::Tensor*> by_name;
-  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
-  for (const NamedTensor& entry : state) entry.tensor.copy_(*by_name.at(entry.name));
+  copy_by_name(state, saved);
 }
 
-// Parameters with one learning rate and one weight decay.
-class OneGroup : public Optimizer {
+// Base class of the optimizers. All its parameters have the same learning rate and weight decay. The state has one tensor for
+// each parameter and field.
+class SingleGroup : public Optimizer {
  public:
-  void load_state(const std::vector<NamedTensor>& saved) final { copy_state(state(), saved); }
-};
-
-// torch.optim.SGD(fused=True), dampening 0. PyTorch uses the gradient itself as the momentum buffer of a first step. Here the
-// buffer begins as zeros: momentum * 0 + gradient is the same, except for the sign of a zero. So a step depends on the tensors
-// alone. A rank that received them computes the same bits as one that has made all steps.
-class Sgd : public OneGroup {
- public:
-  Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
-      : config_(config), parameters_(std::move(parameters)) {
-    if (config_.momentum != 0) {
-      momentum_buffers_ = zeros_like_each(parameters_.tensors);
+  SingleGroup(const OptimizerConfig& config, std::vector<NamedTensor> parameters) : config_(config) {
+    for (NamedTensor& parameter : parameters) {
+      if (!parameter.tensor.requires_grad()) continue;
+      names_.push_back(std::move(parameter.name));
+      all_.parameters.push_back(std::move(parameter.tensor));
     }
-    gradients_.reserve(parameters_.size());
+    gradients_.reserve(names_.size());
   }
 
-  void step(double lr) override {
-    gradients_.clear();
-    for (const at::Tensor& parameter : parameters_.tensors) {
+  void step(double lr) final {
+    gradients_.clear();  // if the previous step threw, its gradients are still in the list
+    for (const at::Tensor& parameter : all_.parameters) {
       const at::Tensor& gradient = parameter.mutable_grad();
-      if (gradient.defined()) {
-        gradients_.push_back(gradient);
-      }
+      if (gradient.defined()) gradients_.push_back(gradient);
     }
-    if (gradients_.size() == parameters_.size()) {
-      update(parameters_.tensors, gradients_, momentum_buffers_, lr);
+    const c10::NoGradGuard no_grad;
+    if (gradients_.size() == names_.size() && !names_.empty()) {
+      update(all_, gradients_, lr);
     } else if (!gradients_.empty()) {
-      update_those_with_gradients(lr);
+      update(lists_with_gradients(), gradients_, lr);
     }
     gradients_.clear();  // releases the gradients, so that zero_grad can free their memory
   }
 
-  std::vector<NamedTensor> state() const override {
+  std::vector<NamedTensor> state() const final {
     std::vector<NamedTensor> state;
-    for (std::size_t i = 0; i < momentum_buffers_.size(); ++i) {
-      state.push_back({parameters_.names[i] + ".momentum_buffer", momentum_buffers_[i]});
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      for (std::size_t field = 0; field < fields_.size(); ++field) {
+        state.push_back({names_[i] + "." + fields_[field], all_.state[field][i]});
+      }
     }
     return state;
   }
 
- private:
-  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& buffers, double lr) {
-    const c10::NoGradGuard no_grad;
-    at::_fused_sgd_(parameters, gradients, buffers, config_.weight_decay, config_.momentum, lr, /*dampening=*/0.0,
-                    config_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
+  void load_state(const std::vector<NamedTensor>& saved) final { copy_state(state(), saved); }
+
+ protected:
+  struct Lists {
+    Tensors parameters;
+    std::vector<Tensors> state;  // one list for each field, in the order of add_field()
+  };
+
+  const OptimizerConfig& config() const { return config_; }
+  const Tensors& parameters() const { return all_.parameters; }
+  void add_field(const char* name, Tensors initial) {
+    fields_.emplace_back(name);
+    all_.state.push_back(std::move(initial));
   }
 
-  void update_those_with_gradients(double lr) {
-    Tensors parameters;
-    Tensors buffers;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!parameters_.tensors[i].mutable_grad().defined()) continue;
-      parameters.push_back(parameters_.tensors[i]);
-      if (config_.momentum != 0) {
-        buffers.push_back(momentum_buffers_[i]);
-      }
+ private:
+  // Updates the parameters and the state in `lists`. The lists have at least one parameter, and autograd is disabled.
+  virtual void update(const Lists& lists, const Tensors& gradients, double lr) = 0;
+
+  Lists lists_with_gradients() const {
+    Lists lists{.parameters = {}, .state = std::vector<Tensors>(fields_.size())};
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (!all_.parameters[i].mutable_grad().defined()) continue;
+      lists.parameters.push_back(all_.parameters[i]);
+      for (std::size_t field = 0; field < fields_.size(); ++field) lists.state[field].push_back(all_.state[field][i]);
     }
-    update(parameters, gradients_, buffers, lr);
+    return lists;
   }
 
   OptimizerConfig config_;
-  Parameters parameters_;
-  Tensors momentum_buffers_;  // empty without momentum
+  std::vector<std::string> names_;
+  std::vector<std::string> fields_;
+  Lists all_;
   Tensors gradients_;
 };
 
-// torch.optim.AdamW or Adam (fused=True), without amsgrad. They differ in how the weight decay is applied.
-class Adam : public OneGroup {
+// torch.optim.SGD(fused=True) with dampening 0. In its first step, PyTorch copies the gradient to the momentum buffer, so it
+// must know which step is the first. This class starts with a buffer of zeros: momentum * 0 + gradient gives the same value,
+// except for the sign of a zero. So the result of a step depends only on the tensors. A new rank that has received the tensors
+// gets results that are bit-identical to those of a rank that has run all steps.
+class Sgd : public SingleGroup {
  public:
-  Adam(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
-      : config_(config),
-        parameters_(std::move(parameters)),
-        exp_avgs_(zeros_like_each(parameters_.tensors)),
-        exp_avg_sqs_(zeros_like_each(parameters_.tensors)) {
-    gradients_.reserve(parameters_.size());
-    for (const at::Tensor& parameter : parameters_.tensors) {
-      // One scalar each, as PyTorch has it, on the parameter's device: the CUDA kernel reads it there.
-      steps_.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
-    }
-  }
-
-  void step(double lr) override {
-    gradients_.clear();
-    for (const at::Tensor& parameter : parameters_.tensors) {
-      const at::Tensor& gradient = parameter.mutable_grad();
-      if (gradient.defined()) {
-        gradients_.push_back(gradient);
-      }
-    }
-    if (gradients_.size() == parameters_.size()) {
-      update(parameters_.tensors, gradients_, exp_avgs_, exp_avg_sqs_, steps_, lr);
-    } else if (!gradients_.empty()) {
-      update_those_with_gradients(lr);
-    }
-    gradients_.clear();  // releases the gradients, so that zero_grad can free their memory
-  }
-
-  std::vector<NamedTensor> state() const override {
-    std::vector<NamedTensor> state;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      state.push_back({parameters_.names[i] + ".step", steps_[i]});
-      state.push_back({parameters_.names[i] + ".exp_avg", exp_avgs_[i]});
-      state.push_back({parameters_.names[i] + ".exp_avg_sq", exp_avg_sqs_[i]});
-    }
-    return state;
+  Sgd(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {
+    if (config.momentum != 0) add_field("momentum_buffer", zeros_like_each(parameters()));
   }
 
  private:
-  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& exp_avgs, const Tensors& exp_avg_sqs,
-              const Tensors& steps, double lr) {
-    const c10::NoGradGuard no_grad;
-    if (parameters.empty()) {
-      return;
+  void update(const Lists& lists, const Tensors& gradients, double lr) override {
+    const Tensors none;
+    const Tensors& buffers = lists.state.empty() ? none : lists.state[0];
+    at::_fused_sgd_(lists.parameters, gradients, buffers, config().weight_decay, config().momentum, lr, /*dampening=*/0.0,
+                    config().nesterov, /*maximize=*/false, /*is_first_step=*/false);
+  }
+};
+
+// torch.optim.AdamW or torch.optim.Adam with fused=True and without amsgrad. The two differ in how they apply the weight decay.
+class Adam : public SingleGroup {
+ public:
+  Adam(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {
+    Tensors steps;
+    for (const at::Tensor& parameter : parameters()) {
+      // As in PyTorch, each parameter has a scalar step count. It is on the parameter's device, where the CUDA kernel reads it.
+      steps.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
     }
+    add_field("step", std::move(steps));
+    add_field("exp_avg", zeros_like_each(parameters()));
+    add_field("exp_avg_sq", zeros_like_each(parameters()));
+  }
+
+ private:
+  void update(const Lists& lists, const Tensors& gradients, double lr) override {
+    const Tensors& steps = lists.state[0];
     if (steps.front().is_cpu()) {
-      // An at:: call for each scalar would cost more than the update of a small model.
-      for (const at::Tensor& step : steps) {
-        *step.mutable_data_ptr<float>() += 1.0F;
-      }
+      // Increments the scalars directly: for a small model, one at:: call per scalar would take longer than the update.
+      for (const at::Tensor& step : steps) *step.mutable_data_ptr<float>() += 1.0F;
     } else {
       at::_foreach_add_(steps, 1);
     }
     const auto update_by = [&](auto kernel) {
-      kernel(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
-             config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
+      kernel(lists.parameters, gradients, lists.state[1], lists.state[2], /*max_exp_avg_sqs=*/{}, steps, lr, config().betas[0],
+             config().betas[1], config().weight_decay, config().eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
              /*found_inf=*/{});
     };
-    if (config_.type == OptimizerConfig::Type::kAdam) {
+    if (config().type == OptimizerConfig::Type::kAdam) {
       update_by(at::_ops::_fused_adam_::call);
     } else {
       update_by(at::_ops::_fused_adamw_::call);
     }
   }
-
-  void update_those_with_gradients(double lr) {
-    Tensors parameters;
-    Tensors exp_avgs;
-    Tensors exp_avg_sqs;
-    Tensors steps;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (parameters_.tensors[i].mutable_grad().defined()) {
-        parameters.push_back(parameters_.tensors[i]);
-        exp_avgs.push_back(exp_avgs_[i]);
-        exp_avg_sqs.push_back(exp_avg_sqs_[i]);
-        steps.push_back(steps_[i]);
-      }
-    }
-    update(parameters, gradients_, exp_avgs, exp_avg_sqs, steps, lr);
-  }
-
-  OptimizerConfig config_;
-  Parameters parameters_;
-  Tensors exp_avgs_;
-  Tensors exp_avg_sqs_;
-  Tensors steps_;
-  Tensors gradients_;
 };
 
-// Lion (Chen et al. 2023, algorithm 2), with the operations and the order of its published PyTorch code. The update is the sign
-// of a mean of moment and gradient, which weights the gradient more than the stored moment does.
-class Lion : public OneGroup {
+// Lion (Chen et al. 2023, algorithm 2), with the same operations in the same order as the authors' PyTorch code. The update is
+// the sign of betas[0] * moment + (1 - betas[0]) * gradient. The moment itself is then updated with betas[1].
+class Lion : public SingleGroup {
  public:
-  Lion(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
-      : config_(config), parameters_(std::move(parameters)), exp_avgs_(zeros_like_each(parameters_.tensors)) {}
-
-  void step(double lr) override {
-    const c10::NoGradGuard no_grad;
-    Tensors parameters, gradients, means;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const at::Tensor& gradient = parameters_.tensors[i].mutable_grad();
-      if (!gradient.defined()) continue;
-      parameters.push_back(parameters_.tensors[i]);
-      gradients.push_back(gradient);
-      means.push_back(exp_avgs_[i]);
-    }
-    if (parameters.empty()) return;
-    at::_foreach_mul_(parameters, 1 - lr * config_.weight_decay);
-    const Tensors updates = at::_foreach_mul(means, config_.betas[0]);
-    at::_foreach_add_(updates, at::_foreach_mul(gradients, 1 - config_.betas[0]));
-    at::_foreach_sign_(updates);
-    at::_foreach_add_(parameters, updates, -lr);
-    at::_foreach_mul_(means, config_.betas[1]);
-    at::_foreach_add_(means, gradients, 1 - config_.betas[1]);
-  }
-
-  std::vector<NamedTensor> state() const override {
-    std::vector<NamedTensor> state;
-    for (std::size_t i = 0; i < exp_avgs_.size(); ++i) state.push_back({parameters_.names[i] + ".exp_avg", exp_avgs_[i]});
-    return state;
+  Lion(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {
+    add_field("exp_avg", zeros_like_each(parameters()));
   }
 
  private:
-  OptimizerConfig config_;
-  Parameters parameters_;
-  Tensors exp_avgs_;
+  void update(const Lists& lists, const Tensors& gradients, double lr) override {
+    const Tensors& means = lists.state[0];
+    const auto& betas = config().betas;
+    at::_foreach_mul_(lists.parameters, 1 - lr * config().weight_decay);
+    const Tensors updates = at::_foreach_mul(means, betas[0]);
+    at::_foreach_add_(updates, at::_foreach_mul(gradients, 1 - betas[0]));
+    at::_foreach_sign_(updates);
+    at::_foreach_add_(lists.parameters, updates, -lr);
+    at::_foreach_mul_(means, betas[1]);
+    at::_foreach_add_(means, gradients, 1 - betas[1]);
+  }
 };
 
-std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
+std::unique_ptr<SingleGroup> single_group(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
   switch (config.type) {
     case OptimizerConfig::Type::kSgd:
       return std::make_unique<Sgd>(config, std::move(parameters));
@@ -281,10 +209,10 @@ std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<N
   throw InternalError("make_optimizer: unknown optimizer type");
 }
 
-// Updates the groups one after the other, as Python does with param_groups.
+// Several groups of parameters with different settings. Updates the groups one after another, as Python does with param_groups.
 class Grouped : public Optimizer {
  public:
-  void add(std::unique_ptr<OneGroup> group, double lr_scale) { groups_.push_back({std::move(group), lr_scale}); }
+  void add(std::unique_ptr<SingleGroup> group, double lr_scale) { groups_.push_back({std::move(group), lr_scale}); }
 
   void step(double lr) override {
     for (const Group& group : groups_) group.optimizer->step(lr * group.lr_scale);
@@ -302,7 +230,7 @@ class Grouped : public Optimizer {
 
  private:
   struct Group {
-    std::unique_ptr<OneGroup> optimizer;
+    std::unique_ptr<SingleGroup> optimizer;
     double lr_scale;
   };
   std::vector<Group> groups_;
@@ -323,9 +251,10 @@ std::unique_ptr<Optimizer> grouped(const OptimizerConfig& config, const std::vec
       if (group_of[i] == number) members.push_back(parameters[i]);
     }
     if (members.empty() && number) {
-      throw UsageError("optimizer.groups: all parameters that match '" + patterns[*number] + "' are in earlier groups");
+      throw UsageError("optimizer.groups: all parameters that match '" + patterns[*number] +
+                       "' belong to earlier groups. Move this group before them, or remove it");
     }
-    if (!members.empty()) all->add(one_group(of_group, std::move(members)), lr_scale);
+    if (!members.empty()) all->add(single_group(of_group, std::move(members)), lr_scale);
   };
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     OptimizerConfig of_group = config;
@@ -340,7 +269,7 @@ std::unique_ptr<Optimizer> grouped(const OptimizerConfig& config, const std::vec
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters,
                                           const std::map<std::string, std::string>& tied) {
-  if (config.groups.empty()) return one_group(config, std::move(parameters));
+  if (config.groups.empty()) return single_group(config, std::move(parameters));
   std::erase_if(parameters, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });
   return grouped(config, parameters, tied);
 }

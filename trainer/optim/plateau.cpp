@@ -1,4 +1,5 @@
-// Implementation of plateau.hpp. Operations have PyTorch's order, so that the learning rates equal PyTorch's to the bit.
+// Implementation of plateau.hpp. The arithmetic operations are in PyTorch's order, so that the learning rates are bit-identical
+// to PyTorch's.
 #include "trainer/optim/plateau.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ double worst(bool higher) {
   return higher ? -kInfinity : kInfinity;
 }
 
-bool is_better(const ScheduleConfig& config, double figure, double best) {
+bool improves(const ScheduleConfig& config, double figure, double best) {
   const bool higher = higher_is_better(config.mode, config.metric);
   if (config.threshold_mode == ScheduleConfig::ThresholdMode::kRel) {
     return higher ? figure > best * (config.threshold + 1.0) : figure < best * (1.0 - config.threshold);
@@ -22,17 +23,17 @@ bool is_better(const ScheduleConfig& config, double figure, double best) {
 
 }  // namespace
 
-bool higher_is_better(FigureMode mode, const std::string& metric) {
-  return mode == FigureMode::kAuto ? metric.ends_with("accuracy") : mode == FigureMode::kMax;
+bool higher_is_better(MetricMode mode, const std::string& metric) {
+  return mode == MetricMode::kAuto ? metric.ends_with("accuracy") : mode == MetricMode::kMax;
 }
 
-Plateau begin_plateau(const ScheduleConfig& config, double lr) {
+Plateau initial_plateau(const ScheduleConfig& config, double lr) {
   return {.lr = lr, .best = worst(higher_is_better(config.mode, config.metric))};
 }
 
 Plateau after_evaluation(const ScheduleConfig& config, Plateau before, double figure) {
   Plateau now = before;
-  if (is_better(config, figure, before.best)) {
+  if (improves(config, figure, before.best)) {
     now.best = figure;
     now.bad = 0;
   } else {
@@ -50,18 +51,18 @@ Plateau after_evaluation(const ScheduleConfig& config, Plateau before, double fi
   return now;
 }
 
-Waiting begin_waiting(const EarlyStoppingConfig& config) {
+EarlyStop initial_early_stop(const EarlyStoppingConfig& config) {
   return {.best = worst(higher_is_better(config.mode, config.metric))};
 }
 
-Waiting after_evaluation(const EarlyStoppingConfig& config, Waiting before, double figure) {
+EarlyStop after_evaluation(const EarlyStoppingConfig& config, EarlyStop before, double figure) {
   const bool higher = higher_is_better(config.mode, config.metric);
   const bool better = higher ? figure - config.min_delta > before.best : figure + config.min_delta < before.best;
-  return better ? Waiting{.best = figure, .bad = 0} : Waiting{.best = before.best, .bad = before.bad + 1};
+  return better ? EarlyStop{.best = figure, .bad = 0} : EarlyStop{.best = before.best, .bad = before.bad + 1};
 }
 
-bool has_waited_enough(const EarlyStoppingConfig& config, const Waiting& waiting) {
-  return config.patience > 0 && waiting.bad >= config.patience;
+bool patience_exhausted(const EarlyStoppingConfig& config, const EarlyStop& early_stop) {
+  return config.patience > 0 && early_stop.bad >= config.patience;
 }
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// Rules for a run whose evaluations do not improve: the learning rate falls (schedule.type "plateau"), or the run ends
-// (early_stopping). Both receive the metric of each evaluation that the config schedules. Their memory is part of the training
-// state (trainer/state/evaluation_rules.hpp). Pure.
+// Rules for a run whose evaluation metric no longer improves. With schedule.type "plateau" the learning rate is reduced. With
+// early_stopping the run ends. Both rules use the metric of each scheduled evaluation. Their counters are part of the training
+// state (trainer/state/evaluation_rules.hpp). All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace ddprun::trainer {
 
-bool higher_is_better(FigureMode mode, const std::string& metric);
+// True if a higher value of the metric is better. With kAuto this holds only for metrics whose name ends with "accuracy".
+bool higher_is_better(MetricMode mode, const std::string& metric);
 
-// torch.optim.lr_scheduler.ReduceLROnPlateau.
+// The state of torch.optim.lr_scheduler.ReduceLROnPlateau.
 struct Plateau {
   double lr = 0;
-  double best = 0;  // infinite before the first evaluation
-  std::int64_t bad = 0;
-  std::int64_t cooldown = 0;  // evaluations that will not be counted
+  double best = 0;            // the best metric so far; plus or minus infinity before the first evaluation
+  std::int64_t bad = 0;       // number of evaluations since the best one or since the last reduction
+  std::int64_t cooldown = 0;  // number of the next evaluations that do not count in `bad`
 };
 
-Plateau begin_plateau(const ScheduleConfig& config, double lr);
-// A NaN metric is not an improvement.
+Plateau initial_plateau(const ScheduleConfig& config, double lr);
+// Returns the state after an evaluation with the metric `figure`. A NaN metric counts as no improvement.
 Plateau after_evaluation(const ScheduleConfig& config, Plateau before, double figure);
 
-// Counts like the EarlyStopping of Keras and Lightning.
-struct Waiting {
-  double best = 0;
-  std::int64_t bad = 0;
+// The state of early stopping, with the rule of Keras' and Lightning's EarlyStopping.
+struct EarlyStop {
+  double best = 0;       // the best metric so far; plus or minus infinity before the first evaluation
+  std::int64_t bad = 0;  // number of evaluations since the best one
 };
 
-Waiting begin_waiting(const EarlyStoppingConfig& config);
-Waiting after_evaluation(const EarlyStoppingConfig& config, Waiting before, double figure);
-bool has_waited_enough(const EarlyStoppingConfig& config, const Waiting& waiting);
+EarlyStop initial_early_stop(const EarlyStoppingConfig& config);
+EarlyStop after_evaluation(const EarlyStoppingConfig& config, EarlyStop before, double figure);
+bool patience_exhausted(const EarlyStoppingConfig& config, const EarlyStop& early_stop);
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
-// The factor of the learning rate at a step: a pure function, so there is no state to save. The training loop multiplies
-// optimizer.lr by it. Schedules: constant, step, cosine, linear, polynomial, warmup-stable-decay, one-cycle. schedule.cpp has
-// their formulas.
+// Computes the factor by which the training loop multiplies the learning rate in a step. The factor depends only on the config
+// and the step, so checkpoints contain no state of a scheduler. The schedules are: constant, step, cosine, linear, polynomial,
+// warmup-stable-decay, one-cycle. schedule.cpp has their formulas.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-// Implementation of weight_average.hpp.
 #include "trainer/optim/weight_average.hpp"
 
 #include <ATen/ops/_foreach_copy.h>
@@ -35,12 +34,12 @@ void WeightAverage::update(bool first) {
   }
 }
 
-WeightAverage::InPlaceOfWeights::InPlaceOfWeights(const WeightAverage& average)
+WeightAverage::WeightSwap::WeightSwap(const WeightAverage& average)
     : average_(average), weights_(detached(average.parameters_)) {
   for (std::size_t i = 0; i < weights_.size(); ++i) average_.parameters_[i].set_data(average_.plain_averages_[i]);
 }
 
-WeightAverage::InPlaceOfWeights::~InPlaceOfWeights() {
+WeightAverage::WeightSwap::~WeightSwap() {
   for (std::size_t i = 0; i < weights_.size(); ++i) average_.parameters_[i].set_data(weights_[i]);
 }
 

@@ -1,6 +1,7 @@
 // An exponential moving average of the trained weights, like torch.optim.swa_utils.AveragedModel with
-// multi_avg_fn=get_ema_multi_avg_fn(decay). Buffers are not averaged, as in PyTorch: an evaluation uses the model's own. The
-// average is part of the training state (trainer/state/training_state.hpp), which counts its updates.
+// multi_avg_fn=get_ema_multi_avg_fn(decay). Buffers are not averaged, as in PyTorch, so an evaluation of the average uses the
+// current buffers of the model. The average is part of the training state (trainer/state/training_state.hpp). The state also
+// counts the updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,22 +14,23 @@ namespace ddprun::trainer {
 
 class WeightAverage {
  public:
-  // `parameters` stay shared with the model. The average begins with their current values.
+  // `parameters` are the model's tensors. The average starts with their current values.
   WeightAverage(double decay, const std::vector<NamedTensor>& parameters);
 
-  // Call after each step of the optimizer. The first call copies the weights.
+  // Call after each optimizer step. If `first` is true, the average becomes a copy of the weights.
   void update(bool first);
 
-  // The averages, under the names of their parameters.
+  // Returns the averaged weights, under the names of their parameters.
   const std::vector<NamedTensor>& tensors() const { return averages_; }
 
-  // While it exists, the model's weights are the average, and must not be changed. Costs no copy.
-  class InPlaceOfWeights {
+  // While this object exists, the model uses the averaged weights. They must not be changed meanwhile. No data is copied: the
+  // parameters refer to the memory of the average, and the destructor restores them.
+  class WeightSwap {
    public:
-    explicit InPlaceOfWeights(const WeightAverage& average);
-    ~InPlaceOfWeights();
-    InPlaceOfWeights(const InPlaceOfWeights&) = delete;
-    InPlaceOfWeights& operator=(const InPlaceOfWeights&) = delete;
+    explicit WeightSwap(const WeightAverage& average);
+    ~WeightSwap();
+    WeightSwap(const WeightSwap&) = delete;
+    WeightSwap& operator=(const WeightSwap&) = delete;
 
    private:
     const WeightAverage& average_;
@@ -39,7 +41,7 @@ class WeightAverage {
   double decay_;
   std::vector<at::Tensor> parameters_;
   std::vector<NamedTensor> averages_;
-  std::vector<at::Tensor> plain_averages_;  // the same tensors, as a list for the kernel
+  std::vector<at::Tensor> plain_averages_;  // the tensors of averages_ without names, for the foreach kernels
 };
 
 }  // namespace ddprun::trainer

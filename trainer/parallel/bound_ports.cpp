@@ -1,8 +1,9 @@
-// See bound_ports.hpp.
+// Implementation of bound_ports.hpp.
 //
-// Note: libtorch calls bind() through the dynamic linker, which finds the program's own definition before the C library's. It
-// is exported because a shared library that is linked to the program refers to it. None of Gloo's classes is changed, so this
-// works with any version of Gloo.
+// Note [How bind() is replaced]
+// libtorch calls bind() through the dynamic linker, which finds the program's definition before the C library's definition. The
+// static linker exports the program's definition, because a shared library that is linked to the program refers to bind(). No
+// class of Gloo is changed, so this works with any version of Gloo.
 #include "trainer/parallel/bound_ports.hpp"
 
 #include <netinet/in.h>
@@ -10,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -21,11 +21,12 @@ namespace {
 
 thread_local std::optional<BoundPortRange> bound_range;
 
-int bind_as_the_kernel(int fd, const sockaddr* address, socklen_t length) {
+int call_bind(int fd, const sockaddr* address, socklen_t length) {
   return static_cast<int>(::syscall(SYS_bind, fd, address, length));
 }
 
-// Returns the address's port field if it is 0 (any port); nullptr if the address has another port or none.
+// Returns the port field of the address if the port is 0 (any port). Returns nullptr if the address has a different port or
+// none.
 in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
   in_port_t* port = nullptr;
   if (address.ss_family == AF_INET && length >= sizeof(sockaddr_in)) port = &reinterpret_cast<sockaddr_in&>(address).sin_port;
@@ -35,7 +36,8 @@ in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
   return port != nullptr && *port == 0 ? port : nullptr;
 }
 
-// Clears SO_REUSEADDR meanwhile: with it, two sockets could bind to one port until the first one listens.
+// Tries the ports of the range until bind() succeeds, and returns the result of the last bind(). Clears SO_REUSEADDR for the
+// attempts, since two sockets with this option can bind to the same port as long as neither listens.
 int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& address, in_port_t& port, socklen_t length) {
   const int no = 0;
   int before = 0;
@@ -45,8 +47,9 @@ int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& add
   const int ports = range.high - range.low + 1;
   int result = -1;
   for (int i = 0; i < ports && result != 0; ++i) {
-    port = htons(static_cast<in_port_t>(range.low + (::getpid() + i) % ports));  // workers of one node begin at different ports
-    result = bind_as_the_kernel(fd, reinterpret_cast<const sockaddr*>(&address), length);
+    // The attempts of different workers start at different ports.
+    port = htons(static_cast<in_port_t>(range.low + (::getpid() + i) % ports));
+    result = call_bind(fd, reinterpret_cast<const sockaddr*>(&address), length);
     if (result != 0 && errno != EADDRINUSE) break;
   }
   const int error = errno;
@@ -55,20 +58,20 @@ int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& add
   return result;
 }
 
-int bind_somewhere(int fd, const sockaddr* address, socklen_t length) {
+int bind_in_range(int fd, const sockaddr* address, socklen_t length) {
   sockaddr_storage copy{};
   if (bound_range && address != nullptr && length <= sizeof copy) {
     std::memcpy(&copy, address, length);
     in_port_t* port = any_port_of(copy, length);
-    if (port == nullptr) return bind_as_the_kernel(fd, address, length);
+    if (port == nullptr) return call_bind(fd, address, length);
     if (bind_within(*bound_range, fd, copy, *port, length) == 0) return 0;
     std::fprintf(
         stderr,
-        "ddptrain: no port of --port-range %d-%d is free for Gloo, which takes another one: a worker needs one, and two "
-        "for a moment when a lost one is replaced\n",
+        "ddptrain: no port of --port-range %d-%d is free, so Gloo uses a port outside of the range. Widen the range: each "
+        "worker needs one port, and a second one while a lost worker is replaced\n",
         bound_range->low, bound_range->high);
   }
-  return bind_as_the_kernel(fd, address, length);
+  return call_bind(fd, address, length);
 }
 
 }  // namespace
@@ -95,5 +98,5 @@ BoundPorts::~BoundPorts() {
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
-  return ddprun::trainer::bind_somewhere(fd, address, length);
+  return ddprun::trainer::bind_in_range(fd, address, length);
 }

@@ -1,6 +1,6 @@
-// Keeps the ports on which Gloo listens within a range that a firewall opens (--port-range). Gloo has no option for that: it
-// binds to port 0. So this program defines bind(), which chooses a port from the range while a BoundPorts exists. Otherwise it
-// only calls the kernel.
+// Makes Gloo listen only on ports that a firewall allows (--port-range). Gloo has no such option: it binds to port 0, and the
+// kernel selects a port. So this program defines its own bind(), which replaces the C library's. While a BoundPorts object
+// exists, bind() to port 0 selects a port of the range. In all other cases, bind() only makes the system call.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,12 @@ struct BoundPortRange {
   int high = 0;
 };
 
-// Parses "LOW-HIGH"; nullopt if the text is not a range.
+// Parses "LOW-HIGH". Returns nullopt if the text is not a range of ports.
 std::optional<BoundPortRange> port_range_of(std::string_view text);
 
-// While it exists, a bind() to port 0 on this thread gets a free port of `range`. If all are taken, it gets any port, with a
-// message on stderr. Without a range nothing changes. At most one per thread at a time.
+// Sets the port range for this thread while the object exists. A bind() to port 0 then gets a free port of `range`. If no port
+// of the range is free, bind() gets any other port and prints a message on stderr. Does nothing for nullopt. At most one object
+// may exist per thread.
 class BoundPorts {
  public:
   explicit BoundPorts(std::optional<BoundPortRange> range);

@@ -1,4 +1,3 @@
-// See breakable_works.hpp.
 #include "trainer/parallel/breakable_works.hpp"
 
 #include <ATen/core/ivalue_inl.h>
@@ -24,7 +23,8 @@ class GuardedWork final : public c10d::Work {
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
   std::exception_ptr exception() const override { return future_->hasError() ? future_->exception_ptr() : nullptr; }
   bool wait(std::chrono::milliseconds timeout) override {
-    TORCH_CHECK(timeout == kNoTimeout, "a wait for a collective of a group that can be broken has no timeout of its own");
+    TORCH_CHECK(timeout == kNoTimeout,
+                "wait(timeout) is not supported for collectives of this process group; call wait() without a timeout");
     future_->waitAndThrow();
     return true;
   }
@@ -39,7 +39,8 @@ class GuardedWork final : public c10d::Work {
 struct BreakableWorks::State {
   std::mutex mutex;
   std::condition_variable changed;
-  // One entry per inner Work that has not ended: the future of its waiter, or null once let_go() has released it.
+  // One entry for each Work of Gloo that has not ended: the future of the Work that guard() has returned. After
+  // release_waiters(), the future is null.
   std::set<std::shared_ptr<c10::intrusive_ptr<Future>>> waited_for;
 };
 
@@ -71,7 +72,7 @@ c10::intrusive_ptr<c10d::Work> BreakableWorks::guard(const c10::intrusive_ptr<c1
   return c10::make_intrusive<GuardedWork>(std::move(outer));
 }
 
-void BreakableWorks::let_go() {
+void BreakableWorks::release_waiters() {
   std::vector<c10::intrusive_ptr<Future>> futures;
   {
     const std::lock_guard lock(state_->mutex);
@@ -80,13 +81,14 @@ void BreakableWorks::let_go() {
     }
   }
   for (const auto& future : futures) {
-    future->setError(std::make_exception_ptr(std::runtime_error("Connection closed by peer: the group is being made anew")));
+    future->setError(
+        std::make_exception_ptr(std::runtime_error("Connection closed by peer: the process group is being rebuilt")));
   }
 }
 
-bool BreakableWorks::all_ended(std::chrono::milliseconds patience) {
+bool BreakableWorks::all_ended(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, patience, [this] { return state_->waited_for.empty(); });
+  return state_->changed.wait_for(lock, timeout, [this] { return state_->waited_for.empty(); });
 }
 
 }  // namespace ddprun::trainer

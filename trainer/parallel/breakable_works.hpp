@@ -1,8 +1,12 @@
-// Collectives whose waiter can be released before they end. If a connection ends while Gloo sends, Gloo may not notice that
-// this operation is over (see group_breaker.cpp). Its own Work would then end only at the group's timeout. GroupBreaker
-// releases the waiters. The owner of the group calls all_ended() to find out whether it can be destroyed.
+// Collectives of Gloo whose waiters can be released before the collective ends.
 //
-// Thread-safe.
+// The problem. If a connection ends in the middle of a collective, Gloo may not fail that collective (see the note [An
+// operation that is cut off] in group_breaker.cpp). A thread that waits for Gloo's Work would then wait until the timeout of
+// the group.
+//
+// The idea. guard() wraps each Work of Gloo in another Work with its own future. The future completes when Gloo's Work ends, or
+// when GroupBreaker calls release_waiters(). After such a release, Gloo's threads may still be using the group and the tensors.
+// The owner of the group calls all_ended() to check whether the group can be destroyed. Thread-safe.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -16,18 +20,20 @@ class BreakableWorks {
  public:
   BreakableWorks();
 
-  // The result ends when `inner` ends, or when let_go() is called. On the CPU only.
+  // Returns a Work that completes when `inner` completes, or when release_waiters() is called. Accepts only Works on CPU
+  // tensors.
   c10::intrusive_ptr<c10d::Work> guard(const c10::intrusive_ptr<c10d::Work>& inner);
 
-  // Fails every wait for a collective that has not ended, with the error of a lost peer.
-  void let_go();
-  // Waits until all collectives have ended, at most `patience`. Returns whether they have. If not, Gloo's threads still use the
-  // group and the tensors.
-  bool all_ended(std::chrono::milliseconds patience);
+  // Completes all guarded collectives that have not ended, with the error for a lost rank.
+  void release_waiters();
+  // Waits for at most `timeout` until Gloo has ended all collectives. Returns true if all have ended. If the result is false,
+  // Gloo's threads may still be using the group and the tensors.
+  bool all_ended(std::chrono::milliseconds timeout);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with the callbacks of collectives that never end
+  // Shared with the callbacks of Gloo's collectives, because some collectives may never end.
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// See channel_store.hpp. Each operation is one request and one reply. append, multiGet and multiSet are c10d's defaults, which
-// call these operations.
+// Implementation of channel_store.hpp. Each operation sends one request and waits for one reply. append, multiGet and multiSet
+// are the defaults of c10d::Store, which call the operations below.
 #include "trainer/parallel/channel_store.hpp"
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,8 @@ std::string joined(const std::vector<std::string>& keys) {
   return text;
 }
 
-// c10d's kNoTimeout is 0 and means no limit. On the channel a negative number means that.
+// Converts a timeout from c10d's format to the worker channel's. For "no limit", c10d uses kNoTimeout, which is 0, and the
+// channel uses a negative number.
 std::int64_t channel_timeout(std::chrono::milliseconds timeout) {
   return timeout == c10d::Store::kNoTimeout ? -1 : static_cast<std::int64_t>(timeout.count());
 }
@@ -44,7 +45,7 @@ c10::intrusive_ptr<c10d::Store> ChannelStore::clone() {
   return c10::make_intrusive<ChannelStore>(channel_, timeout_, generation_);
 }
 
-channel::StoreReply ChannelStore::ask(channel::StoreRequest request) {
+channel::StoreReply ChannelStore::query(channel::StoreRequest request) {
   const std::string keys = joined(request.keys);
   const std::int64_t timeout = request.timeout_ms;
   channel::StoreReply reply = channel_.request(std::move(request), generation_);
@@ -60,7 +61,7 @@ channel::StoreReply ChannelStore::ask(channel::StoreRequest request) {
 void ChannelStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
   auto request = request_for(Op::kSet, {key});
   request.value = to_text(value);
-  ask(std::move(request));
+  query(std::move(request));
 }
 
 std::vector<std::uint8_t> ChannelStore::compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
@@ -68,15 +69,15 @@ std::vector<std::uint8_t> ChannelStore::compareSet(const std::string& key, const
   auto request = request_for(Op::kCompareSet, {key});
   request.expected = to_text(expected);
   request.value = to_text(desired);
-  const auto reply = ask(std::move(request));
-  // c10d returns the expected value if the key does not exist and a value was expected.
+  const auto reply = query(std::move(request));
+  // c10d requires: if the key does not exist and `expected` is not empty, the result is `expected`.
   return reply.status == Status::kNotFound ? expected : to_bytes(reply.value);
 }
 
 std::vector<std::uint8_t> ChannelStore::get(const std::string& key) {
   auto request = request_for(Op::kGet, {key});
   request.timeout_ms = channel_timeout(timeout_);
-  const auto reply = ask(std::move(request));
+  const auto reply = query(std::move(request));
   if (reply.status != Status::kOk) C10_THROW_ERROR(DistStoreError, "the agent's store has no key \"" + key + "\"");
   return to_bytes(reply.value);
 }
@@ -84,19 +85,19 @@ std::vector<std::uint8_t> ChannelStore::get(const std::string& key) {
 std::int64_t ChannelStore::add(const std::string& key, std::int64_t amount) {
   auto request = request_for(Op::kAdd, {key});
   request.amount = amount;
-  return ask(std::move(request)).number;
+  return query(std::move(request)).number;
 }
 
 bool ChannelStore::deleteKey(const std::string& key) {
-  return ask(request_for(Op::kDelete, {key})).number != 0;
+  return query(request_for(Op::kDelete, {key})).number != 0;
 }
 
 bool ChannelStore::check(const std::vector<std::string>& keys) {
-  return ask(request_for(Op::kCheck, keys)).number != 0;
+  return query(request_for(Op::kCheck, keys)).number != 0;
 }
 
 std::int64_t ChannelStore::getNumKeys() {
-  return ask(request_for(Op::kNumKeys, {})).number;
+  return query(request_for(Op::kNumKeys, {})).number;
 }
 
 void ChannelStore::wait(const std::vector<std::string>& keys) {
@@ -106,7 +107,7 @@ void ChannelStore::wait(const std::vector<std::string>& keys) {
 void ChannelStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   auto request = request_for(Op::kWait, keys);
   request.timeout_ms = channel_timeout(timeout);
-  ask(std::move(request));
+  query(std::move(request));
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// The workers' c10d store over the worker channel. The agent holds the keys, so the store survives the death of rank 0, and the
-// worker opens no port for it. process_group.cpp makes it; Gloo calls it from several threads. The channel must outlive it.
+// A c10d store whose keys the agent stores. A worker sends its requests over the worker channel. Unlike a TCPStore on rank 0,
+// this store survives the loss of rank 0, and needs no port. process_group.cpp creates the store, and Gloo calls it from
+// several threads. The channel must outlive the store.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -10,7 +11,8 @@ namespace ddprun::trainer {
 
 class ChannelStore final : public c10d::Store {
  public:
-  // `generation` is that of the group that uses this store. A wait in the store ends when the agent orders a newer generation.
+  // `generation` is the generation of the process group that uses this store. If the agent starts a newer generation, a call
+  // that waits for a key ends with an error.
   ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
 
   using c10d::Store::compareSet;
@@ -20,7 +22,7 @@ class ChannelStore final : public c10d::Store {
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
   std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                        const std::vector<std::uint8_t>& desired) override;
-  // Waits for the key. Throws c10::DistStoreError that names the key if it isn't set within the timeout.
+  // Blocks until the key is set. After the timeout, throws c10::DistStoreError, which names the key.
   std::vector<std::uint8_t> get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool deleteKey(const std::string& key) override;
@@ -30,7 +32,7 @@ class ChannelStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
  private:
-  channel::StoreReply ask(channel::StoreRequest request);
+  channel::StoreReply query(channel::StoreRequest request);
 
   AgentChannel& channel_;
   int generation_;

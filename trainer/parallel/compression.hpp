@@ -1,5 +1,5 @@
-// Sums gradients over the ranks with 16 bits per element, like Python's fp16_compress_hook and bf16_compress_hook. This halves
-// the bytes on the network. DataParallel passes the hook to its Reducer.
+// A communication hook that all-reduces gradients with 16 bits per element, like Python's fp16_compress_hook and
+// bf16_compress_hook. This halves the bytes on the network. DataParallel registers the hook with its Reducer.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -11,8 +11,8 @@
 
 namespace ddprun::trainer {
 
-// Returns null for kNone. Each bucket is rounded to 16 bits, divided by the number of ranks, summed, and converted back to 32
-// bits.
+// Returns the hook, or null for kNone. The hook converts each bucket to 16 bits, divides it by the number of ranks, sums it
+// over the ranks, and converts the result to 32 bits.
 std::unique_ptr<c10d::CommHookInterface> compression(DdpConfig::Compress compress,
                                                      c10::intrusive_ptr<c10d::ProcessGroup> group);
 

@@ -1,11 +1,13 @@
-// See data_parallel.hpp. The order of calls is that of Python's DistributedDataParallel, with three differences. Each has a
-// note below: buckets are rebuilt at the end of the first step, gradients are dropped between steps, and buffers are broadcast
-// after the step.
+// Implementation of data_parallel.hpp. The order of calls is the same as in Python's DistributedDataParallel, with three
+// differences:
+//
+//  - Buckets are rebuilt at the end of the first step, and not at the start of the second one (see the note below).
+//  - Gradients are always removed between steps, even if they are views of buckets (see the note below).
+//  - Buffers are broadcast after the backward pass, and not before the forward pass. So all ranks have the same buffers between
+//    steps, where the state is saved.
 #include "trainer/parallel/data_parallel.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -14,7 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -22,7 +24,9 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "trainer/optim/name_patterns.hpp"
 #include "trainer/parallel/compression.hpp"
+#include "trainer/parallel/peers.hpp"
 #include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 
@@ -30,22 +34,24 @@ namespace ddprun::trainer {
 namespace {
 
 using Buckets = std::vector<std::vector<std::size_t>>;
+using nlohmann::json;
 
-constexpr std::size_t kBroadcastBytes = 250u << 20;  // the same as in Python
-constexpr std::size_t kNamesShown = 20;
+constexpr std::size_t kBroadcastBytes = 250u << 20;  // maximum size of a coalesced broadcast, as in Python
 
-// c10d's Reducer with access to three states that Python's wrapper can't reach: whether a backward pass finished, which
-// parameters have no gradient yet, and whether buckets from a checkpoint are already rebuilt.
+// c10d's Reducer with access to some of its protected members: whether a backward pass has finished, which parameters have no
+// gradient yet, and whether the buckets are already rebuilt.
 class OpenReducer final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  // Reducer records the time at which each gradient was ready. Here -1 means that it is not ready yet.
+  // Prepares the Reducer for a backward pass. The Reducer records in backward_stats_ when each gradient is ready. All entries
+  // are first set to -1, so that missing() can find gradients that were never ready.
   void expect_gradients(const std::vector<at::Tensor>& outputs) {
     std::fill(backward_stats_.begin(), backward_stats_.end(), -1);
     prepare_for_backward(outputs);
   }
-  // Removes the counts that earlier micro-batches left in the static graph: see the note below.
+  // Resets the counts of gradient hooks from earlier micro-batches. See the note [A static graph counts the hooks of one
+  // micro-batch].
   void forget_hooks() {
     for (auto& [index, times] : numGradHooksTriggeredMap_) times = 0;
   }
@@ -60,7 +66,8 @@ class OpenReducer final : public c10d::Reducer {
 
   bool rebuilt() const { return has_rebuilt_bucket_; }
   void mark_rebuilt() { has_rebuilt_bucket_ = true; }
-  // For a static graph, whose first step has no order of arrival. The reverse of the order of definition is used instead.
+  // In the first step of a static graph, the Reducer does not record the order in which gradients are ready. But it needs an
+  // order to rebuild the buckets. This function sets the reverse of the order in which the parameters are defined.
   void assume_reverse_order() {
     if (!should_rebuild_buckets()) return;
     rebuilt_params_.clear();
@@ -79,57 +86,15 @@ std::string describe(const NamedTensor& parameter) {
   return text.str();
 }
 
-void wait_for(const c10::intrusive_ptr<c10d::Work>& work) {
-  work->wait();
-}
-
-// Exchanges small values between the ranks, on a device that the group's default backend supports.
-class Agreement {
- public:
-  Agreement(c10d::ProcessGroup& group, c10::Device device) : group_(group), device_(device) {}
-
-  std::vector<std::int64_t> from_rank0(const std::vector<std::int64_t>& values) {
-    std::vector<at::Tensor> tensors{at::tensor(values, at::kLong).to(device_)};
-    wait_for(group_.broadcast(tensors));
-    return to_values(tensors[0]);
-  }
-  std::string from_rank0(const std::string& text) {
-    const auto length = from_rank0(std::vector{static_cast<std::int64_t>(text.size())})[0];
-    std::vector<std::int64_t> codes(static_cast<std::size_t>(length));
-    for (std::size_t i = 0; i < std::min(codes.size(), text.size()); ++i) codes[i] = text[i];
-    std::string received;
-    for (const auto code : from_rank0(codes)) received += static_cast<char>(code);
-    return received;
-  }
-  // Returns each rank's value, in the order of ranks.
-  std::vector<std::int64_t> from_all(std::int64_t value) {
-    std::vector<std::int64_t> own(static_cast<std::size_t>(group_.getSize()), 0);
-    own[static_cast<std::size_t>(group_.getRank())] = value;
-    std::vector<at::Tensor> tensors{at::tensor(own, at::kLong).to(device_)};
-    wait_for(group_.allreduce(tensors));
-    return to_values(tensors[0]);
-  }
-
- private:
-  static std::vector<std::int64_t> to_values(const at::Tensor& tensor) {
-    const at::Tensor host = tensor.cpu();
-    const auto* const data = host.const_data_ptr<std::int64_t>();
-    return {data, data + host.numel()};
-  }
-
-  c10d::ProcessGroup& group_;
-  c10::Device device_;
-};
-
-// Every rank gets an error with rank and name if models differ. With verify_params_across_processes() alone, some ranks only
-// report a lost peer.
+// Collective. Throws UsageError on every rank if the models differ, with the ranks and the first difference. PyTorch's
+// verify_params_across_processes() throws a clear error on only some ranks. The others would only report a lost rank.
 void verify_same_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
-                       Agreement& agreement) {
+                       const Peers& peers) {
   std::string own;
   for (const auto* list : {&parameters, &buffers}) {
     for (const auto& tensor : *list) own += describe(tensor) + '\n';
   }
-  std::istringstream rank0_lines(agreement.from_rank0(own));
+  std::istringstream rank0_lines(peers.from_rank_0(own));
   std::istringstream own_lines(own);
   std::string found, expected, own_line, rank0_line;
   std::int64_t differs = 0;
@@ -143,9 +108,9 @@ void verify_same_model(const std::vector<NamedTensor>& parameters, const std::ve
     expected = more_rank0 ? '"' + rank0_line + '"' : "nothing";
     break;
   }
-  const auto all = agreement.from_all(differs);
+  const auto all = peers.from_all(differs);
   if (differs) {
-    throw UsageError("this rank's model is not rank 0's: expected " + expected + ", found " + found +
+    throw UsageError("the model of this rank differs from the model of rank 0: expected " + expected + ", found " + found +
                      ". Give all ranks the same config and the same version of ddptrain");
   }
   std::string others;
@@ -153,28 +118,26 @@ void verify_same_model(const std::vector<NamedTensor>& parameters, const std::ve
     if (all[rank] != 0) others += (others.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (!others.empty()) {
-    throw UsageError("rank 0's model is not that of rank " + others +
-                     " (its own error says which tensor differs). Give all ranks the same "
-                     "config and the same version of ddptrain");
+    throw UsageError(
+        "the model of rank 0 differs from the model of rank " + others +
+        "; the error message from that rank names the tensor. Give all ranks the same config and the same ddptrain version");
   }
 }
 
-// Note [Rank 0's state is sent only where it differs]
-// Ranks that used the same seed, or read the same checkpoint, already have the same bits. Comparing digests is much faster than
-// sending: 5 ms instead of 100 for 45 MB, without a second copy of the state in memory.
+// Note [Rank 0's state is sent only if the ranks differ]
+// Usually all ranks have made the state from the same seed or checkpoint, so their states are bit-identical. Comparing digests
+// takes much less time than sending the state: 5 ms instead of 100 ms for 45 MB. The comparison also needs no second copy of
+// the state in memory.
 void take_state_of_rank0(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::vector<at::Tensor>& state,
-                         Agreement& agreement) {
+                         const Peers& peers) {
   const bool on_cpu = std::all_of(state.begin(), state.end(), [](const at::Tensor& tensor) { return tensor.is_cpu(); });
-  if (on_cpu) {
-    const auto own = state_digest(state);
-    const auto differs = agreement.from_all(agreement.from_rank0(own) == own ? 0 : 1);
-    if (std::all_of(differs.begin(), differs.end(), [](std::int64_t one) { return one == 0; })) return;
-  }
+  if (on_cpu && peers.all_equal(state_digest(state))) return;
   c10d::broadcast_coalesced(group, state, kBroadcastBytes);
 }
 
-// The first assignment of Python's wrapper: a single bucket if the order of arrival will be known after a step, otherwise by
-// size. It is reversed, since gradients arrive in about the reverse order of definition.
+// Returns the first assignment of parameters to buckets, as Python's wrapper makes it. If the buckets will be rebuilt after the
+// first step, there is a single bucket. Otherwise the buckets are limited by size and in reverse order, because gradients
+// become ready in about the reverse of the order in which parameters are defined.
 Buckets first_buckets(const std::vector<at::Tensor>& parameters, const DdpConfig& config) {
   const bool will_be_rebuilt = config.static_graph || !config.find_unused_parameters;
   const std::vector<std::size_t> limits =
@@ -193,27 +156,27 @@ void check_order(const BucketOrder& order, std::size_t parameters) {
       const auto at = static_cast<std::size_t>(index);
       if (index < 0 || at >= parameters || seen[at]) {
         throw BadCheckpointError(
-            "the checkpoint's order of gradients has parameter " + std::to_string(index) +
-            (index >= 0 && at < parameters ? " twice" : ", but the model has " + std::to_string(parameters)) +
-            ". The checkpoint is of another model or damaged: resume from another one");
+            "the gradient order in the checkpoint contains parameter " + std::to_string(index) +
+            (index >= 0 && at < parameters ? " twice" : ", but the model has " + std::to_string(parameters) + " parameters") +
+            ". The checkpoint belongs to another model or is damaged: resume from another checkpoint");
       }
       seen[at] = true;
       ++count;
     }
     if (bucket.empty())
-      throw BadCheckpointError("the checkpoint's order of gradients has an empty bucket: resume from another one");
+      throw BadCheckpointError("the gradient order in the checkpoint contains an empty bucket: resume from another checkpoint");
   }
   if (count != parameters) {
-    throw BadCheckpointError("the checkpoint's order of gradients has " + std::to_string(count) +
+    throw BadCheckpointError("the gradient order in the checkpoint contains " + std::to_string(count) +
                              " parameters, but the model has " + std::to_string(parameters) +
-                             ". The checkpoint is of another model or damaged: resume from another one");
+                             ". The checkpoint belongs to another model or is damaged: resume from another checkpoint");
   }
 }
 
 }  // namespace
 
 struct DataParallel::Impl {
-  void make_reducer(const DdpConfig& config, const BucketOrder& saved);
+  void make_reducer(const DdpConfig& config, const BucketOrder& saved, const Peers& peers);
   [[noreturn]] void report_missing() const;
   void rebuild_buckets();
   void note_when_computed(const at::Tensor& output);
@@ -225,52 +188,35 @@ struct DataParallel::Impl {
   bool find_unused = false;
   bool static_graph = false;
   bool first_step = true;
-  std::optional<std::chrono::steady_clock::time_point>
-      computed;  // when this rank's gradients of the current backward pass were ready
+  // Time at which this rank had computed all gradients of the current backward pass.
+  std::optional<std::chrono::steady_clock::time_point> computed;
   std::chrono::nanoseconds waited{};
   const std::vector<at::Tensor> no_outputs;
-  // Null in a world of one. The Logger refers to the Reducer, so it is destroyed first. Without a Logger,
-  // find_unused_parameters crashes.
+  // `reducer` and `logger` are null if there is only one rank. The Logger refers to the Reducer, so the Logger must be
+  // destroyed first. The Reducer needs a Logger: it crashes without one if find_unused_parameters is set.
   std::shared_ptr<OpenReducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
 };
 
-void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder& saved) {
-  Agreement agreement(*group, parameters[0].device());
-  // All ranks use rank 0's order. So a new rank that joins with an empty order gets the same buckets (decision 19).
-  // Format: [1 if saved or 0, bucket of the first entry, its parameter, ...]. Its length is fixed, so one broadcast is enough.
-  Buckets buckets;
-  std::vector<std::int64_t> packed{saved.empty() ? 0 : 1};
-  if (group->getRank() == 0) {
-    if (saved.empty()) {
-      buckets = first_buckets(parameters, config);
-    } else {
-      check_order(saved, parameters.size());
-      for (const auto& bucket : saved) buckets.emplace_back(bucket.begin(), bucket.end());
-    }
-    for (std::size_t i = 0; i < buckets.size(); ++i) {
-      for (const auto index : buckets[i]) {
-        packed.push_back(static_cast<std::int64_t>(i));
-        packed.push_back(static_cast<std::int64_t>(index));
-      }
-    }
+void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder& saved, const Peers& peers) {
+  // All ranks use the buckets of rank 0. A replacement rank has no saved buckets, and would otherwise assign parameters to
+  // different buckets (docs/internals/decisions/parallel/bucket-order.md).
+  json own;
+  if (peers.rank() == 0 && saved.empty()) own = {{"rebuilt", false}, {"buckets", first_buckets(parameters, config)}};
+  if (peers.rank() == 0 && !saved.empty()) {
+    check_order(saved, parameters.size());
+    own = {{"rebuilt", true}, {"buckets", saved}};
   }
-  packed.resize(1 + 2 * parameters.size(), 0);
-  packed = agreement.from_rank0(packed);
-  buckets.clear();
-  for (std::size_t i = 1; i < packed.size(); i += 2) {
-    buckets.resize(static_cast<std::size_t>(packed[i]) + 1);
-    buckets.back().push_back(static_cast<std::size_t>(packed[i + 1]));
-  }
+  const json of_rank_0 = json::parse(peers.from_rank_0(own.dump()));
 
   std::unordered_map<std::size_t, std::string> names_by_index;
   for (std::size_t i = 0; i < names.size(); ++i) names_by_index[i] = names[i];
-  reducer = std::make_shared<OpenReducer>(parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false),
-                                          static_cast<std::int64_t>(megabytes(config.bucket_mb)), config.find_unused_parameters,
-                                          config.gradient_as_bucket_view, std::move(names_by_index),
-                                          static_cast<std::int64_t>(megabytes(config.first_bucket_mb)),
-                                          /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-                                          /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+  reducer = std::make_shared<OpenReducer>(
+      parameters, of_rank_0.at("buckets").get<Buckets>(), group, std::vector<bool>(parameters.size(), false),
+      static_cast<std::int64_t>(megabytes(config.bucket_mb)), config.find_unused_parameters, config.gradient_as_bucket_view,
+      std::move(names_by_index), static_cast<std::int64_t>(megabytes(config.first_bucket_mb)),
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);
   std::vector<int> devices;
@@ -281,7 +227,7 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
     reducer->set_static_graph();
     logger->set_static_graph();
   }
-  if (packed[0] == 1) reducer->mark_rebuilt();
+  if (of_rank_0.at("rebuilt").get<bool>()) reducer->mark_rebuilt();
   if (auto hook = compression(config.compress, group)) reducer->register_comm_hook(std::move(hook));
 }
 
@@ -310,18 +256,18 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
   if (!impl_->group || impl_->group->getSize() == 1) return;
   if (parameters.empty()) throw UsageError("the model has no parameter that requires a gradient: there is nothing to train");
 
-  Agreement agreement(*impl_->group, impl_->parameters[0].device());
-  verify_same_model(parameters, untrained, agreement);
-  c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // also checks memory layouts
-  if (from == State::kRank0s) {
+  const Peers peers(impl_->group, impl_->group->getRank(), impl_->group->getSize(), impl_->parameters[0].device());
+  verify_same_model(parameters, untrained, peers);
+  c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // also compares the strides of the parameters
+  if (from == State::kFromRank0) {
     std::vector<at::Tensor> state;
     for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
     for (const auto& tensor : untrained) {
       if (tensor.tensor.defined()) state.push_back(tensor.tensor.detach());
     }
-    take_state_of_rank0(impl_->group, state, agreement);
+    take_state_of_rank0(impl_->group, state, peers);
   }
-  impl_->make_reducer(config, buckets);
+  impl_->make_reducer(config, buckets, peers);
 }
 
 DataParallel::~DataParallel() {
@@ -332,14 +278,16 @@ DataParallel::~DataParallel() {
 void DataParallel::before_forward(bool sync) {
   if (!impl_->reducer || !sync) return;
   impl_->reducer->prepare_for_forward();
-  // A no-op, except for a model whose first step had no gradients and whose buckets are therefore not rebuilt.
+  // Usually does nothing, since after_backward() has rebuilt the buckets in the first step. But if the first step had no
+  // gradients, the buckets are rebuilt here, as in Python's wrapper.
   impl_->reducer->rebuild_buckets();
 }
 
-// Note [A static graph learns from the micro-batch that is summed]
-// In its first iteration, Reducer counts how often each gradient arrives. In later iterations it sums a gradient when it has
-// arrived that often. In the first iteration, and only there, it also counts the hooks of micro-batches that are not summed.
-// With three micro-batches it would wait for the third arrival of a gradient that arrives once, and never sum it.
+// Note [A static graph counts the hooks of one micro-batch]
+// With a static graph, the Reducer counts in its first iteration how often the hook of each gradient runs. In later iterations,
+// it all-reduces a gradient after that number of hooks. But in the first iteration it also counts the hooks of micro-batches
+// without sync. With three micro-batches, it would count three hooks, then wait for three in later iterations, where only one
+// runs. The gradient would never be all-reduced. So the counts are reset before the micro-batch with sync.
 void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   if (!impl_->reducer || !sync) return;
   if (impl_->static_graph && impl_->first_step) impl_->reducer->forget_hooks();
@@ -351,8 +299,9 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   impl_->note_when_computed(output);
 }
 
-// Callbacks of a backward pass run at its end, in the order in which they were queued. The callback of the first gradient is
-// queued here, so it runs before the Reducer's. That one is queued with the last gradient and waits for the other ranks.
+// Records the time at which this rank has computed its gradients. Autograd runs callbacks at the end of a backward pass, in the
+// order in which they were queued. This function queues its callback at the first gradient. The Reducer queues its callback,
+// which waits for the other ranks, at the last gradient. So the time is recorded before that wait.
 void DataParallel::Impl::note_when_computed(const at::Tensor& output) {
   computed.reset();
   if (!output.is_cpu() || !output.requires_grad()) return;
@@ -366,10 +315,10 @@ std::chrono::nanoseconds DataParallel::take_waited() {
 }
 
 // Note [Buckets are rebuilt at the end of the first step]
-// Python rebuilds the buckets in the next forward pass. Gloo's sums depend on an element's place in its bucket, so a checkpoint
-// must store the order of the buckets. A checkpoint between the first step and the next forward pass could not store it yet.
-// Rebuilt here, the order exists as soon as the step is done. A run that resumes after step 1 then continues with the same bits
-// as an uninterrupted one.
+// In Gloo, the position of an element in its bucket determines the order of the additions, and so the rounding. For a
+// bit-identical resume, a checkpoint must therefore contain the buckets. Python rebuilds the buckets in the second forward
+// pass, so a checkpoint after step 1 could not contain the rebuilt ones. Here they are rebuilt at the end of step 1. A run that
+// resumes after step 1 then computes the same bits as an uninterrupted one.
 void DataParallel::after_backward(bool sync) {
   Impl& impl = *impl_;
   if (!impl.reducer || !sync) return;
@@ -384,9 +333,9 @@ void DataParallel::after_backward(bool sync) {
   if (impl.computed) impl.waited += std::chrono::steady_clock::now() - *std::exchange(impl.computed, std::nullopt);
 }
 
-// Moves the gradients out of the parameters meanwhile. Gradients that are views of the old buckets would otherwise be copied
-// into the new ones, although they are used only once more and then dropped. They keep the old buckets alive until then. The
-// new buckets take memory when they are filled.
+// Rebuilds the buckets. The gradients are first moved out of the parameters. Otherwise the Reducer would copy gradients that
+// are views of the old buckets into the new buckets. This copy is not needed, because the optimizer uses these gradients only
+// once. Until they are removed, they keep the memory of the old buckets allocated.
 void DataParallel::Impl::rebuild_buckets() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
@@ -397,23 +346,24 @@ void DataParallel::Impl::rebuild_buckets() {
 
 void DataParallel::Impl::report_missing() const {
   const auto missing = reducer->missing();
-  std::string list;
-  for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) list += (i == 0 ? "" : ", ") + names[missing[i]];
-  if (missing.size() > kNamesShown) list += " and " + std::to_string(missing.size() - kNamesShown) + " more";
+  std::vector<std::string> missing_names;
+  for (const std::size_t index : missing) missing_names.push_back(names[index]);
   const std::string advice = static_graph ? "\"static_graph\": false" : "\"find_unused_parameters\": true";
-  const std::string text = "the backward pass gave " + std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
-                           " parameters no gradient, so the gradients are not summed over the ranks: " + list +
-                           ". Use them in every step, freeze them, or set " + advice + " in \"ddp\"";
-  // A missing gradient in the first step is a property of the model, and a restart would fail in the same way.
+  const std::string text =
+      std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
+      " parameters got no gradient in the backward pass, so the gradients are not summed over the ranks: " +
+      names_text(missing_names) + ". Use these parameters in every step, freeze them, or set " + advice + " in \"ddp\"";
+  // A gradient that is missing in the first step is a property of the model, so a restart would fail in the same way.
   if (first_step) throw UsageError(text);
   throw std::runtime_error(text);
 }
 
-// Note [Gradients are dropped, not zeroed]
-// This also holds for gradients that are views of buckets. Autograd adds to a kept view, and the Reducer divides it by the
-// world size. A new gradient is multiplied by the inverse while it is copied into the bucket. With three ranks the two results
-// differ in the last bit. The first step after a resume always has new gradients, so it would differ from an uninterrupted run.
-// Dropped gradients are always new (as in Python's default), which also saves a pass over memory.
+// Note [Gradients are removed, not set to zero]
+// The Reducer handles kept and new gradients differently. If a gradient is a kept view of a bucket, autograd adds to it, and
+// the Reducer divides it by the world size. A new gradient is multiplied by the inverse of the world size while it is copied
+// into the bucket. With three ranks, the two results differ in the last bit. After a resume, the first step always has new
+// gradients, so with kept gradients this step would differ from an uninterrupted run. If gradients are removed after each step,
+// every step has new gradients, as in Python's default. Removing them also saves one pass over the memory.
 void DataParallel::zero_grad() {
   for (auto& parameter : impl_->parameters) {
     at::Tensor& gradient = parameter.mutable_grad();

@@ -1,10 +1,11 @@
-// DistributedDataParallel for one module: c10d::Reducer with every step of Python's wrapper in the same order (LIBTORCH.md,
+// DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does (LIBTORCH.md,
 // "order of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
 //
-// Also works in a world of one, where it costs no time. Not thread-safe.
+// The gradients are all-reduced only in the micro-batch with sync, and overlap with its backward pass. With a single rank, all
+// calls return immediately. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "common/config/train_config.hpp"
@@ -25,31 +25,34 @@ using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of param
 
 class DataParallel {
  public:
-  // The initial state of all ranks. kRank0s: rank 0's parameters and buffers, which are sent if the ranks differ. kEqual: the
-  // state of each rank, which is known to be equal.
-  enum class State { kRank0s, kEqual };
-  // Verifies that all ranks have the same parameters, and makes the Reducer. It uses `buckets` from a checkpoint (decision 19),
-  // or assigns them by size if empty. Parameters that don't require gradients are left out; shared ones count once.
+  // Source of the initial values. kFromRank0: all ranks take the parameters and buffers of rank 0, which are sent only if the
+  // ranks differ. kEqual: the caller guarantees that all ranks already have the same values, so no values are compared or sent.
+  enum class State { kFromRank0, kEqual };
+  // Collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the Reducer. The Reducer
+  // uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is empty, it assigns
+  // parameters to buckets by size. Parameters that do not require gradients are excluded, and shared parameters count once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
-               State state = State::kRank0s);
+               State state = State::kFromRank0);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
   void before_forward(bool sync);
   void before_backward(const at::Tensor& output, bool sync);
-  // Throws std::runtime_error that names the parameters without a gradient if the backward pass didn't finish its all-reduce
-  // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so that all ranks have the same
-  // ones when the step counts as done.
+  // Checks that all gradients are reduced, and then broadcasts the buffers of rank 0, so that all ranks have the same buffers
+  // at the end of the step. Throws an error if some parameters got no gradient, because the model did not use them and
+  // find_unused_parameters is off. The error names the parameters. It is a UsageError in the first step, and a
+  // std::runtime_error later.
   void after_backward(bool sync);
-  // Returns the time that backward passes have waited for other ranks since the last call. It is measured from the last
-  // gradient of this rank to the end of the step's exchange. Zero on a GPU, where only the device waits.
+  // Returns the time that backward passes have waited for other ranks since the previous call. Each wait is measured from the
+  // last gradient of this rank to the end of the step's communication. Returns zero on a GPU, where the CPU does not wait.
   std::chrono::nanoseconds take_waited();
-  // Drops the gradients, including views of buckets (see the note in data_parallel.cpp).
+  // Removes the gradients instead of setting them to zero. The note [Gradients are removed, not set to zero] in
+  // data_parallel.cpp explains why.
   void zero_grad();
-  // Returns the current order, which the checkpoint saves. Empty in a world of one, before the first synced step, and if
-  // buckets are never rebuilt (find_unused_parameters).
+  // Returns the current assignment of parameters to buckets, for checkpoints. Empty if there is only one rank, before the end
+  // of the first step, and if buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

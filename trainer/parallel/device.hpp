@@ -1,5 +1,5 @@
-// Chooses the device of this worker. The worker calls choose_device() before its first tensor exists, since libtorch_cuda
-// registers itself with ATen when it is opened. A machine without a GPU never opens it.
+// Selects the device of this worker. The worker must call choose_device() before it creates a tensor, since libtorch_cuda
+// registers its kernels with ATen when it is opened. On a machine without a GPU, libtorch_cuda is never opened.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,34 +13,36 @@
 
 namespace ddprun::trainer {
 
-// Behaviour of "device": "auto" if no GPU can be used.
-enum class Otherwise {
-  kCpu,     // the first worker of the node reports why on stderr, unless the machine has no driver at all
-  kRefuse,  // throws, for a worker that was started for a GPU
+// What to do for "device": "auto" if no GPU can be used.
+enum class Fallback {
+  // Use the CPU. The first worker of the node prints the reason on stderr, unless the machine has no driver.
+  kCpu,
+  kRefuse,  // throw UsageError; for a worker that was started for a GPU
 };
 
-// cuda: device local_rank, which becomes the thread's current device. auto: cuda if the node has at least one GPU, otherwise as
-// `otherwise` says. Throws UsageError if cuda is configured but the module, the driver or a GPU is missing. Also throws if this
-// node has fewer GPUs than workers; the message has both numbers. DDPTRAIN_SHARE_GPU=1 lets workers share a GPU, for tests on a
-// machine with one. They use Gloo, since NCCL can't share.
-c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Otherwise otherwise);
+// Returns the device of this worker. For kCuda this is the GPU with index local_rank, which becomes the thread's current
+// device. kAuto does the same if the node has at least one GPU; otherwise `fallback` decides. Throws UsageError if kCuda is
+// configured but the module, the driver or a GPU is missing. Also throws if this node has fewer GPUs than workers; the message
+// has both numbers. DDPTRAIN_SHARE_GPU=1 allows several workers on one GPU, for tests. These workers use Gloo, since NCCL does
+// not support several ranks on one GPU.
+c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Fallback fallback);
 
-// True if choose_device() will return the CPU for every local rank. Opens no library.
+// True if choose_device() will return the CPU for every local rank. Opens no library. False does not mean that a GPU exists.
 bool is_certainly_cpu(TrainConfig::Device wanted);
 
-// The decision of choose_device(): pure, for `gpus` visible GPUs. Returns the GPU's index, or -1 for the CPU. If each worker
-// sees only its own GPU (--virtual-local-rank, srun --gpus-per-task=1), that is device 0 for every local rank.
-// refuse_shared_gpu() finds workers that see the same GPU.
+// Makes the decision of choose_device() for `gpus` visible GPUs. Pure. Returns the index of the GPU, or -1 for the CPU. If each
+// of several workers has a single visible GPU, returns 0 for all of them: usually the workers have different GPUs
+// (--virtual-local-rank, srun --gpus-per-task=1). refuse_shared_gpu() detects workers that have the same GPU.
 int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
 
-// If several ranks compute on the same GPU (`uuid`), throws UsageError in all but the first. The message names this rank and
-// the first one. Only the group of this generation may use `store`.
+// Throws UsageError if another rank has already called this function with the same GPU, identified by `uuid`. The message names
+// both ranks. Only one generation of the process group may use `store`, since it keeps an entry for each GPU.
 void refuse_shared_gpu(c10d::Store& store, int rank, const std::string& uuid);
 
-// The module that choose_device() opened; null if this process computes on the CPU.
+// Returns the CUDA module that choose_device() has opened; null if this process computes on the CPU.
 CudaModule* cuda_module() noexcept;
 
-// True if workers of this node share a GPU, so that NCCL can't be used.
+// True if workers of this node share a GPU, so that NCCL cannot be used.
 bool shares_gpu(const WorkerEnvironment& environment);
 
 }  // namespace ddprun::trainer

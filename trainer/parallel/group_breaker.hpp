@@ -1,10 +1,16 @@
-// Breaks the process group from another thread than the one that waits in it. Every collective then fails immediately with
-// "Connection closed by peer", also between two living ranks, and so does the making of a group. Gloo has no abort function,
-// but it takes a closed connection for a lost peer. trainer/job/recovery.cpp calls it when the agent orders a regroup.
+// Lets one thread end the waits of other threads in a process group.
 //
-// If each worker has its own GPU, the group also has an NCCL backend, which is aborted. A wait for it then returns as if the
-// work were done, with any numbers. So Peers::arrive() and the other exchanges of Peers check broken() before they use a
-// result.
+// The problem. After a rank was lost, the agent orders the surviving ranks to form a new group. A survivor may be waiting in a
+// collective of the old group, for the lost rank or for another survivor that has already left. It would wait until the timeout
+// of the group. Gloo has no function to abort a group.
+//
+// The idea. Gloo treats a closed connection as a lost rank. So this class closes all connections of the group in this process.
+// Each collective, and also the creation of a group, then fails within milliseconds with "Connection closed by peer", even
+// between two live ranks. trainer/job/recovery.cpp calls break_group() when the agent orders a regroup (a new group).
+//
+// If each worker has its own GPU, the group also has an NCCL backend, which is aborted. After an abort, a wait returns as if
+// the collective had succeeded, but its result is undefined. So Peers::sync_device() and the collectives of Peers check
+// broken() before a result is used.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -23,68 +29,69 @@ namespace ddprun::trainer {
 
 class GroupBreaker {
  public:
-  // `world` is the size of the groups.
+  // `world` is the number of ranks in the group.
   explicit GroupBreaker(int world) : world_(world) {}
-  ~GroupBreaker() { mend(); }
+  ~GroupBreaker() { end_break(); }
   GroupBreaker(const GroupBreaker&) = delete;
   GroupBreaker& operator=(const GroupBreaker&) = delete;
 
-  // Held by the thread that makes a group. TCP sockets that are created meanwhile count as the group's. All other sockets of
-  // the process are left alone, such as those of a data loader or a metrics server.
-  class Making {
+  // Exists while a group is created. TCP sockets that are created during this time belong to the group. All other sockets of
+  // the process, such as those of a data loader or a metrics server, are never closed.
+  class GroupCreation {
    public:
-    explicit Making(GroupBreaker& breaker) : breaker_(breaker) { breaker_.making_begins(); }
-    ~Making() { breaker_.making_ends(); }
-    Making(const Making&) = delete;
-    Making& operator=(const Making&) = delete;
+    explicit GroupCreation(GroupBreaker& breaker) : breaker_(breaker) { breaker_.creation_begins(); }
+    ~GroupCreation() { breaker_.creation_ends(); }
+    GroupCreation(const GroupCreation&) = delete;
+    GroupCreation& operator=(const GroupCreation&) = delete;
 
    private:
     GroupBreaker& breaker_;
   };
 
-  // From here until mend(), every connection of a group is shut down, including new ones.
+  // Breaks the group: shuts down all its connections, including new ones, until end_break() is called.
   void break_group();
-  // Waits until the abort of the broken group has returned. It can hang in a driver, so call this without a lock.
+  // Blocks until the abort of the NCCL backend has returned. The abort can hang in the driver, so the caller must not hold a
+  // lock.
   void await_abort();
-  // Call when the old group is gone. Then the next one may be made.
-  void mend();
+  // Call after the old group is destroyed, and before the next one is created.
+  void end_break();
   bool broken() const { return broken_; }
-  // Registers the backend of the new group: break_group() aborts it in a thread. Call from any thread except that of
-  // break_group().
-  void aborts(c10::intrusive_ptr<c10d::Backend> backend);
-  // True if exchanges of the group end without an error when it is broken.
-  bool ends_in_silence() const { return ends_in_silence_; }
+  // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call from the thread that
+  // calls break_group().
+  void set_backend(c10::intrusive_ptr<c10d::Backend> backend);
+  // True if collectives of a broken group return without an error, which is the case for NCCL.
+  bool aborts_silently() const { return aborts_silently_; }
   // Sets the size of the next group. Call only while no group is broken.
   void set_world(int world) { world_ = world; }
 
-  // Waits for a message between two ranks; breaking the group ends this wait too. Throws the error of a lost peer.
+  // Waits for a message between two ranks. If the group is broken meanwhile, throws the error for a lost rank.
   void wait(const c10::intrusive_ptr<c10d::Work>& message);
-  // The guards of the group's collectives. Each collective must be guarded.
+  // Wraps the group's collectives so that break_group() can end waits for them. All collectives on CPU tensors must be wrapped.
   BreakableWorks& collectives() { return collectives_; }
 
  private:
-  void making_begins();
-  void making_ends();
+  void creation_begins();
+  void creation_ends();
   void abort_backend();
-  bool is_of_group(std::uint64_t cookie);
+  bool belongs_to_group(std::uint64_t cookie);
   void shut_connections();
-  void answer_for_the_lost();
+  void connect_for_lost_ranks();
   void abort_messages();
 
   int world_;
   std::atomic<bool> broken_ = false;
   std::mutex sockets_mutex_;
-  int makings_ = 0;
-  std::set<std::uint64_t> others_;    // cookies of the sockets that existed before the group was made
-  std::set<std::uint64_t> of_group_;  // cookies of the sockets that were created since
+  int creations_ = 0;
+  std::set<std::uint64_t> others_;    // cookies of the sockets that existed before the group's creation
+  std::set<std::uint64_t> of_group_;  // cookies of the sockets that were created during the group's creation
   std::mutex mutex_;
-  std::condition_variable_any mended_;
+  std::condition_variable_any wake_;
   std::mutex messages_mutex_;
   std::set<c10::intrusive_ptr<c10d::Work>> messages_;
   BreakableWorks collectives_;
   std::mutex backend_mutex_;
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::atomic<bool> ends_in_silence_ = false;
+  std::atomic<bool> aborts_silently_ = false;
   std::jthread aborting_;
   std::jthread thread_;
 };

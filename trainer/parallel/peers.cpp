@@ -8,7 +8,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -17,15 +17,6 @@
 
 namespace ddprun::trainer {
 namespace {
-
-// NCCL requires the tensor on its GPU.
-void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
-  std::vector<at::Tensor> tensors{tensor};
-  c10d::AllreduceOptions options;
-  options.reduceOp = operation;
-  group.allreduce(tensors, options)->wait();
-  tensor = tensors.front();
-}
 
 void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int source) {
   std::vector<at::Tensor> tensors{tensor};
@@ -44,14 +35,19 @@ at::Tensor Peers::copy_of(const at::Tensor& values) const {
   return values.to(device_, values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-void Peers::sum(std::span<double> values) const {
+// The collective runs on a copy of the values on this rank's device, because NCCL accepts only tensors on its GPU.
+void Peers::reduce(const at::Tensor& values, c10d::ReduceOp::RedOpType operation) const {
   if (world_ == 1) return;
-  const auto count = static_cast<std::int64_t>(values.size());
-  at::Tensor own = at::from_blob(values.data(), {count}, at::kDouble);
-  at::Tensor shared = copy_of(own);
-  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
-  own.copy_(shared);
-  believe();
+  std::vector<at::Tensor> shared{copy_of(values)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  group_->allreduce(shared, options)->wait();
+  values.copy_(shared.front());
+  check_not_broken();
+}
+
+void Peers::sum(std::span<double> values) const {
+  reduce(at::from_blob(values.data(), {std::ssize(values)}, at::kDouble), c10d::ReduceOp::SUM);
 }
 
 std::int64_t Peers::smallest(std::int64_t value) const {
@@ -60,32 +56,39 @@ std::int64_t Peers::smallest(std::int64_t value) const {
 }
 
 void Peers::smallest_of_each(std::span<std::int64_t> values) const {
-  if (world_ == 1) return;
-  at::Tensor own = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kLong);
-  at::Tensor shared = copy_of(own);
-  all_reduce(*group_, shared, c10d::ReduceOp::MIN);
-  own.copy_(shared);
-  believe();
+  reduce(at::from_blob(values.data(), {std::ssize(values)}, at::kLong), c10d::ReduceOp::MIN);
 }
 
-bool Peers::device_ends_in_silence() const {
-  return breaker_ != nullptr && device_.is_cuda() && breaker_->ends_in_silence();
+// A value is equal on all ranks if its minimum equals its maximum. Since ~ reverses the order of integers, the maximum is ~ of
+// the minimum of ~value. So one collective computes both.
+bool Peers::all_equal(std::span<const std::int64_t> values) const {
+  std::vector<std::int64_t> extremes(values.begin(), values.end());
+  for (const std::int64_t value : values) extremes.push_back(~value);
+  smallest_of_each(extremes);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (extremes[i] != ~extremes[i + values.size()]) return false;
+  }
+  return true;
 }
 
-void Peers::believe() const {
-  if (device_ends_in_silence()) go_on();
+bool Peers::device_aborts_silently() const {
+  return breaker_ != nullptr && device_.is_cuda() && breaker_->aborts_silently();
 }
 
-void Peers::arrive() const {
-  if (!device_ends_in_silence()) return;
+void Peers::check_not_broken() const {
+  if (device_aborts_silently()) check_alive();
+}
+
+void Peers::sync_device() const {
+  if (!device_aborts_silently()) return;
   const c10::impl::VirtualGuardImpl cuda(device_.type());
   cuda.synchronizeStream(cuda.getStream(device_));
-  go_on();
+  check_alive();
 }
 
-void Peers::go_on() const {
+void Peers::check_alive() const {
   if (breaker_ != nullptr && breaker_->broken()) {
-    throw std::runtime_error("Connection closed by peer: the group is being made anew");
+    throw std::runtime_error("Connection closed by peer: the process group is being rebuilt");
   }
 }
 
@@ -94,28 +97,23 @@ std::string Peers::from(int source, const std::string& text) const {
   const auto own_size = static_cast<std::int64_t>(text.size());
   at::Tensor size = at::full({1}, rank_ == source ? own_size : 0, at::TensorOptions(at::kLong).device(device_));
   broadcast(*group_, size, source);
-  const std::int64_t said = size.item<std::int64_t>();
-  believe();
-  std::string result(static_cast<std::size_t>(said), '\0');
+  const std::int64_t length = size.item<std::int64_t>();
+  check_not_broken();
+  std::string result(static_cast<std::size_t>(length), '\0');
   if (result.empty()) return result;
   if (rank_ == source) result = text;
   at::Tensor own = at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte);
   at::Tensor shared = copy_of(own);
   broadcast(*group_, shared, source);
   own.copy_(shared);
-  believe();
+  check_not_broken();
   return result;
 }
 
 std::vector<std::int64_t> Peers::from_all(std::span<const std::int64_t> values) const {
   std::vector<std::int64_t> all(static_cast<std::size_t>(world_) * values.size(), 0);
   std::copy(values.begin(), values.end(), all.begin() + static_cast<std::ptrdiff_t>(values.size()) * rank_);
-  if (world_ == 1) return all;
-  at::Tensor own = at::from_blob(all.data(), {static_cast<std::int64_t>(all.size())}, at::kLong);
-  at::Tensor shared = copy_of(own);
-  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
-  own.copy_(shared);
-  believe();
+  reduce(at::from_blob(all.data(), {std::ssize(all)}, at::kLong), c10d::ReduceOp::SUM);
   return all;
 }
 

@@ -1,6 +1,6 @@
-// Small agreements between the ranks, in addition to the gradients: sums of metrics, the smallest of all values, a text from
-// rank 0. Each call is a collective: all ranks make the same calls in the same order. In a world of one they return
-// immediately. Errors are those of the process group.
+// Small collectives for everything except gradients: sums of metrics, the minimum of a value, a text from rank 0. All ranks
+// must make the same calls in the same order. With a single rank, the calls return immediately. All calls can throw the process
+// group's errors.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,47 +17,55 @@ class GroupBreaker;
 
 class Peers {
  public:
-  // `group` may be null in a world of one. `breaker` is that of the group, if it can be broken.
+  // `group` may be null if there is only one rank. `breaker` is the group's breaker, or null if the group cannot be broken.
   Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device, GroupBreaker* breaker = nullptr);
 
   int rank() const { return rank_; }
   int world() const { return world_; }
-  // May be null in a world of one.
+  // May be null if there is only one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
 
   // Replaces each value by its sum over all ranks.
   void sum(std::span<double> values) const;
   std::int64_t smallest(std::int64_t value) const;
-  // Replaces each value by the smallest of all ranks.
+  // Replaces each value by its minimum over all ranks.
   void smallest_of_each(std::span<std::int64_t> values) const;
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
-  // Every rank returns rank 0's text, or that of `source`, which must be the same argument on all ranks.
+  // Returns true on all ranks if all ranks have passed the same values, otherwise false on all ranks.
+  bool all_equal(std::span<const std::int64_t> values) const;
+  // Return the text of rank 0, or of rank `source`, on all ranks. `source` must be the same on all ranks.
   std::string from_rank_0(const std::string& text) const { return from(0, text); }
   std::string from(int source, const std::string& text) const;
-  // Returns every rank's value, in the order of ranks.
+  // Returns the values of all ranks, in rank order.
   std::vector<std::int64_t> from_all(std::int64_t value) const { return from_all(std::span(&value, 1)); }
-  // The same for several values per rank: all values of the first rank come first.
+  // Returns the values of all ranks, several per rank: first all values of rank 0, then all values of rank 1, and so on.
   std::vector<std::int64_t> from_all(std::span<const std::int64_t> values) const;
-  // Point-to-point messages. The receiver must receive in the order in which the sender sends. Tensors must be contiguous and
-  // on the CPU.
+  // Messages between two ranks. The receiver must make the matching calls in the order of the sender's calls. Tensors must be
+  // contiguous and on the CPU.
   void send(const std::string& text, int to) const;
   std::string receive_text(int from) const;
   void send(const at::Tensor& tensor, int to) const;
   void receive(at::Tensor tensor, int from) const;
-  // Returns when every rank has called it (a barrier).
-  void meet() const { smallest(0); }
-  // Throws the error of a lost peer if a new group is ordered. In a world of one no exchange would throw it.
-  void go_on() const;
-  // Call this before using GPU results of exchanges outside of this class. Waits until the device has them, then does the same
-  // as go_on(). Does nothing if a broken group's exchanges throw by themselves, or if the group cannot be broken.
-  void arrive() const;
+  // Returns when all ranks have called this function.
+  void barrier() const { smallest(0); }
+  // Throws the error for a lost rank if the group was broken because the agent has ordered a new group. Collectives throw this
+  // error too, but a single rank runs no collectives.
+  void check_alive() const;
+  // Call before the CPU uses results of NCCL collectives that were not started by this class. Waits until the GPU has the
+  // results, and then calls check_alive(). Does nothing if the collectives of a broken group throw an error anyway, or if the
+  // group cannot be broken.
+  void sync_device() const;
 
  private:
   void wait(const c10::intrusive_ptr<c10d::Work>& message) const;
-  bool device_ends_in_silence() const;
-  // Call when a result is on the host: a group that was broken earlier may have left any numbers in it.
-  void believe() const;
-  // Returns a copy in new memory: a group that breaks may leave a collective behind that still uses it.
+  // Replaces `values`, which must be in host memory, by their reduction over all ranks.
+  void reduce(const at::Tensor& values, c10d::ReduceOp::RedOpType operation) const;
+  bool device_aborts_silently() const;
+  // Throws if the group was aborted, since an aborted collective returns undefined values without an error. Call after a result
+  // has arrived in host memory and before it is used.
+  void check_not_broken() const;
+  // Returns a copy on this rank's device. Collectives must use such a copy instead of the caller's memory: after the group is
+  // broken, Gloo may still write to the memory of a collective.
   at::Tensor copy_of(const at::Tensor& values) const;
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;

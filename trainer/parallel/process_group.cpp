@@ -1,4 +1,3 @@
-// See process_group.hpp.
 #include "trainer/parallel/process_group.hpp"
 
 #include <netdb.h>
@@ -42,8 +41,8 @@ GlooDevice loopback_device() {
   }
 }
 
-// Returns this machine's address on the route to the master, "" if there is none or it is loopback. Connecting a datagram
-// socket sends no packet: the kernel only looks up the route.
+// Returns the local address of the route to `host`. Returns an empty string if there is no route, or if the address is
+// loopback. connect() on a datagram socket sends no packet: the kernel only looks up the route.
 std::string address_towards(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -81,14 +80,15 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
       rest.remove_prefix(comma + 1);
     }
   }
-  // The agent knows the address under which the other nodes' agents reach this one. A loopback address means that all nodes are
-  // on this machine.
+  // The agent sets this variable to the address at which the agents of other nodes reach this node. If it is a loopback
+  // address, all nodes are on this machine.
   if (const char* known = std::getenv("DDPRUN_NODE_ADDRESS"); known && *known) {
     const std::string address(known);
     if (address.starts_with("127.") || address == "::1") return {loopback_device()};
     return {ProcessGroupGloo::createDeviceForHostname(address)};
   }
-  // PyTorch uses the hostname, which often resolves to 127.0.1.1 (Debian) or not at all. The route to the master works.
+  // PyTorch would use the address of the hostname, which often is 127.0.1.1 (Debian) or does not exist. Other nodes can reach
+  // this node at the address on the route to the master.
   if (!environment.master_addr.empty()) {
     const std::string address = address_towards(environment.master_addr, environment.master_port);
     if (!address.empty()) return {ProcessGroupGloo::createDeviceForHostname(address)};
@@ -96,7 +96,8 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
   return {ProcessGroupGloo::createDefaultDevice()};
 }
 
-// Gloo with collectives that the breaker can end. Collectives on a GPU tensor are not guarded and must be waited for.
+// Gloo with collectives that GroupBreaker can end. Collectives on GPU tensors are not wrapped: a wait for them ends only when
+// Gloo ends them.
 class BreakableGloo final : public ProcessGroupGloo {
  public:
   BreakableGloo(GroupBreaker& breaker, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -129,7 +130,7 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
   const char* const ports = std::getenv("DDPRUN_PORT_RANGE");
   const BoundPorts bound(ports != nullptr ? port_range_of(ports) : std::nullopt);
   if (breaker != nullptr) {
-    const GroupBreaker::Making making(*breaker);
+    const GroupBreaker::GroupCreation creation(*breaker);
     options->devices = gloo_devices(environment);
     return c10::make_intrusive<BreakableGloo>(*breaker, store, environment.rank, environment.world_size, std::move(options));
   }
@@ -139,19 +140,18 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
 
 c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {
   if (environment.master_addr.empty() || environment.master_port == 0) {
-    throw UsageError(
-        std::string("the environment variable ") + (environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
-        " is not set, but rank " + std::to_string(environment.rank) + " has to find " +
-        std::to_string(environment.world_size - 1) +
-        " others. Start the workers with ddprun or torchrun, or set MASTER_ADDR to rank 0's host and MASTER_PORT to a free "
-        "port there");
+    throw UsageError(std::string("the environment variable ") +
+                     (environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set, but rank " +
+                     std::to_string(environment.rank) + " needs it to find " + std::to_string(environment.world_size - 1) +
+                     " other workers. Start the workers with ddprun or torchrun, or set MASTER_ADDR to rank 0's host and "
+                     "MASTER_PORT to a free port there");
   }
   const std::string where = environment.master_addr + ":" + std::to_string(environment.master_port);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.use_agent_store;
-  // make_process_group() waits for all ranks. An agent's store counts joins over all its restarts, so its count would never
-  // match.
+  // The store must not wait for all workers, since make_process_group() already does. Moreover, torchrun's store counts workers
+  // over all restarts, so after a restart its count would be wrong.
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
@@ -159,12 +159,12 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
   } catch (const std::exception& error) {
     const std::string reason = first_line(error.what());
     if (options.isServer) {
-      throw UsageError("rank 0 can't open its store at " + where + " (MASTER_ADDR:MASTER_PORT): " + reason +
-                       ". Choose a free MASTER_PORT, and a MASTER_ADDR of this machine");
+      throw UsageError("rank 0 cannot open its key-value store at " + where + " (MASTER_ADDR:MASTER_PORT): " + reason +
+                       ". Choose a free port as MASTER_PORT, and an address of this machine as MASTER_ADDR");
     }
-    throw UsageError("rank " + std::to_string(environment.rank) + " can't reach the store at " + where +
+    throw UsageError("rank " + std::to_string(environment.rank) + " cannot reach the key-value store of rank 0 at " + where +
                      " (MASTER_ADDR:MASTER_PORT): " + reason +
-                     ". See that rank 0 runs there and that no firewall is in between");
+                     ". Check that rank 0 runs there and that no firewall blocks the port");
   }
 }
 
@@ -181,13 +181,13 @@ c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment,
   return make_tcp_store(environment, timeout);
 }
 
-void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store, int generation,
-                   std::chrono::milliseconds timeout) {
+void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store, int generation,
+                      std::chrono::milliseconds timeout) {
   c10d::PrefixStore here("here/" + std::to_string(generation), store);
-  std::vector<std::string> everybody;
-  for (int rank = 0; rank < environment.world_size; ++rank) everybody.push_back(std::to_string(rank));
-  here.set(everybody[static_cast<std::size_t>(environment.rank)], std::vector<std::uint8_t>{1});
-  here.wait(everybody, timeout);
+  std::vector<std::string> rank_keys;
+  for (int rank = 0; rank < environment.world_size; ++rank) rank_keys.push_back(std::to_string(rank));
+  here.set(rank_keys[static_cast<std::size_t>(environment.rank)], std::vector<std::uint8_t>{1});
+  here.wait(rank_keys, timeout);
 }
 
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl) {
@@ -202,15 +202,15 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
   keys->setTimeout(timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
-  // CPU tensors (counts, losses, agreements) always use Gloo, also if there is NCCL. CUDA tensors use Gloo if workers share a
-  // GPU.
+  // CPU tensors (counts, losses) always use Gloo, even if the group also has NCCL. CUDA tensors use Gloo only if workers share
+  // a GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =
       make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout, breaker);
   group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::GLOO);
   if (device.is_cuda()) {
     CudaModule* const cuda = cuda_module();
-    if (!cuda) throw InternalError("a group for " + device.str() + " was asked for before the CUDA module was opened");
+    if (!cuda) throw InternalError("a process group for " + device.str() + " was requested before the CUDA module was opened");
     if (shares_gpu(environment)) {
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
     } else {
@@ -219,7 +219,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
                                         environment.world_size, device.index(), timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);
       group->setDefaultBackend(c10d::ProcessGroup::NCCL);
-      if (breaker != nullptr && live_nccl) breaker->aborts(nccl);
+      if (breaker != nullptr && live_nccl) breaker->set_backend(nccl);
     }
   }
   group->setGroupName(name);
@@ -227,8 +227,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
 }
 
 bool is_lost_peer(const std::exception& error) {
-  // Texts of Gloo and NCCL, collected by killing a peer (tests/trainer/parallel). The list has only texts that mean that the
-  // peer is gone. A timeout may be this rank's own fault, so it is not in the list.
+  // These texts are in the errors of Gloo and NCCL after a rank was killed (tests/trainer/parallel). A timeout is not in the
+  // list, since this rank itself may have caused it.
   const std::string_view text = error.what();
   for (const std::string_view sign : {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
                                       "Connection refused", "remote process exited", "ncclRemoteError"}) {

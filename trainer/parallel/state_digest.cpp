@@ -1,4 +1,3 @@
-// See state_digest.hpp.
 #include "trainer/parallel/state_digest.hpp"
 
 #include <xxhash.h>

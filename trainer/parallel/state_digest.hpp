@@ -1,5 +1,6 @@
-// A digest of tensors' bytes. Ranks compare digests to find out whether they have the same state, without sending the state.
-// DataParallel calls it once at start, trainer/state/state_comparison.cpp during training.
+// A digest of the bytes of tensors. Ranks compare digests to check whether their states are equal, so that they need not send
+// the states. DataParallel calls state_digest() once at the start, and trainer/state/state_comparison.cpp calls it during
+// training.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +10,9 @@
 
 namespace ddprun::trainer {
 
-// XXH3-128 over the bytes of all tensors in order; the most significant half comes first. Tensors on a device are copied to the
-// CPU one by one. The digest does not cover shapes, types and the boundaries between tensors.
+// Returns the XXH3-128 hash of the bytes of all tensors in order. The hash is returned as two numbers, the most significant
+// half first. Tensors on a GPU are copied to the CPU one by one. The hash does not depend on shapes, on types or on the
+// boundaries between tensors.
 std::vector<std::int64_t> state_digest(const std::vector<at::Tensor>& tensors);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// The place for all differences between the supported versions of LibTorch. parallel/ has none today: 2.15 only added defaulted
-// arguments to Reducer and moved headers that are not included here.
+// All code that depends on the version of LibTorch belongs in this file. It now only checks for the oldest supported version.
+// Version 2.15 has added default arguments to Reducer and moved headers that this program does not include, so it needs no
+// different code.
 #pragma once
 
 #include <torch/headeronly/version.h>

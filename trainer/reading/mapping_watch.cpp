@@ -1,4 +1,3 @@
-// Implementation of mapping_watch.hpp.
 #include "trainer/reading/mapping_watch.hpp"
 
 #include <fcntl.h>
@@ -22,7 +21,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Read by the signal handler; `begin` is written last and cleared first.
+// The data of a mapping that the signal handler needs. A slot is unused while `begin` is 0. `begin` is written last and cleared
+// first, so that the handler never uses an incomplete slot.
 struct Slot {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
@@ -30,11 +30,11 @@ struct Slot {
 };
 constexpr std::size_t kSlots = 4096;
 std::array<Slot, kSlots> slots;
-std::atomic<std::size_t> slots_used{0};  // the handler reads only slots below this
+std::atomic<std::size_t> slots_used{0};  // the handler reads only the slots below this index
 std::uintptr_t page_size = 4096;
 struct sigaction before {};
 
-// Uses only async-signal-safe calls, and preserves errno of the interrupted code.
+// The handler for SIGBUS. It uses only async-signal-safe calls, and preserves errno for the interrupted code.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
@@ -44,7 +44,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     const std::uintptr_t end = slots[i].end.load();
     if (begin == 0 || address < begin || address >= end) continue;
     slots[i].lost.store(true);
-    // Map the rest of the mapping in one call. One call per page would use up the kernel's limit on mappings.
+    // Replaces all pages from the failed address to the end of the mapping in one call. With one call per page, the process
+    // could reach the kernel's limit on the number of mappings.
     const std::uintptr_t page = address / page_size * page_size;
     void* const zeros =
         ::mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -55,8 +56,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(signal, info, context);
   } else {
-    ::sigaction(SIGBUS, &before, nullptr);    // the access is repeated, and the former handler or the default ends the process
-    if (info->si_code <= 0) ::raise(signal);  // sent by a process: no access is repeated
+    ::sigaction(SIGBUS, &before, nullptr);    // the failed access runs again and raises SIGBUS, now for the previous handler
+    if (info->si_code <= 0) ::raise(signal);  // if a process has sent the signal, there is no failed access to raise it again
   }
   errno = saved;
 }
@@ -84,7 +85,7 @@ std::uint64_t mixed(std::uint64_t hash, const char* bytes, std::size_t count) {
   return hash;
 }
 
-// Hash of evenly spread pieces, or of a small file as a whole.
+// Returns a hash of 64 evenly spaced parts of the file. A small file is hashed as a whole.
 std::uint64_t sample_of(const char* bytes, std::size_t size) {
   if (size <= kSamples * kSampleBytes) return mixed(size, bytes, size);
   std::uint64_t hash = size;
@@ -98,10 +99,9 @@ bool same_time(const timespec& a, const timespec& b) {
 }
 
 [[noreturn]] void changed(const std::filesystem::path& file, const std::string& how) {
-  throw UsageError(
-      "'" + file.string() + "' " + how +
-      " while this job reads it, so its samples are not those that the run began with. Restore the file, then start "
-      "the job again: it continues from its newest checkpoint");
+  throw UsageError("'" + file.string() + "' " + how +
+                   " while this job reads it, so the run can no longer read the same samples. Restore the file, then start "
+                   "the job again: it continues from its newest checkpoint");
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ WatchedMapping::~WatchedMapping() {
 void WatchedMapping::Impl::require_same() {
   struct stat status {};
   if (fd >= 0 && slot != nullptr) {
-    if (::fstat(fd, &status) != 0) changed(file, std::string("cannot be read any more (") + std::strerror(errno) + ")");
+    if (::fstat(fd, &status) != 0) changed(file, std::string("can no longer be read (") + std::strerror(errno) + ")");
     if (static_cast<std::uint64_t>(status.st_size) < size) {
       changed(file, "was truncated from " + std::to_string(size) + " to " + std::to_string(status.st_size) + " bytes");
     }

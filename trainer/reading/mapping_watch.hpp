@@ -1,14 +1,19 @@
-// A mapped file may change during a job: a user truncates or overwrites it, or a mount disappears. A read past the new end
-// raises SIGBUS, which would end the process without a message. A read before it silently returns other bytes than the run
-// began with.
+// Detects changes of files while they are mapped.
 //
-// So each mapping is registered here. A handler of SIGBUS maps zero pages where the file has no more bytes, and marks the
-// mapping. Code that has read mapped bytes calls require_mapped_files() before it uses the result. That also finds changes that
-// raise no signal: the file's size or time has changed, and so has a sample of its bytes. A rename that puts another file in
-// its place is not an error, since the mapping keeps the old file.
+// The problem. A mapped file may change during a job: a user truncates or overwrites it, or its file system is unmounted. A
+// read after the new end of the file raises SIGBUS, which would kill the process without a message. A read before the new end
+// returns different bytes than at the start of the run, without an error.
 //
-// Cost: one fstat() per file and call, 0.2 us on a local disk, and at the start a read of 64 pages per file. We tried a check
-// of the times alone and dropped it, since it ends a run after a mere `touch`.
+// The idea. The class WatchedMapping registers each mapping. A handler for SIGBUS replaces the missing pages of a registered
+// mapping by zero pages, so that the process continues, and marks the mapping as lost. Code that has read mapped bytes calls
+// require_mapped_files() before it uses the result. This call throws if a mapping is marked as lost. It also detects changes
+// that raise no signal: a smaller size, or a new modification time together with a change in a sample of the bytes. It is not
+// an error if a rename replaces the file by a different one, since the mapping still refers to the old file.
+//
+// The cost. Each call makes one fstat() per file, which takes 0.2 us on a local disk. At the start, 64 pages of each file are
+// read.
+//
+// Alternative considered: compare only the modification time. A mere `touch` of the file would then end the run.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +22,13 @@
 
 namespace ddprun::trainer {
 
-// One mapped file, for the lifetime of its mapping. Thread-safe.
+// While an object exists, changes of its mapped file are detected. Thread-safe.
 class WatchedMapping {
  public:
-  // `fd`: descriptor of the file, which is mapped as a whole at `address`. The class keeps a duplicate. If no descriptor or
-  // slot is left, only a part of the changes can be detected.
+  // The caller has mapped the whole file `fd` at `address`. The object owns a duplicate of the descriptor. If the process has
+  // no free descriptor, or the handler's table is full, only some kinds of changes are detected.
   WatchedMapping(const void* address, std::size_t size, int fd, const std::filesystem::path& file);
-  ~WatchedMapping();  // destroy it before the mapping is removed
+  ~WatchedMapping();  // destroy the object before munmap()
   WatchedMapping(const WatchedMapping&) = delete;
   WatchedMapping& operator=(const WatchedMapping&) = delete;
 
@@ -33,8 +38,8 @@ class WatchedMapping {
   std::unique_ptr<Impl> impl_;
 };
 
-// Throws UsageError with the name of the first registered file that was truncated, overwritten or unreadable since it was
-// mapped.
+// Throws UsageError if a registered file has been truncated, overwritten or unreadable since it was mapped. The message names
+// the first such file.
 void require_mapped_files();
 
 }  // namespace ddprun::trainer

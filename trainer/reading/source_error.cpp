@@ -1,4 +1,3 @@
-// Implementation of source_error.hpp.
 #include "trainer/reading/source_error.hpp"
 
 #include <c10/util/Exception.h>
@@ -12,7 +11,7 @@
 namespace ddprun::trainer {
 
 void rethrow_as_source_error() {
-  require_mapped_files();  // an error in data from a changed file looks like the user's mistake, but the change is its cause
+  require_mapped_files();  // throws if a mapped file has changed: the caught error is then only a consequence
   try {
     throw;
   } catch (const Error&) {
@@ -25,7 +24,7 @@ void rethrow_as_source_error() {
     throw SourceError(refused.what_without_backtrace(), /*out_of_memory=*/true);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
-    // The CPU allocator throws a plain c10::Error.
+    // If the CPU allocator runs out of memory, it throws a plain c10::Error with this text.
     const bool memory = message.find("DefaultCPUAllocator") != std::string::npos;
     throw SourceError(message, memory);
   } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
-// Errors of a data source, kept apart from all other errors of a worker. A user's source may read from a server: its
-// "Connection refused" is not the loss of another rank. Memory that a source lacks is not the memory of a batch, so a smaller
-// micro-batch would not help.
+// An error of a data source. It must be distinguished from other errors of a worker for two reasons. A custom source may read
+// from a server, and its "Connection refused" must not be treated as the loss of another rank. If a source runs out of memory,
+// a smaller micro-batch would not help, so a restart must not reduce the micro-batch.
 #pragma once
 
 #include <stdexcept>
@@ -17,8 +17,8 @@ class SourceError : public std::runtime_error {
   bool out_of_memory_;
 };
 
-// Call in a catch (...) around a source's code. Throws UsageError if a mapped file has changed. Else rethrows ddprun::Error and
-// SourceError unchanged, and any other error as SourceError.
+// Call this function in a catch (...) around the code of a source. Throws UsageError if a mapped file has changed. Otherwise
+// rethrows ddprun::Error and SourceError unchanged, and throws a SourceError for any other exception.
 [[noreturn]] void rethrow_as_source_error();
 
 }  // namespace ddprun::trainer

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool tells_of_a_checkpoint(const fs::path& metrics) {
+bool mentions_checkpoint(const fs::path& metrics) {
   std::error_code unknown;
   if (!fs::is_regular_file(metrics, unknown)) return false;
   std::ifstream in(metrics, std::ios::binary);
@@ -22,7 +22,8 @@ bool tells_of_a_checkpoint(const fs::path& metrics) {
   return false;
 }
 
-// One number for all paths, so that their names match.
+// Returns the smallest number N for which no file PATH.N exists, for any of the paths. So the renamed files of one run have the
+// same number.
 int free_number(const std::vector<fs::path>& paths) {
   for (int number = 1;; ++number) {
     bool taken = false;
@@ -35,11 +36,11 @@ int free_number(const std::vector<fs::path>& paths) {
 
 }  // namespace
 
-std::vector<fs::path> keep_history_without_checkpoints(const RunLayout& layout) {
+std::vector<fs::path> archive_orphaned_history(const RunLayout& layout) {
   std::vector<fs::path> kept;
-  if (!tells_of_a_checkpoint(layout.metrics())) return kept;
-  // Rename the metrics last. They show that there is a history to keep. So after a kill in this loop the next start finishes
-  // the renames.
+  if (!mentions_checkpoint(layout.metrics())) return kept;
+  // metrics.jsonl is renamed last, because this function uses it to detect an earlier run. If the process is killed in this
+  // loop, the next start finds the metrics and renames the remaining files.
   const std::vector<fs::path> paths{layout.ledger(), layout.tensorboard(), layout.metrics()};
   const std::string ending = "." + std::to_string(free_number(paths));
   for (const fs::path& path : paths) {

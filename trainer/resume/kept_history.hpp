@@ -1,18 +1,18 @@
-// Keeps the history of a run whose checkpoints were removed when a new run begins at step 0 in its directory. The metrics and
-// the ledger are the only record of that run, so they are renamed and not cut.
+// Preserves the metrics of an earlier run when a new run starts at step 0 in the same directory. If a user has removed the
+// checkpoints of the earlier run, its metrics and ledger are the only record of that run. They are renamed, since the new run
+// would otherwise delete their content.
 #pragma once
 
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "common/run_directory/run_directory.hpp"
 
 namespace ddprun::trainer {
 
-// Renames metrics.jsonl, ledger and tensorboard to <name>.1 (.2, ...) if metrics.jsonl mentions a published checkpoint. Returns
-// the new paths, none if there is nothing to keep. Called by rank 0 before any of these files is opened. Throws
-// std::system_error.
-std::vector<std::filesystem::path> keep_history_without_checkpoints(const RunLayout& layout);
+// If metrics.jsonl contains a published checkpoint, renames metrics.jsonl, ledger and tensorboard to <name>.1 (.2, ...).
+// Returns the new paths, or an empty list if nothing was renamed. Only rank 0 calls this function, before any of these files is
+// opened. Throws std::system_error.
+std::vector<std::filesystem::path> archive_orphaned_history(const RunLayout& layout);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of resume.hpp.
 #include "trainer/resume/resume.hpp"
 
 #include <algorithm>
@@ -20,14 +19,15 @@ using Which = VisibleCheckpoints::Which;
 
 constexpr std::int64_t kNone = -1;
 
-// The checkpoint from which all ranks continue. `path` is set if this rank can read it.
+// The checkpoint from which all ranks continue. `path` is set if this rank can read the checkpoint. `step` is kNone if there is
+// no checkpoint.
 struct Agreed {
   std::int64_t step = kNone;
   std::string content;
   std::string run;
   std::vector<int> holders;
   std::optional<std::filesystem::path> path;
-  std::shared_ptr<const CheckpointState> saved{};  // content of `path`
+  std::shared_ptr<const CheckpointState> saved{};  // the loaded checkpoint; null if this rank has not read it
 };
 
 int lowest_with(const std::vector<std::int64_t>& values, std::int64_t value) {
@@ -42,77 +42,81 @@ std::vector<int> ranks_with(const std::vector<std::int64_t>& values, std::int64_
   return ranks;
 }
 
-// ---- what was asked for ----
+// ---- the options --resume and --fresh ----
 
-struct Order {
+struct ResumeRequest {
   Options::Resume resume = Options::Resume::kAuto;
-  std::filesystem::path path;  // kPath: this rank's path, else that of the rank that asks
+  std::filesystem::path path;  // for kPath: the path in this rank's option, else the path of the lowest rank with the option
 };
 
-// Agents of other nodes may have been started with other options. Only rank 0's --fresh counts.
-Order agree_on_order(const Options& options, const Peers& peers) {
+// Collective. Returns the same request on all ranks, although the agents of the nodes may have been started with different
+// options. --fresh is used only from rank 0.
+ResumeRequest agree_on_resume_option(const Options& options, const Peers& peers) {
   const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
-  const std::vector<std::int64_t> words = peers.from_all(number(options.resume));
-  if (words.front() == number(Options::Resume::kNever)) return {.resume = Options::Resume::kNever, .path = {}};
-  const int asks = lowest_with(words, number(Options::Resume::kPath));
-  if (asks == peers.world()) return {};
-  const std::string theirs = peers.from(asks, options.resume_from.string());
+  const std::vector<std::int64_t> choices = peers.from_all(number(options.resume));
+  if (choices.front() == number(Options::Resume::kNever)) return {.resume = Options::Resume::kNever, .path = {}};
+  const int requester = lowest_with(choices, number(Options::Resume::kPath));
+  if (requester == peers.world()) return {};
+  const std::string theirs = peers.from(requester, options.resume_from.string());
   const bool own = options.resume == Options::Resume::kPath;
   return {.resume = Options::Resume::kPath, .path = own ? options.resume_from : std::filesystem::path(theirs)};
 }
 
-// ---- whose run it is ----
+// ---- the identity of the run ----
 
-RunIdentity told(int source, const RunIdentity& run, const Peers& peers) {
+RunIdentity broadcast_identity(int source, const RunIdentity& run, const Peers& peers) {
   return run_identity_of(peers.from(source, text_of(run)));
 }
 
-// The identity that is known before a checkpoint is chosen; unknown if the newest copy decides. Collective.
+// Collective. Returns the identity of the run, which distinguishes it from earlier runs in the same directory. If no rank has
+// recorded an identity, the result is unknown, and the chosen checkpoint then determines it.
 RunIdentity known_identity(VisibleCheckpoints& seen, const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
-  enum : std::int64_t { kKnowsNothing, kKnows, kHasAnOldVersions };
+  enum : std::int64_t { kUnknown, kKnown, kOldVersion };
   RunIdentity own;
-  std::int64_t knowledge = kKnowsNothing;
+  std::int64_t knowledge = kUnknown;
   try {
-    if (const auto kept = read_run_identity(places.run_file)) own = *kept, knowledge = kKnows;
+    if (const auto kept = read_run_identity(places.run_file)) own = *kept, knowledge = kKnown;
   } catch (const UsageError& error) {
-    if (peers.rank() == 0 || places.of_node) warn(std::string(error.what()) + "; the checkpoints tell whose they are");
+    if (peers.rank() == 0 || places.owns_node_disk)
+      warn(std::string(error.what()) + "; the run is identified by its checkpoints instead");
   }
-  if (peers.rank() == 0 && knowledge == kKnowsNothing) {
+  if (peers.rank() == 0 && knowledge == kUnknown) {
     if (const Copy* const newest = seen.newest_valid([](const Copy& copy) { return !copy.local; })) {
       own.id = newest->candidate.run;
-      knowledge = own.known() ? kKnows : kHasAnOldVersions;
+      knowledge = own.known() ? kKnown : kOldVersion;
     }
   }
   const std::vector<std::int64_t> all = peers.from_all(knowledge);
-  const int source = all.front() == kHasAnOldVersions ? peers.world() : lowest_with(all, kKnows);
-  return source == peers.world() ? RunIdentity{} : told(source, own, peers);
+  const int source = all.front() == kOldVersion ? peers.world() : lowest_with(all, kKnown);
+  return source == peers.world() ? RunIdentity{} : broadcast_identity(source, own, peers);
 }
 
-// ---- the newest anywhere ----
+// ---- the newest checkpoint of any rank ----
 
 std::string names_of(const std::vector<Copy>& copies) {
   std::string names;
   for (const Copy& copy : copies) {
     const Candidate& candidate = copy.candidate;
     names += "\n  " + candidate.path.string() + ": " +
-             (candidate.problem.empty() ? "valid, but of another training" : candidate.problem);
+             (candidate.problem.empty() ? "valid, but it belongs to another run" : candidate.problem);
   }
-  return names.empty() ? "\n  (none here; ranks of other nodes name theirs)" : names;
+  return names.empty() ? "\n  (this node has no checkpoints; the errors from the other nodes list theirs)" : names;
 }
 
-// Empty if there is no checkpoint, not even a bad one. Collective.
+// Collective. Finds the newest valid checkpoint of this run on any rank. `step` is kNone if no rank has a checkpoint. Throws
+// BadCheckpointError if there are checkpoints, but no valid one of this run.
 Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   const Copy* const own =
       seen.newest_valid([&](const Copy& copy) { return !run.known() || run.has(copy.candidate.run, copy.candidate.step); });
   const std::vector<std::int64_t> steps = peers.from_all(own != nullptr ? own->candidate.step : kNone);
   Agreed agreed{.step = *std::max_element(steps.begin(), steps.end()), .content = {}, .run = {}, .holders = {}, .path = {}};
-  if (agreed.step == kNone) {  // no rank has a valid checkpoint; each has judged all that it sees
+  if (agreed.step == kNone) {  // no rank has a valid checkpoint of this run
     const std::vector<Copy> all = seen.judged(Which::kAll);
     const bool bad = std::any_of(all.begin(), all.end(), [](const Copy& copy) { return !copy.candidate.problem.empty(); });
     if (peers.largest(bad ? 1 : 0) == 0) return {};
     throw BadCheckpointError(
         "no checkpoint in " + places.run_directory.string() + " can be used, and starting over would lose the run:" +
-        names_of(all) + "\nRestore one of them, or start anew with --fresh (which keeps the old directory under another name)");
+        names_of(all) + "\nRestore one of them, or start over with --fresh (which keeps the old directory under another name)");
   }
   const std::string facts =
       own != nullptr ? json{{"content", own->candidate.content}, {"run", own->candidate.run}}.dump() : std::string();
@@ -125,7 +129,7 @@ Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const C
   return agreed;
 }
 
-// Loads a checkpoint in one read, which also verifies its checksums. Returns null and the problem if it is unusable.
+// Loads a checkpoint and verifies its checksums in one pass. If the checkpoint is invalid, returns null and sets `problem`.
 std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, std::string& problem) {
   try {
     return std::make_shared<const CheckpointState>(load_checkpoint(path));
@@ -135,8 +139,8 @@ std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, s
   }
 }
 
-// Agrees on the newest checkpoint; all ranks that have it load it. If one copy turns out bad, all ranks choose again without
-// it. Collective.
+// Collective. Finds the newest checkpoint, and loads it on all ranks that can read it. If the copy that a rank loads is
+// damaged, all ranks search again without this copy.
 Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   std::shared_ptr<const CheckpointState> saved;
   std::optional<std::filesystem::path> saved_from;
@@ -145,7 +149,7 @@ Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const Check
     if (agreed.step == kNone) return agreed;
     std::string problem;
     if (saved_from != agreed.path) {
-      saved.reset();  // frees the memory before the next one is loaded
+      saved.reset();  // frees the memory of the previous checkpoint before the next one is loaded
       saved_from = agreed.path;
       if (agreed.path) saved = load(*agreed.path, problem);
     }
@@ -157,7 +161,7 @@ Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const Check
   }
 }
 
-// ---- the one that was named ----
+// ---- the checkpoint that --resume PATH selects ----
 
 Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, const Warn& warn) {
   std::error_code unknown;
@@ -167,7 +171,7 @@ Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, cons
     judge_checkpoint(candidate);
     if (candidate.problem.empty()) saved = load(path, candidate.problem);
   } else {
-    candidate.problem = path.string() + " is not there";
+    candidate.problem = path.string() + " does not exist";
   }
   const bool has = candidate.problem.empty();
   const std::vector<std::int64_t> have = peers.from_all(has ? 1 : 0);
@@ -182,27 +186,29 @@ Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, cons
                 .path = {}};
   const bool same = !has || (candidate.step == agreed.step && candidate.content == agreed.content);
   if (peers.smallest(same ? 1 : 0) == 0) {
-    throw UsageError("--resume " + path.string() + " is not the same checkpoint for all ranks (here: " +
-                     (has ? "step " + std::to_string(candidate.step) : "none") + ")");
+    throw UsageError("--resume " + path.string() + ": the ranks found different checkpoints at this path (this rank: " +
+                     (has ? "step " + std::to_string(candidate.step) : "none") + "). Give all nodes the same checkpoint");
   }
   if (has) {
     agreed.path = path;
     agreed.saved = std::move(saved);
   } else if (std::filesystem::exists(path, unknown)) {
-    warn("--resume: " + candidate.problem + "; the state comes from rank " + std::to_string(first));
+    warn("--resume: " + candidate.problem + "; this rank receives the state from rank " + std::to_string(first));
   }
   return agreed;
 }
 
-// ---- taking the others out of the way ----
+// ---- renaming checkpoints that are not used ----
 
-void supersede_and_say(const Copy& copy, const Warn& warn) {
+void supersede_and_report(const Copy& copy, const Warn& warn) {
   const std::filesystem::path target = supersede(copy.candidate.path);
-  warn(copy.candidate.path.string() + " is not what this run goes on from; renamed to " + target.filename().string());
+  warn("this run does not resume from " + copy.candidate.path.string() + ": that checkpoint is renamed to " +
+       target.filename().string());
 }
 
-// A missing checkpoint was removed by another process: an older start that has not ended, or another node of the same machine
-// for copies on a node's disk. Nothing is left to rename then.
+// Runs `change`, which renames a checkpoint. Ignores an error if the checkpoint no longer exists, because another process may
+// have renamed it. This can be an older start of the job that is still running, or a worker of another node on the same
+// machine.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();
@@ -216,126 +222,130 @@ void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& ch
   }
 }
 
-// Renames bad checkpoints, and valid ones here that the ranks do not continue from. Otherwise a save of the same step would
-// find it "already published".
-void clear_away(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+// Renames invalid checkpoints, checkpoints of steps after the chosen step, and checkpoints of the chosen step with different
+// content. Otherwise a later save of such a step would find an existing checkpoint, and would write nothing.
+void rename_unused(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
   for (const Copy& copy : copies) {
     const Candidate& candidate = copy.candidate;
     const bool other = candidate.step > agreed.step || (candidate.step == agreed.step && candidate.content != agreed.content);
     guarded(copy, warn, [&] {
       if (!candidate.problem.empty()) {
         const std::filesystem::path aside = set_aside(candidate);
-        warn("checkpoint " + candidate.path.string() + " is bad: " + candidate.problem + "; set aside as " +
+        warn("checkpoint " + candidate.path.string() + " is damaged: " + candidate.problem + "; renamed to " +
              aside.filename().string());
       } else if (other) {
-        supersede_and_say(copy, warn);
+        supersede_and_report(copy, warn);
       }
     });
   }
 }
 
-// Repairs `latest` of the run directory. Copies on a node's own disk have no `latest` that is read.
-void mend_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+// Points the link `latest` in the run directory to the chosen checkpoint. Warns if the run directory does not contain the
+// chosen checkpoint.
+void repair_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
   for (const Copy& copy : copies) {
     if (copy.candidate.step != agreed.step || copy.candidate.content != agreed.content) continue;
     try {
-      mend_latest(copy.candidate.path);
+      repair_latest(copy.candidate.path);
     } catch (const std::system_error& error) {
-      warn(std::string(error.what()) + "; it is for people only, and the run goes on");
+      warn(std::string(error.what()) + "; ddptrain does not need this link, and the run continues");
     }
     return;
   }
-  warn("the run directory has no valid checkpoint of step " + std::to_string(agreed.step) + ": the run goes on from " +
-       (agreed.path ? "the copies on the nodes' own disks"
-                    : "that of rank " + std::to_string(agreed.holders.front()) + ", which sends it"));
+  warn("the run directory has no valid checkpoint of step " + std::to_string(agreed.step) + ": the run continues from " +
+       (agreed.path ? "the copies on the local disks of the nodes"
+                    : "the checkpoint of rank " + std::to_string(agreed.holders.front()) + ", which sends it"));
 }
 
-// For an ordered start from an earlier step than the newest, or from step 0. The renamed checkpoints need not be valid.
-void clear_away_after(std::int64_t step, const std::vector<Copy>& copies, bool looks_after_local, const Peers& peers,
-                      const Warn& warn) {
+// Renames all checkpoints after `step`, valid or not. Used when a run starts from step 0 or from a path that the user has
+// given.
+void supersede_later(std::int64_t step, const std::vector<Copy>& copies, bool owns_local_copies, const Peers& peers,
+                     const Warn& warn) {
   for (const Copy& copy : copies) {
-    if (copy.candidate.step <= step || !(copy.local ? looks_after_local : peers.rank() == 0)) continue;
-    guarded(copy, warn, [&] { supersede_and_say(copy, warn); });
+    if (copy.candidate.step <= step || !(copy.local ? owns_local_copies : peers.rank() == 0)) continue;
+    guarded(copy, warn, [&] { supersede_and_report(copy, warn); });
   }
 }
 
 void keep(const CheckpointPlaces& places, const RunIdentity& run, const Warn& warn) {
   try {
-    keep_run_identity(places.run_file, run);
+    write_run_identity(places.run_file, run);
   } catch (const std::system_error& error) {
     warn(std::string(error.what()) +
-         "; should checkpoints of a training that was started over turn up later, they can't be told");
+         "; without this file, a later start may resume from a checkpoint of an older run in this folder");
   }
 }
 
-// Collective: a difference on one node stops all of them.
+// Collective. Throws UsageError on all ranks if the training data of any rank differs from the data with which the run was
+// started.
 void refuse_other_data(const RunIdentity& known, const std::string& data, const Options& options, const Peers& peers) {
   const bool other = !known.data.empty() && known.data != data;
   const bool any_other = peers.largest(other ? 1 : 0) != 0;
   const bool accepted = peers.largest(options.data_changed ? 1 : 0) != 0;
   if (!any_other || accepted) return;
-  throw UsageError(
-      "the data is not what this run began with: " + (other ? known.data + " then, " + data + " now" : "on another node") +
-      ". Check data.dir" + (data.find(", model ") == std::string::npos ? "" : " and model.path") +
-      "; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
-      "--fresh begins anew");
+  throw UsageError("the data differs from the data that this run started with: " +
+                   (other ? known.data + " then, " + data + " now" : "the error of another node has the details") +
+                   ". Check data.dir" + (data.find(", model ") == std::string::npos ? "" : " and model.path") +
+                   "; if the data was changed on purpose, use --data-changed to resume with it, or --fresh to start over");
 }
 
-// The identity changes only by order. If a node is absent and the others start over without it, its checkpoints still belong to
+// Collective. Returns the identity of the run. It changes only if the user has requested a start from step 0 or from a path
+// (`ordered`). Otherwise it stays the same even if no rank has a checkpoint: a node that is now absent may have checkpoints of
 // this run.
-RunIdentity identity_of_beginning(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
+RunIdentity identity_of_run(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
   if (!ordered && known.known()) return known;
   if (!ordered && !agreed.run.empty()) return {.id = agreed.run};
-  return told(0, agreed.step == kNone ? new_run() : new_run_from(known, agreed.run, agreed.step), peers);
+  return broadcast_identity(0, agreed.step == kNone ? new_run() : new_run_from(known, agreed.run, agreed.step), peers);
 }
 
 }  // namespace
 
-Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
-                        const Peers& peers, const Warn& warn) {
+ResumeChoice choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
+                           const Peers& peers, const Warn& warn) {
   VisibleCheckpoints seen(places);
-  if (places.of_node && !seen.trouble().empty()) warn(seen.trouble() + "; copies on this node's disk are not looked at");
-  const Order order = agree_on_order(options, peers);
+  if (places.owns_node_disk && !seen.list_error().empty())
+    warn(seen.list_error() + "; checkpoint copies on the local disk of this node are ignored");
+  const ResumeRequest order = agree_on_resume_option(options, peers);
   const RunIdentity known = known_identity(seen, places, peers, warn);
-  const bool looks_for_newest = order.resume == Options::Resume::kAuto || restart_count > 0;
+  const bool use_newest = order.resume == Options::Resume::kAuto || restart_count > 0;
 
   Agreed agreed;
-  if (looks_for_newest) agreed = load_newest(seen, known, places, peers);
-  const bool goes_on = agreed.step != kNone;
-  if (!goes_on && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, peers, warn);
-  const bool looks_at_data = peers.smallest(data.empty() ? 0 : 1) != 0;
-  if (looks_at_data && agreed.step != kNone) refuse_other_data(known, data, options, peers);
-  Beginning beginning{.from = {}, .run = identity_of_beginning(known, agreed, !looks_for_newest, peers)};
-  beginning.run.data = peers.from_rank_0(looks_at_data ? data : known.data);
-  if (looks_for_newest && known.known() && agreed.step == kNone && peers.rank() == 0) {
-    warn("no rank has a checkpoint of this run: training begins at step 0");
+  if (use_newest) agreed = load_newest(seen, known, places, peers);
+  const bool continues = agreed.step != kNone;
+  if (!continues && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, peers, warn);
+  const bool compare_data = peers.smallest(data.empty() ? 0 : 1) != 0;
+  if (compare_data && agreed.step != kNone) refuse_other_data(known, data, options, peers);
+  ResumeChoice choice{.from = {}, .run = identity_of_run(known, agreed, !use_newest, peers)};
+  choice.run.data = peers.from_rank_0(compare_data ? data : known.data);
+  if (use_newest && known.known() && agreed.step == kNone && peers.rank() == 0) {
+    warn("no rank has a checkpoint of this run: training starts at step 0");
   }
 
-  // Write the identity first. If a crash prevents the renames below, the next start still recognises those checkpoints as
-  // another run's.
-  if (peers.rank() == 0) keep(places, beginning.run, warn);
-  if (looks_for_newest) {
-    if (places.of_node) clear_away(seen.judged(Which::kLocal), agreed, warn);
+  // The identity must be written before the checkpoints are renamed below. If a crash prevents the renames, the next start
+  // compares identities, and detects that these checkpoints belong to another run.
+  if (peers.rank() == 0) keep(places, choice.run, warn);
+  if (use_newest) {
+    if (places.owns_node_disk) rename_unused(seen.judged(Which::kLocal), agreed, warn);
     if (peers.rank() == 0) {
-      // If all ranks have loaded copies on their nodes, none has verified the copy in the run directory. Users and other nodes
-      // would continue from that one.
+      // Rank 0 may have loaded the copy on its node's disk. Then no rank has verified the checkpoint in the run directory,
+      // which users and other nodes may load later.
       if (agreed.path) seen.verify_shared(agreed.step, agreed.content, *agreed.path);
       const std::vector<Copy> copies = seen.judged(Which::kRunDirectory);
-      clear_away(copies, agreed, warn);
-      if (goes_on) mend_latest_of(copies, agreed, warn);
+      rename_unused(copies, agreed, warn);
+      if (continues) repair_latest_of(copies, agreed, warn);
     }
   } else {
-    clear_away_after(agreed.step, seen.listed(), places.of_node, peers, warn);
+    supersede_later(agreed.step, seen.listed(), places.owns_node_disk, peers, warn);
   }
-  peers.meet();  // no rank reads the folder before this
-  if (peers.rank() != 0 && places.of_node) keep(places, beginning.run, warn);
+  peers.barrier();  // after the barrier, all renames are done, and other ranks may read the folders
+  if (peers.rank() != 0 && places.owns_node_disk) keep(places, choice.run, warn);
   if (agreed.step != kNone) {
-    beginning.from = ResumeFrom{.step = agreed.step,
-                                .holders = std::move(agreed.holders),
-                                .path = std::move(agreed.path),
-                                .saved = std::move(agreed.saved)};
+    choice.from = ResumeFrom{.step = agreed.step,
+                             .holders = std::move(agreed.holders),
+                             .path = std::move(agreed.path),
+                             .saved = std::move(agreed.saved)};
   }
-  return beginning;
+  return choice;
 }
 
 }  // namespace ddprun::trainer

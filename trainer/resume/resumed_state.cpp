@@ -1,4 +1,3 @@
-// Implementation of resumed_state.hpp.
 #include "trainer/resume/resumed_state.hpp"
 
 #include <nlohmann/json.hpp>
@@ -22,7 +21,7 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
            .planned = saved.total_steps};
   }
   share_state(state, origin, peers);
-  origin = StateOrigin::kCheckpoint;  // set again: share_state() has set the origin of survivors
+  origin = StateOrigin::kCheckpoint;  // share_state() has changed `origin` to kSurvivors
   const std::string text =
       nlohmann::json{own.path, own.differences, own.planned}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));

@@ -1,5 +1,6 @@
-// Brings the state of a checkpoint to every rank, including ranks that cannot read it: the holders load it and send it to the
-// others. trainer/life/state_source.cpp calls it with the choice of resume.hpp.
+// Loads the state of a checkpoint on all ranks, including ranks that cannot read it. The ranks that can read the checkpoint
+// load it and send the state to the other ranks. trainer/life/state_source.cpp calls resume_state() with the checkpoint that
+// choose_resume() has chosen.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,16 @@
 
 namespace ddprun::trainer {
 
-// Information of the first holder; the same on all ranks.
+// Facts about the loaded checkpoint. They come from the lowest rank that can read it, and are the same on all ranks.
 struct Resumed {
-  std::string path;          // path of the checkpoint on the first holder's machine
-  std::string differences;   // result of rounding_differences()
-  std::int64_t planned = 0;  // the run's total_steps when the checkpoint was written
+  std::string path;          // path of the checkpoint on that rank's machine
+  std::string differences;   // why the resumed run may not be bit-identical (rounding_differences()); may be empty
+  std::int64_t planned = 0;  // total_steps of the run when the checkpoint was written
 };
 
-// Collective. Sets `origin` to kCheckpoint. After an exception `origin` is that of a whole state only if `state` already held
-// the checkpoint. Throws UsageError on a holder whose checkpoint turns out unreadable or does not fit the config. The other
-// ranks then lose a peer.
+// Collective. Restores `state` and sets `origin` to kCheckpoint. Throws UsageError on a rank whose checkpoint is unreadable or
+// does not match the config. The other ranks then get the exception for a lost worker. After an exception, is_whole(origin) is
+// true only if this rank already has the complete state of the checkpoint.
 Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom& from, const TrainConfig& config,
                      const RunLength& length, const Peers& peers);
 

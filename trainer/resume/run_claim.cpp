@@ -16,11 +16,11 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr char kGo = 'g';
+constexpr char kGranted = 'g';
 constexpr char kFinished = 'f';
 constexpr char kRefused = 'r';
 
-// A hash with 60 bits, so that its negative fits too. Different texts have different hashes.
+// Returns a 60-bit hash. It is long enough that texts with equal hashes can be assumed to be equal.
 std::int64_t number_of(const std::string& text) {
   std::int64_t number = 0;
   const std::string digits = xxh3_128_of(text).substr(0, 15);
@@ -37,7 +37,7 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
     try {
       const RunState state = open_run_directory(root, config, FreshStart::kNo);
       if (!state.notes.empty()) std::fprintf(stderr, "ddptrain: %s\n", state.notes.c_str());
-      verdict = state.finished ? kFinished : kGo;
+      verdict = state.finished ? kFinished : kGranted;
     } catch (const std::exception& error) {
       refusal = std::current_exception();
       verdict = kRefused + std::string(error.what());
@@ -45,11 +45,11 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
   }
   verdict = peers.from_rank_0(verdict);
   if (refusal) std::rethrow_exception(refusal);
-  if (verdict.front() == kRefused) throw UsageError("rank 0 can't use the run directory: " + verdict.substr(1));
+  if (verdict.front() == kRefused) throw UsageError("rank 0 cannot use the run directory: " + verdict.substr(1));
   return {.layout = {.root = root}, .finished = verdict.front() == kFinished};
 }
 
-void keep_config(const RunLayout& layout, const TrainConfig& config) {
+void write_missing_config(const RunLayout& layout, const TrainConfig& config) {
   const std::filesystem::path file = layout.config();
   std::error_code unknown;
   if (std::filesystem::exists(file, unknown)) return;
@@ -57,37 +57,36 @@ void keep_config(const RunLayout& layout, const TrainConfig& config) {
   write_file_atomically(file, to_json_text(config));
 }
 
-// All ranks wait for a replacement, so this has to be fast. Almost always all texts are equal; one number shows that, and no
-// text is sent.
+// This function must be fast: after the loss of a worker, the survivors wait while the replacement runs it. The configs are
+// nearly always equal. So the ranks first compare hashes, and send a config only if the hashes differ.
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
   const std::string ours = to_json_text(config);
   const std::int64_t number = number_of(ours);
-  std::array<std::int64_t, 2> bounds{number, -number};
-  peers.smallest_of_each(bounds);
-  if (bounds[0] == -bounds[1]) return;
+  if (peers.all_equal({&number, 1})) return;
   const TrainConfig theirs = parse_config(peers.from_rank_0(ours), "rank 0's config", "/", {}, nullptr,
                                           [&](const std::string&) { return config.task.defaults(); });
   std::string differences;
   for (const ConfigDifference& difference : compare_configs(theirs, config)) {
-    if (!difference.of_whole_job) continue;
+    if (!difference.job_wide) continue;
     differences += "\n  " + difference.pointer + ": " + difference.before + " on rank 0, " + difference.after + " here";
   }
   if (differences.empty() && config_digest(config) == config_digest(theirs)) return;
-  throw UsageError("this rank was given another config than rank 0:" + differences);
+  throw UsageError("the config of this rank differs from the config of rank 0:" + differences);
 }
 
 void agree_on_model(const std::string& fingerprint, const Peers& peers) {
   if (fingerprint.empty() || peers.from_rank_0(fingerprint) == fingerprint) return;
-  throw UsageError("the exported model of this rank is another one than rank 0's; give every node the same files (model.path)");
+  throw UsageError(
+      "the exported model of this rank differs from the exported model of rank 0; give every node the same files (model.path)");
 }
 
 void agree_on_length(const RunLength& length, const Peers& peers) {
   std::array<std::int64_t, 2> bounds{length.samples_per_epoch, -length.samples_per_epoch};
   peers.smallest_of_each(bounds);
   if (bounds[0] == -bounds[1]) return;
-  throw UsageError("the ranks have unlike training data: " + std::to_string(length.samples_per_epoch) +
-                   " samples here, between " + std::to_string(bounds[0]) + " and " + std::to_string(-bounds[1]) +
-                   " on all; give every node the same files (data.dir)");
+  throw UsageError("the ranks have different training data: " + std::to_string(length.samples_per_epoch) +
+                   " samples on this rank, between " + std::to_string(bounds[0]) + " and " + std::to_string(-bounds[1]) +
+                   " on all ranks; give every node the same files (data.dir)");
 }
 
 }  // namespace ddprun::trainer

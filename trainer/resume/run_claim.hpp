@@ -1,5 +1,6 @@
-// Claims the run directory. Under ddprun the agent opens and locks it before any worker starts. Under torchrun, srun or alone,
-// rank 0 does that and sends the result to the others. In both cases the ranks verify that they train the same run.
+// Claims the run directory, and checks that all ranks train the same run. Under ddprun, the agent opens and locks the run
+// directory before any worker starts. Under torchrun or srun, or without a launcher, rank 0 opens and locks the directory, and
+// sends the result to the other ranks. In all cases, the ranks compare their configs, models and data lengths.
 #pragma once
 
 #include <filesystem>
@@ -14,27 +15,28 @@ namespace ddprun::trainer {
 
 struct RunClaim {
   RunLayout layout;
-  bool finished = false;  // the config's last step is finished and saved
+  bool finished = false;  // true if the last step of the config is finished and saved
 };
 
-// Collective. Throws UsageError on every rank if rank 0 cannot have the directory. The lock is held until the process ends.
+// Collective. If rank 0 cannot open or lock the directory, throws on every rank: the original error on rank 0, and a UsageError
+// on the others. The lock is held until the process exits.
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
 
-// Called by rank 0 under an agent. Without a shared disk, rank 0 may be on a node whose agent never led the job, so its run
-// directory lacks the config. No start could continue from checkpoints saved there. Does nothing if a config exists. Throws
-// std::system_error if it cannot be written.
-void keep_config(const RunLayout& layout, const TrainConfig& config);
+// Writes the config to the run directory if the file is missing. Under ddprun, rank 0 calls this function. Usually the
+// coordinator's agent has already written the config. But without a shared disk, rank 0 may be on another node, and a later
+// start on that node could not use its checkpoints without a config. Throws std::system_error.
+void write_missing_config(const RunLayout& layout, const TrainConfig& config);
 
-// Collective. Throws UsageError if this rank has another config than rank 0. Keys may differ if they belong to a node, such as
-// data.dir, or if no exchange between ranks depends on them.
+// Collective. Throws UsageError if the config of this rank differs from that of rank 0. Ignores keys that may differ between
+// nodes, such as data.dir, and keys that do not affect the communication between ranks.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
 
-// Collective. Either all ranks have the fingerprint of an exported model, or none has. Throws UsageError if it differs from
-// rank 0's.
+// Collective. `fingerprint` is that of the exported model, and is empty on all ranks for other models. Throws UsageError if
+// this rank's fingerprint differs from rank 0's.
 void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
-// Collective. Throws UsageError on every rank if their numbers of training samples differ: after the same number of steps each
-// would be at another position in the data.
+// Collective. Throws UsageError on every rank if the ranks have different numbers of training samples. After the same number of
+// steps, such ranks would be at different positions in the data.
 void agree_on_length(const RunLength& length, const Peers& peers);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of visible_checkpoints.hpp.
 #include "trainer/resume/visible_checkpoints.hpp"
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool of_node) {
-  CheckpointPlaces places{.run_directory = layout.checkpoints(), .of_node = of_node, .run_file = layout.run()};
+CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool owns_node_disk) {
+  CheckpointPlaces places{.run_directory = layout.checkpoints(), .owns_node_disk = owns_node_disk, .run_file = layout.run()};
   if (config.checkpoint.local_dir.empty()) return places;
   places.local_copies = local_copies_of(config.checkpoint.local_dir, layout.root, config_digest(config));
   return places;
@@ -28,7 +27,7 @@ void VisibleCheckpoints::add_local(const std::filesystem::path& copies) {
   try {
     for (const auto& folder : copy_folders(copies)) add(folder, true);
   } catch (const std::system_error& error) {
-    trouble_ = error.what();
+    list_error_ = error.what();
   }
 }
 

@@ -1,7 +1,7 @@
-// The checkpoints of a run that one rank can see: those of the run directory, and copies on its node's disk. A step may have
-// several copies, and these may differ if the training took another course. A copy is judged when it is first needed, by its
-// manifest and the lengths of its files. Other damage shows when it is loaded (mark()). Used by resume.cpp; the writers of
-// checkpoints use the same places.
+// The checkpoints that one rank can read: those in the run directory, and the copies on its node's disk. Several copies of a
+// step can exist. Their content differs if the step was trained more than once with different results. When a copy is first
+// needed, its manifest and the lengths of its files are checked. This check is fast, but does not detect all damage. If the
+// copy then cannot be loaded, the caller must call mark(). resume.cpp uses this class.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,19 @@
 namespace ddprun::trainer {
 
 struct CheckpointPlaces {
-  std::filesystem::path run_directory;   // its folder of checkpoints
-  std::filesystem::path local_copies{};  // this run's copies on this machine (trainer/checkpoint/local_copies.hpp); empty: none
-  bool of_node = false;                  // this process manages its node's disk; true on one process of each node
-  std::filesystem::path run_file{};      // the run's identity (trainer/state/run_identity.hpp); empty: it is not stored
+  std::filesystem::path run_directory;   // folder of checkpoints in the run directory
+  std::filesystem::path local_copies{};  // folder of checkpoint copies on this node (local_copies.hpp); empty if not configured
+  bool owns_node_disk = false;           // true in the one process per node that renames and removes the node's copies
+  std::filesystem::path run_file{};      // file of the run's identity (trainer/state/run_identity.hpp); if empty, not written
 };
 
-// The places of a run with this config. `layout.root` is absolute.
-CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool of_node);
+// Returns the folders and the file for a run with `config`. `layout.root` must be absolute.
+CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool owns_node_disk);
 
 class VisibleCheckpoints {
  public:
-  // Throws std::system_error if the run directory's checkpoints cannot be listed: then no rank would know whether any exist.
+  // Throws std::system_error if the checkpoints in the run directory cannot be listed. Otherwise the run would start at step 0
+  // only because its checkpoints are temporarily unreadable.
   explicit VisibleCheckpoints(const CheckpointPlaces& places);
 
   struct Copy {
@@ -37,22 +38,24 @@ class VisibleCheckpoints {
     bool judged = false;
   };
 
-  // Why copies on this node's disk cannot be listed; they then count as missing. Empty if they can.
-  const std::string& trouble() const { return trouble_; }
+  // The error message if the copies on this node's disk could not be listed; empty otherwise. After an error these copies are
+  // ignored.
+  const std::string& list_error() const { return list_error_; }
 
-  // The newest valid copy for which `counts` is true; null if there is none.
+  // Returns the newest valid copy for which `counts` returns true; null if there is none.
   const Copy* newest_valid(const std::function<bool(const Copy&)>& counts);
-  // The copy to read; null if this rank has none with that content.
+  // Returns a copy of `step` with the checksum `content`; null if this rank has none. A copy on the node's disk is preferred.
   const Copy* find(std::int64_t step, const std::string& content);
 
-  // Verifies the run directory's copy with that content by reading it, unless that copy is the one that was `loaded`.
+  // Reads the copy of `step` in the run directory and verifies its checksums. Does nothing if the path of that copy is
+  // `loaded`, since loading has already verified it.
   void verify_shared(std::int64_t step, const std::string& content, const std::filesystem::path& loaded);
-  // Marks a checkpoint as bad because it could not be loaded.
+  // Marks a checkpoint as invalid because it could not be loaded.
   void mark(const std::filesystem::path& checkpoint, const std::string& problem);
 
-  // All copies, judged or not.
+  // Returns all copies, including those that were not checked yet.
   const std::vector<Copy>& listed() const { return copies_; }
-  // All copies of one kind or of both, judged, newest first.
+  // Checks and returns the copies in the run directory, those on the node's disk, or all copies, newest first.
   enum class Which { kRunDirectory, kLocal, kAll };
   std::vector<Copy> judged(Which which);
 
@@ -61,8 +64,8 @@ class VisibleCheckpoints {
   void add_local(const std::filesystem::path& copies);
   static void judge(Copy& copy);
 
-  std::vector<Copy> copies_;  // newest first; for one step the local copies first
-  std::string trouble_;
+  std::vector<Copy> copies_;  // newest step first; for equal steps, copies on the node's disk first
+  std::string list_error_;
 };
 
 }  // namespace ddprun::trainer

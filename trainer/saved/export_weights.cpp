@@ -27,28 +27,30 @@ struct Chosen {
 Chosen choose(const std::string& option, const ExportOptions& options) {
   std::error_code none;
   if (!fs::is_directory(options.from, none)) {
-    throw UsageError(option + ": " + options.from.string() + " is not a folder; expected a checkpoint's, such as " +
+    throw UsageError(option + ": " + options.from.string() + " is not a folder; expected a checkpoint's folder, such as " +
                      "RUN_DIR/checkpoints/latest, or a run directory");
   }
   const fs::path checkpoint = checkpoint_of_folder(options.from);
   for (fs::path above = fs::weakly_canonical(options.to, none); above != above.parent_path(); above = above.parent_path()) {
     if (!fs::equivalent(above, checkpoint, none)) continue;
-    throw UsageError(option + ": " + options.to.string() + " is in the checkpoint that is read, which would be damaged");
+    throw UsageError(option + ": " + options.to.string() +
+                     " is inside the checkpoint to export and would damage it; choose a path outside of it");
   }
   return {.checkpoint = checkpoint, .state = load_weights(checkpoint)};
 }
 
 bool has_updates(const CheckpointState& state) {
-  return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_of_update(entry.name); });
+  return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_lora_parameter(entry.name); });
 }
 
-// The run's config has the scale of the updates and the orientation of the weight matrices.
+// Returns the config of the run. To merge low-rank updates, their scale and the model's type are needed from the config.
 ModelConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
   std::error_code none;
-  if (given.empty() && !fs::exists(config_beside(checkpoint), none)) {
-    throw UsageError(option + ": " + checkpoint.string() +
-                     " has low-rank updates and lies in no run directory, whose config.json would say their scale; name the "
-                     "run's train.json at the end of the command");
+  if (given.empty() && !fs::exists(config_next_to(checkpoint), none)) {
+    throw UsageError(
+        option + ": " + checkpoint.string() +
+        " has low-rank updates, but is not in a run directory with the config.json that contains their scale; append "
+        "the train.json of the run to the command");
   }
   return find_saved_model(checkpoint, given, /*overrides=*/{}).config.model;
 }
@@ -69,7 +71,8 @@ std::map<std::string, std::string> facts_of(const CheckpointState& state) {
   return {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}};
 }
 
-// A tensor with several names is stored once. The other names go into the metadata, as in safetensors.torch.save_model().
+// Returns the safetensors file of a model. A tensor with several names is stored once, and its other names are stored in the
+// metadata, as safetensors.torch.save_model() does.
 std::string encoded_model(const CheckpointState& state) {
   std::map<std::string, std::string> facts = state.tied;
   facts.merge(facts_of(state));
@@ -83,13 +86,13 @@ std::string export_weights(const ExportOptions& options) {
   auto [checkpoint, state] = choose(option, options);
   std::optional<ModelConfig> config;
   if (has_updates(state)) config = config_of(option, checkpoint, options.config);
-  // An exported model may have parameters with the names of low-rank updates.
+  // A model that was exported from Python may have parameters whose names look like low-rank updates; these are not merged.
   const bool merges = config && config->type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), *config);
   const std::string bytes = encoded_model(state);
   write(option, options.to, bytes);
   return "weights of step " + std::to_string(state.step) + " (" + size_text(state.model, bytes) +
-         (state.tied.empty() ? "" : ", " + std::to_string(state.tied.size()) + " of them with a second name") +
+         (state.tied.empty() ? "" : ", " + std::to_string(state.tied.size()) + " of them with several names") +
          (merges ? ", low-rank updates added" : "") + ") are in " + options.to.string();
 }
 
@@ -97,8 +100,9 @@ std::string export_adapter(const ExportOptions& options) {
   const auto [checkpoint, state] = choose("--export-adapter", options);
   const fs::path& to = options.to;
   if (!has_updates(state)) {
-    throw UsageError("--export-adapter: " + checkpoint.string() +
-                     " has no low-rank updates, which a run with model.lora trains; --export-weights writes all its weights");
+    throw UsageError(
+        "--export-adapter: " + checkpoint.string() +
+        " has no low-rank updates, because its run had no model.lora; use --export-weights to write all of its weights");
   }
   const Adapter adapter = adapter_of(state.model, config_of("--export-adapter", checkpoint, options.config));
   const std::string bytes = encode_safetensors(adapter.tensors, facts_of(state));

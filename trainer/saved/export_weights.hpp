@@ -1,5 +1,5 @@
-// Exports the weights of a checkpoint to a separate file for other programs: ddptrain --export-weights and --export-adapter.
-// The config's model.init imports such a file.
+// Exports the weights of a checkpoint to a separate file for other programs: ddptrain --export-weights and --export-adapter. A
+// run can also start from such a file, with model.init in its config.
 #pragma once
 
 #include <filesystem>
@@ -8,18 +8,18 @@
 namespace ddprun::trainer {
 
 struct ExportOptions {
-  std::filesystem::path from;      // a checkpoint's folder, or a run directory or folder of checkpoints (uses its newest valid
-                                   // one)
-  std::filesystem::path to;        // must not be in the checkpoint
-  std::filesystem::path config{};  // a train.json; empty: that of the checkpoint's run. Low-rank updates need it
+  // A checkpoint, a run directory or a folder of checkpoints. The newest valid checkpoint of a directory is used.
+  std::filesystem::path from;
+  std::filesystem::path to;        // target path; must not be in the folder of the checkpoint
+  std::filesystem::path config{};  // train.json for low-rank updates; if empty, that of the checkpoint's run is used
 };
 
-// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are merged into their weights. The
-// checkpoint is verified first. Returns a line for the user about the file. Throws UsageError.
+// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to their weights. Returns a line
+// about the file for the user. Throws UsageError if the checkpoint is damaged or the export fails for another reason.
 std::string export_weights(const ExportOptions& options);
 
 // Writes only the low-rank updates, in the format of the peft package: a folder with adapter_model.safetensors and
-// adapter_config.json. Otherwise the same.
+// adapter_config.json. Returns a line for the user. Throws UsageError.
 std::string export_adapter(const ExportOptions& options);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// Implementation of generation.hpp. Once a text is longer than the model's positions, each new token shifts the position of all
-// others. Then no earlier keys and values can be reused.
+// Implementation of generation.hpp. When the text is longer than the model's number of positions, each new token shifts the
+// positions of all other tokens in the window. The cached keys and values depend on the positions, so in this case they cannot
+// be reused.
 #include "trainer/saved/generation.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,7 +23,7 @@ namespace ddprun::trainer {
 std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator) {
   if (sampling.temperature == 0) return logits.argmax(-1).item<std::int64_t>();
   at::Tensor scaled = logits / sampling.temperature;
-  // An overflow means that only the likeliest token has a probability above 0.
+  // logits / temperature overflows only if the temperature is tiny. The most likely token then has probability 1.
   if (!at::isfinite(scaled).all().item<bool>()) return logits.argmax(-1).item<std::int64_t>();
   if (sampling.top_k > 0 && sampling.top_k < scaled.size(-1)) {
     const at::Tensor least = std::get<0>(at::topk(scaled, sampling.top_k)).narrow(-1, sampling.top_k - 1, 1);
@@ -40,7 +41,7 @@ Generation::Generation(Gpt& model, std::int64_t positions, c10::Device device, T
       sampling_(sampling),
       end_(end),
       generator_(at::detail::createCPUGenerator(sampling.seed)),
-      seen_(positions) {}
+      cache_(positions) {}
 
 std::span<const std::int64_t> Generation::window_of(const std::vector<std::int64_t>& tokens) const {
   const auto last = std::prev(tokens.end());
@@ -50,12 +51,12 @@ std::span<const std::int64_t> Generation::window_of(const std::vector<std::int64
 }
 
 at::Tensor Generation::logits_after(std::span<const std::int64_t> window, bool whole) {
-  if (whole) seen_.clear();
-  const std::span<const std::int64_t> unseen = window.subspan(static_cast<std::size_t>(seen_.count()));
+  if (whole) cache_.clear();
+  const std::span<const std::int64_t> unseen = window.subspan(static_cast<std::size_t>(cache_.count()));
   const at::Tensor tokens = at::empty({1, std::ssize(unseen)}, at::kLong);
   std::ranges::copy(unseen, tokens.mutable_data_ptr<std::int64_t>());
   const Autocast precision(precision_, device_.type());
-  const at::Tensor last = model_.hidden(tokens.to(device_), {.seen = &seen_}).narrow(1, std::ssize(unseen) - 1, 1);
+  const at::Tensor last = model_.hidden(tokens.to(device_), {.seen = &cache_}).narrow(1, std::ssize(unseen) - 1, 1);
   return model_.logits(last).squeeze(1).to(at::kFloat).cpu();
 }
 
@@ -66,7 +67,7 @@ std::int64_t Generation::next(const std::vector<std::int64_t>& tokens) {
   const at::Tensor logits = logits_after(window, /*whole=*/!one_more);
   window_.assign(window.begin(), window.end());
   if (!at::isfinite(logits).all().item<bool>()) {
-    throw DivergedError("the model's logits are NaN or infinite: these weights write no text");
+    throw DivergedError("the model's logits are NaN or infinite: these weights cannot be used to generate text");
   }
   return choose_token(logits, sampling_, generator_);
 }

@@ -1,4 +1,4 @@
-// Generates one token after the other with a language model. Called by text_generation.cpp.
+// Generates text with a language model, one token per call. Called by text_generation.cpp.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -16,32 +16,34 @@
 namespace ddprun::trainer {
 
 struct Sampling {
-  double temperature = 1;  // 0: the likeliest token, or the first of several
-  std::int64_t top_k = 0;  // 0: no limit
+  double temperature = 1;  // divisor of the logits; if 0, the most likely token is chosen, or the first of several equals
+  std::int64_t top_k = 0;  // samples only from the top_k most likely tokens; if 0, from all tokens
   std::uint64_t seed = 0;
 };
 
-// Chooses the next token from its logits, float32 [1, vocabulary] on the CPU. Sets logits below the k-th largest to -inf. Then
-// draws the same token as Python's `torch.multinomial(softmax(logits / temperature), 1)` with a CPU generator. If a tiny
-// temperature makes logits overflow, Python fails; here it counts as 0. Precondition: the logits are finite.
+// Samples the next token from its logits, which must be finite float32 [1, vocabulary] on the CPU. With top_k = k, sets the
+// logits below the k-th largest to -inf. Then returns the same token as Python's `torch.multinomial(softmax(logits /
+// temperature), 1)` with a CPU generator. If logits / temperature overflows, Python would fail; this function treats the
+// temperature as 0.
 std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator);
 
 class Generation {
  public:
-  // `model`: in evaluation mode, on the device, made for `positions`; it must outlive this object. `end`: token that ends a
-  // document. Tokens after it do not attend to tokens before it.
+  // `model` must be in evaluation mode and on `device`, and must outlive this object. `positions` is the largest number of
+  // tokens that the model accepts. `end` is the token that ends a document: tokens after it do not attend to tokens before it.
   Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision, Sampling sampling,
              std::optional<std::int64_t> end = {});
 
-  // Returns the token after `tokens`, which has at least 1. Of a longer text the model sees only the end that fits its
-  // positions. If the call adds one token to those of the last call and all fit, it costs a pass over that token. Otherwise it
-  // costs a pass over all. Throws DivergedError for logits that are NaN or infinite.
+  // Returns the token that follows `tokens`, which has at least one. If there are more tokens than positions, the model gets
+  // only the last tokens. If `tokens` has one more token than in the last call, and all tokens fit, the call runs the model
+  // only for the new token. Otherwise it runs the model for all tokens. Throws DivergedError if the logits are NaN or infinite.
   std::int64_t next(const std::vector<std::int64_t>& tokens);
 
  private:
-  // The part of the tokens that the model sees.
+  // Returns the tokens that are passed to the model: the last tokens of the current document, at most `positions_`.
   std::span<const std::int64_t> window_of(const std::vector<std::int64_t>& tokens) const;
-  // The logits after the last token of the window.
+  // Returns the logits after the last token of the window. If `whole` is true, runs the model for all tokens, otherwise only
+  // for the new token.
   at::Tensor logits_after(std::span<const std::int64_t> window, bool whole);
 
   Gpt& model_;
@@ -51,8 +53,8 @@ class Generation {
   Sampling sampling_;
   std::optional<std::int64_t> end_;
   at::Generator generator_;
-  SeenTokens seen_;
-  std::vector<std::int64_t> window_;  // window of the last call
+  KvCache cache_;
+  std::vector<std::int64_t> window_;  // the window of the last call, whose keys and values cache_ contains
 };
 
 }  // namespace ddprun::trainer

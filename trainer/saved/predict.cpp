@@ -1,4 +1,4 @@
-// Implementation of predict.hpp: input and output of the lines.
+// Implementation of predict.hpp: reads the lines, passes them to a Predictor in batches, and writes the answers.
 #include "trainer/saved/predict.hpp"
 
 #include <ATen/ops/isfinite.h>
@@ -15,25 +15,24 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/saved/predictor.hpp"
 #include "trainer/saved/saved_model.hpp"
-#include "trainer/task/language_model.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostAtOnce = 256;  // samples in memory at a time
+constexpr std::int64_t kMaxInFlight = 256;  // largest number of samples in memory
 
 std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
   if (saved.config.model.is_language_model()) return text_predictor(saved);
   if (saved.config.model.type == ModelConfig::Type::kExported) {
-    throw UsageError("only built-in models predict; " + from.string() + " is of an exported model");
+    throw UsageError("predict supports only built-in models; " + from.string() + " belongs to an exported model");
   }
   using Type = DataConfig::Type;
   const Type data = saved.config.data.type;
-  if (data == Type::kIdx || data == Type::kCifar10 || data == Type::kCifar100) return picture_predictor(saved);
-  throw UsageError("a model predicts where data.type is idx, cifar10, cifar100 or tokens; that of " + from.string() +
-                   " is another one. ddptrain --export-weights writes its weights for a program of your own");
+  if (data == Type::kIdx || data == Type::kCifar10 || data == Type::kCifar100) return image_predictor(saved);
+  throw UsageError("predict supports data.type idx, cifar10, cifar100 and tokens, but " + from.string() +
+                   " has another data.type. Export its weights with ddptrain --export-weights for your own program");
 }
 
 class Lines {
@@ -46,8 +45,8 @@ class Lines {
     if (line.find_first_not_of(" \t\r") == std::string::npos) return;
     const Json sample = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
-      if (!sample.is_object()) throw UsageError("expected an object of JSON in one line");
-      if (sample.contains("id") && sample["id"].is_structured()) throw UsageError("\"id\": expected a text or a number");
+      if (!sample.is_object()) throw UsageError("expected one JSON object per line");
+      if (sample.contains("id") && sample["id"].is_structured()) throw UsageError("\"id\": expected a string or a number");
       predictor_->take(sample);
     } catch (const UsageError& problem) {
       write_answers();
@@ -67,13 +66,13 @@ class Lines {
       std::cout << line.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) << '\n';
     }
     ids_.clear();
-    if (!std::cout.flush()) throw InternalError("stdout can't be written");
+    if (!std::cout.flush()) throw InternalError("stdout cannot be written");
   }
 
  private:
   std::string name_;
   std::unique_ptr<Predictor> predictor_;
-  std::vector<std::optional<Json>> ids_;  // ids of the samples that wait for an answer
+  std::vector<std::optional<Json>> ids_;  // the "id" of each sample that has no answer yet
   std::int64_t number_ = 0;
 };
 
@@ -81,27 +80,27 @@ class Lines {
 
 void require_numbers(const at::Tensor& outputs) {
   if (at::isfinite(outputs).all().item<bool>()) return;
-  throw DivergedError("the model's outputs are NaN or infinite: these weights answer nothing");
+  throw DivergedError("the model's outputs are NaN or infinite: these weights cannot be used for predictions");
 }
 
 void predict(const PredictOptions& options) {
   std::ifstream file;
   if (!options.input.empty()) {
     file.open(options.input);
-    if (!file) throw UsageError("--input: " + options.input.string() + " can't be read");
+    if (!file) throw UsageError("--input: " + options.input.string() + " cannot be read");
   }
   std::istream& input = options.input.empty() ? std::cin : file;
   const SavedModel saved = find_saved_model(options.model.from, options.model.config, options.model.overrides);
   use_determinism(saved.config.deterministic);
   Lines lines(options.input, predictor_of(saved, options.model.from));
-  const std::int64_t at_once = std::min(saved.config.eval_batch_size, kMostAtOnce);
+  const std::int64_t max_waiting = std::min(saved.config.eval_batch_size, kMaxInFlight);
   for (std::string line; std::getline(input, line);) {
     lines.take(line);
-    if (lines.waiting() == at_once) lines.write_answers();
+    if (lines.waiting() == max_waiting) lines.write_answers();
   }
   lines.write_answers();
   if (input.bad())
-    throw UsageError((options.input.empty() ? "stdin" : "--input: " + options.input.string()) + " can't be read");
+    throw UsageError((options.input.empty() ? "stdin" : "--input: " + options.input.string()) + " cannot be read");
 }
 
 }  // namespace ddprun::trainer

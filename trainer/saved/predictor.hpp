@@ -1,5 +1,5 @@
-// Predictions of a saved model for single samples in JSON. predict.cpp reads and writes the lines. Each kind of sample, image
-// or text, has its own class.
+// Predictions of a saved model for samples in JSON. There is one implementation for images and one for texts. predict.cpp reads
+// the samples and writes the answers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,23 +19,25 @@ class Predictor {
   Predictor(const Predictor&) = delete;
   Predictor& operator=(const Predictor&) = delete;
 
-  // Keeps a sample until the next answers(). Throws UsageError with the expected format.
+  // Adds a sample to the next batch. Throws UsageError, which describes the expected format, if the sample is invalid.
   virtual void take(const nlohmann::json& sample) = 0;
-  // Answers for the samples since the last call, in order; then forgets them. Throws DivergedError if the model computes NaN
-  // for them.
+  // Runs the model on the samples that take() has added since the last call, and returns one answer for each, in the same
+  // order. Throws DivergedError if an output is NaN or infinite.
   virtual std::vector<nlohmann::ordered_json> answers() = 0;
 };
 
-// Throws for NaN: argmax would choose it as the likeliest.
+// Throws DivergedError if an output is NaN or infinite. Without this check, argmax would return a NaN as the most likely class.
 void require_numbers(const at::Tensor& outputs);
 
-// {"pixels": [...]}, values 0 to 255, by channel, then by row, as many as an image of the model has. The answer has "class",
-// its "probability", and the "probabilities" of all classes. Reads the training images if the config lacks mean and std. Throws
+// Returns a predictor for images. A sample is {"pixels": [...]} with integers from 0 to 255, ordered by channel, then by row.
+// There must be as many pixels as in an image of the model's training data. The answer has "class", its "probability", and the
+// "probabilities" of all classes. If the config lacks mean and std, they are computed from the training images. Throws
 // UsageError.
-std::unique_ptr<Predictor> picture_predictor(const SavedModel& saved);
+std::unique_ptr<Predictor> image_predictor(const SavedModel& saved);
 
-// {"text": "..."} or {"tokens": [...]}, at most block_size tokens. The answer has the number of "tokens", the mean "loss" of
-// all but the first (null for a single token), and the likeliest "next_token" with its "probability". Throws UsageError.
+// Returns a predictor for texts. A sample is {"text": "..."} or {"tokens": [...]}, with at most block_size tokens. The answer
+// has the number of "tokens", the mean "loss" over all tokens except the first (null for a single token), and the most likely
+// "next_token" with its "probability". Throws UsageError.
 std::unique_ptr<Predictor> text_predictor(const SavedModel& saved);
 
 }  // namespace ddprun::trainer

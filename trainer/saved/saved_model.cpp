@@ -1,4 +1,3 @@
-// Implementation of saved_model.hpp.
 #include "trainer/saved/saved_model.hpp"
 
 #include <cstdio>
@@ -12,14 +11,18 @@
 #include "common/run_directory/run_directory.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/manifest.hpp"
+#include "trainer/models/precision.hpp"
+#include "trainer/parallel/device.hpp"
 #include "trainer/state/initial_weights.hpp"
+#include "trainer/state/training_state.hpp"
+#include "trainer/surroundings/environment.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Resolves links: checkpoints/latest is a link, and the run directory may be one.
+// Resolves symbolic links in the path, such as checkpoints/latest. Throws UsageError if the path does not exist.
 fs::path followed(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
@@ -28,7 +31,7 @@ fs::path followed(const fs::path& path) {
                    "RUN_DIR/checkpoints/latest, or a safetensors file");
 }
 
-// Recognised by its folder of checkpoints.
+// Returns true if the folder contains a folder of checkpoints.
 bool is_run_directory(const fs::path& folder) {
   std::error_code none;
   return fs::is_directory(RunLayout{folder}.checkpoints(), none);
@@ -42,7 +45,8 @@ std::vector<Candidate> checkpoints_in(const fs::path& folder) {
   }
 }
 
-// A run directory, a folder of checkpoints, a checkpoint or a file.
+// Returns the real path of `from`, which is a run directory, a folder of checkpoints, a checkpoint or a file. For the folder of
+// checkpoints in a run directory, returns the run directory. Throws UsageError for any other folder.
 fs::path place_of_model(const fs::path& from) {
   fs::path place = followed(from);
   std::error_code none;
@@ -50,12 +54,12 @@ fs::path place_of_model(const fs::path& from) {
   if (!checkpoints_in(place).empty()) return place;
   const fs::path above = place.parent_path();
   if (is_run_directory(above) && place == RunLayout{above}.checkpoints()) return above;
-  if (const std::string problem = no_whole_model(place); !problem.empty()) throw UsageError(problem);
+  if (const std::string problem = why_not_a_model(place); !problem.empty()) throw UsageError(problem);
   if (fs::exists(RunLayout{place}.config(), none)) {
-    throw UsageError(from.string() + " is a run directory without checkpoints: nothing was saved in it yet");
+    throw UsageError(from.string() + " is a run directory without checkpoints: no checkpoint was saved yet");
   }
   throw UsageError(from.string() +
-                   " is neither a run directory, which has a folder checkpoints, nor a checkpoint, which has a " +
+                   " is neither a run directory, which has a folder \"checkpoints\", nor a checkpoint, which has a " +
                    kManifestFile);
 }
 
@@ -68,7 +72,7 @@ fs::path newest_valid_in(const fs::path& checkpoints) {
       continue;
     }
     if (!problems.empty()) {
-      std::fprintf(stderr, "ddptrain: the newest checkpoint is bad: %s%s; %s is taken in its place\n", problems.front().c_str(),
+      std::fprintf(stderr, "ddptrain: the newest checkpoint is damaged: %s%s; %s is used instead\n", problems.front().c_str(),
                    problems.size() == 1 ? "" : (", and so are " + std::to_string(problems.size() - 1) + " before it").c_str(),
                    candidate.path.c_str());
     }
@@ -79,21 +83,23 @@ fs::path newest_valid_in(const fs::path& checkpoints) {
   throw UsageError(text);
 }
 
-// The checkpoint at a place, which may be the checkpoint itself.
+// If `place` is a run directory or a folder of checkpoints, returns the newest valid checkpoint in it. Otherwise returns
+// `place`.
 fs::path checkpoint_at(const fs::path& place) {
   if (is_run_directory(place)) return newest_valid_in(RunLayout{place}.checkpoints());
   std::error_code none;
   return fs::is_directory(place, none) && !fs::exists(place / kManifestFile, none) ? newest_valid_in(place) : place;
 }
 
-// The run directory at or around a place. It may be none: copies on a node's own disk are elsewhere.
+// Returns the run directory that should contain `place`. If `place` is a copy on a node's disk, outside of the run directory,
+// the result is not a run directory.
 fs::path run_around(const fs::path& place) {
   if (is_run_directory(place)) return place;
   std::error_code none;
   return fs::exists(place / kManifestFile, none) ? place.parent_path().parent_path() : place.parent_path();
 }
 
-// The worker program that trained last in a run directory; empty if it was ddptrain or is unknown.
+// Returns the worker program that last trained in the run directory. Returns an empty string if it is unknown.
 std::string recorded_program(const RunLayout& run) {
   std::error_code none;
   if (!fs::is_regular_file(run.worker(), none)) return "";
@@ -106,8 +112,8 @@ std::string recorded_program(const RunLayout& run) {
 void refuse_model_of(const std::string& worker, const fs::path& from) {
   std::error_code none;
   if (worker.empty() || fs::equivalent("/proc/self/exe", worker, none)) return;
-  throw UsageError(from.string() + " is of a model that only the worker program " + worker + " knows: " + worker + " eval " +
-                   from.string() + " measures it");
+  throw UsageError(from.string() + " belongs to a model of the worker program " + worker + "; evaluate it with " + worker +
+                   " eval " + from.string() + " instead");
 }
 
 }  // namespace
@@ -116,7 +122,7 @@ fs::path checkpoint_of_folder(const fs::path& from) {
   return checkpoint_at(place_of_model(from));
 }
 
-fs::path config_beside(const fs::path& checkpoint) {
+fs::path config_next_to(const fs::path& checkpoint) {
   return RunLayout{run_around(followed(checkpoint))}.config();
 }
 
@@ -127,15 +133,13 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   const bool folder = fs::is_directory(place, none);
   const fs::path run = folder ? run_around(place) : fs::path();
   const fs::path config_file = !config.empty() ? config : folder ? RunLayout{run}.config() : fs::path();
-  if (config_file.empty()) {
-    throw UsageError(from.string() + " does not say what model it is of; name its train.json by --config");
-  }
+  if (config_file.empty())
+    throw UsageError(from.string() + " does not contain the config of its model; pass the train.json of its run with --config");
   if (!fs::exists(config_file, none)) {
-    throw UsageError(config_file.string() + " is not there" +
-                     (config.empty() ? ", and nothing else says what model " + from.string() +
-                                           " is of; name its train.json by "
-                                           "--config"
-                                     : ""));
+    throw UsageError(config_file.string() + " does not exist" +
+                     (config.empty()
+                          ? ", so the model of " + from.string() + " is unknown; pass the train.json of its run with --config"
+                          : ""));
   }
   if (!own && config.empty()) refuse_model_of(recorded_program(RunLayout{run}), from);
   SavedModel saved;
@@ -143,6 +147,17 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   if (!own) refuse_model_of(saved.config.worker, from);
   saved.weights = checkpoint_at(place);
   return saved;
+}
+
+LoadedModel load_model(const SavedModel& saved, const Task& task, const Description& samples) {
+  const TrainConfig& config = saved.config;
+  const c10::Device device = choose_device(config.device, WorkerEnvironment{}, Fallback::kCpu);
+  use_precision(config.precision);
+  LoadedModel loaded{.device = device, .module = task.make_module(samples, device)};
+  lay_out(*loaded.module, config.channels_last);
+  take_weights(loaded.module, saved.weights, config);
+  loaded.module->eval();
+  return loaded;
 }
 
 }  // namespace ddprun::trainer

@@ -1,13 +1,19 @@
-// Finds a saved model: its weights, and the config that defines the model. Used by `ddptrain generate`, `eval`, `predict` and
-// --export-weights.
+// Finds and loads a saved model: the weights, and the config that defines the model. `ddptrain generate`, `eval`, `predict` and
+// --export-weights use it.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "trainer/data/source.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
@@ -16,19 +22,31 @@ struct SavedModel {
   std::filesystem::path weights;  // a safetensors file or a checkpoint's folder
 };
 
-// `from`: a run directory or a folder of checkpoints (uses its newest valid one), a checkpoint's folder, or a safetensors file.
-// `config`: its train.json; empty: the config.json of the run that contains `from`. `overrides`: as on ddptrain's command line.
-// `own`: the keys of a program with its own task; nullopt for ddptrain, which has no model of such a program. Reads no weights.
-// Throws UsageError, also for other folders.
+// Finds the file of the weights and loads the config. Does not read the weights. Throws UsageError.
+//
+//  - `from`: a run directory or a folder of checkpoints (the newest valid checkpoint is used), the folder of one checkpoint, or
+//    a safetensors file.
+//  - `config`: the train.json of the model; if empty, the config.json of the run that contains `from`.
+//  - `overrides`: config keys as on the command line of ddptrain.
+//  - `own`: the config keys of a custom program with its own task. nullopt for ddptrain itself; the function then throws if the
+//    model belongs to a custom program.
 SavedModel find_saved_model(const std::filesystem::path& from, const std::filesystem::path& config,
                             const std::vector<std::string>& overrides, const std::optional<TaskConfig>& own = std::nullopt);
 
-// The checkpoint that a folder stands for. For a checkpoint, that is the folder itself. For a run directory or a folder of
-// checkpoints, such as a node's copies, it is the newest one whose files match its manifest. If a newer one is bad, a line on
-// stderr names both. Throws UsageError.
+struct LoadedModel {
+  c10::Device device;
+  std::shared_ptr<torch::nn::Module> module;  // in evaluation mode
+};
+
+// Creates the task's module on the device that the config selects, and loads the saved weights. Throws UsageError.
+LoadedModel load_model(const SavedModel& saved, const Task& task, const Description& samples);
+
+// Returns the folder of a checkpoint: `from` itself if it is a checkpoint. If `from` is a run directory or a folder of
+// checkpoints, returns the newest valid checkpoint in it. If a newer checkpoint is damaged, prints a warning to stderr that
+// names both. Throws UsageError.
 std::filesystem::path checkpoint_of_folder(const std::filesystem::path& from);
 
-// Path of the config of the run that contains the checkpoint; the file need not exist.
-std::filesystem::path config_beside(const std::filesystem::path& checkpoint);
+// Returns the path of the config of the run that contains the checkpoint. The file may not exist.
+std::filesystem::path config_next_to(const std::filesystem::path& checkpoint);
 
 }  // namespace ddprun::trainer

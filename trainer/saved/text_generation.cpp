@@ -1,9 +1,6 @@
-// Implementation of text_generation.hpp.
 #include "trainer/saved/text_generation.hpp"
 
 #include <cstdio>
-#include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -12,11 +9,8 @@
 #include "common/base/error.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/precision.hpp"
-#include "trainer/parallel/device.hpp"
 #include "trainer/saved/generation.hpp"
 #include "trainer/saved/saved_model.hpp"
-#include "trainer/state/training_state.hpp"
-#include "trainer/surroundings/environment.hpp"
 #include "trainer/task/language_model.hpp"
 #include "trainer/tokens/token_file.hpp"
 #include "trainer/tokens/vocabulary.hpp"
@@ -29,25 +23,25 @@ std::vector<std::int64_t> prompt_of(const GenerateOptions& options, const Vocabu
   if (tokens.empty()) {
     if (vocabulary == nullptr) {
       const bool synthetic = config.data.type == DataConfig::Type::kSynthetic;
-      throw UsageError("the model learned from " +
-                       (synthetic ? "made-up tokens" : "the tokens of " + config.data.train_tokens) +
-                       ", and what they stand for is not known; give --prompt-tokens N,N,..." +
+      throw UsageError("the model was trained on " +
+                       (synthetic ? "synthetic tokens" : "the tokens of " + config.data.train_tokens) +
+                       ", so a text cannot be converted to its tokens; use --prompt-tokens N,N,..." +
                        (synthetic ? "" : ", or data.tokenizer=PATH"));
     }
     const auto encoded = vocabulary->encode(options.prompt.value_or("\n"));
     tokens.assign(encoded.begin(), encoded.end());
-    if (tokens.empty()) throw UsageError("--prompt: expected a text to continue, found an empty one");
+    if (tokens.empty()) throw UsageError("--prompt: expected a text to continue, found an empty text");
   }
   for (const std::int64_t token : tokens) {
     if (token < config.data.vocab_size) continue;
     throw UsageError((options.prompt_tokens.empty() ? "--prompt" : "--prompt-tokens") + std::string(" has token ") +
                      std::to_string(token) + "; the model has " + std::to_string(config.data.vocab_size) +
-                     ", which count from 0 (data.vocab_size)");
+                     " tokens, numbered from 0 (data.vocab_size)");
   }
   return tokens;
 }
 
-// Writes the text as it is generated.
+// Prints the tokens on stdout: each token immediately, or all at the end as JSON.
 class Output {
  public:
   Output(const GenerateOptions& options, const Vocabulary* vocabulary)
@@ -77,7 +71,7 @@ class Output {
  private:
   static void print(const std::string& bytes) {
     const bool all = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
-    if (!all) throw InternalError("stdout can't be written");
+    if (!all) throw InternalError("stdout cannot be written");
   }
 
   bool as_text_;
@@ -94,16 +88,12 @@ void generate_text(const GenerateOptions& options) {
   const SavedModel saved = find_saved_model(options.model.from, options.model.config, options.model.overrides);
   const TrainConfig& config = saved.config;
   if (!config.model.is_language_model()) {
-    throw UsageError("only a language model writes text; " + options.model.from.string() + " is of another model.type");
+    throw UsageError("only a language model can generate text, but " + options.model.from.string() + " has another model.type");
   }
   const auto vocabulary = vocabulary_of(config.data);
   std::vector<std::int64_t> tokens = prompt_of(options, vocabulary.get(), config);
   use_determinism(config.deterministic);
-  const c10::Device device = choose_device(config.device, WorkerEnvironment{}, Otherwise::kCpu);
-  use_precision(config.precision);
-  const std::shared_ptr<torch::nn::Module> module = language_model(config)->make_module(describe_tokens(config.data), device);
-  take_weights(module, saved.weights, config);
-  module->eval();
+  const auto [device, module] = load_model(saved, *language_model(config), describe_tokens(config.data));
   auto* const model = dynamic_cast<Gpt*>(module.get());
   if (model == nullptr) throw InternalError("generate_text: language_model() made another module");
   Generation generation(*model, config.data.block_size, device, config.precision,

@@ -1,4 +1,4 @@
-// Implementation of text_predictor() in predictor.hpp. Texts differ in length, so each gets a pass of its own.
+// Implementation of text_predictor() in predictor.hpp. The model runs separately for each text, since texts differ in length.
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -12,10 +12,7 @@
 #include "common/base/error.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/precision.hpp"
-#include "trainer/parallel/device.hpp"
 #include "trainer/saved/predictor.hpp"
-#include "trainer/state/training_state.hpp"
-#include "trainer/surroundings/environment.hpp"
 #include "trainer/task/language_model.hpp"
 #include "trainer/tokens/token_file.hpp"
 #include "trainer/tokens/vocabulary.hpp"
@@ -29,13 +26,8 @@ class TextPredictor : public Predictor {
  public:
   explicit TextPredictor(const SavedModel& saved)
       : config_(saved.config),
-        device_(choose_device(config_.device, WorkerEnvironment{}, Otherwise::kCpu)),
-        vocabulary_(vocabulary_of(config_.data)) {
-    use_precision(config_.precision);
-    module_ = language_model(config_)->make_module(describe_tokens(config_.data), device_);
-    take_weights(module_, saved.weights, config_);
-    module_->eval();
-  }
+        vocabulary_(vocabulary_of(config_.data)),
+        model_(load_model(saved, *language_model(config_), describe_tokens(config_.data))) {}
 
   void take(const Json& sample) override {
     std::vector<std::int64_t> tokens = tokens_of(sample);
@@ -59,7 +51,7 @@ class TextPredictor : public Predictor {
       const auto largest = std::ranges::max_element(encoded);
       if (largest != encoded.end() && std::cmp_greater_equal(*largest, config_.data.vocab_size)) {
         throw UsageError("\"text\" has token " + std::to_string(*largest) + "; the model has " +
-                         std::to_string(config_.data.vocab_size) + ", which count from 0 (data.vocab_size)");
+                         std::to_string(config_.data.vocab_size) + " tokens, numbered from 0 (data.vocab_size)");
       }
       return {encoded.begin(), encoded.end()};
     }
@@ -77,10 +69,10 @@ class TextPredictor : public Predictor {
   nlohmann::ordered_json answer(const std::vector<std::int64_t>& tokens) const {
     const at::NoGradGuard no_gradients;
     const auto count = static_cast<std::int64_t>(tokens.size());
-    auto* const model = dynamic_cast<Gpt*>(module_.get());
+    auto* const model = dynamic_cast<Gpt*>(model_.module.get());
     if (model == nullptr) throw InternalError("text_predictor: language_model() made another module");
-    const Autocast precision(config_.precision, device_.type());
-    const at::Tensor on_device = at::tensor(tokens, at::kLong).to(device_), window = on_device.unsqueeze(0);
+    const Autocast precision(config_.precision, model_.device.type());
+    const at::Tensor on_device = at::tensor(tokens, at::kLong).to(model_.device), window = on_device.unsqueeze(0);
     const at::Tensor logits = model->forward(window, context_of(window, config_.data)).to(at::kFloat).squeeze(0);
     const at::Tensor last = at::softmax(logits.select(0, count - 1), 0);
     require_numbers(logits);
@@ -101,9 +93,8 @@ class TextPredictor : public Predictor {
   }
 
   TrainConfig config_;
-  c10::Device device_;
-  std::shared_ptr<const Vocabulary> vocabulary_;  // null if the meaning of tokens is unknown
-  std::shared_ptr<torch::nn::Module> module_;
+  std::shared_ptr<const Vocabulary> vocabulary_;  // null if the data has token IDs without a vocabulary
+  LoadedModel model_;
   std::vector<std::vector<std::int64_t>> taken_;
 };
 

@@ -1,4 +1,3 @@
-// Implementation of tokenize.hpp.
 #include "trainer/saved/tokenize.hpp"
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/system/atomic_file.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/reading/mapped_file.hpp"
 #include "trainer/tokens/token_file.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 
@@ -16,7 +15,9 @@ namespace ddprun::trainer {
 
 std::string tokenize(const TokenizeOptions& options) {
   if (is_text_file(options.to)) {
-    throw UsageError(options.to.string() + ": expected a name such as train.bin, since any other is read as text");
+    throw UsageError(
+        options.to.string() +
+        ": expected an output file *.bin, such as train.bin: training would read a file with another ending as text");
   }
   const auto vocabulary = read_vocabulary(options.vocabulary);
   const MappedFile text(options.text);
@@ -27,8 +28,8 @@ std::string tokenize(const TokenizeOptions& options) {
   } catch (const std::system_error& error) {
     throw UsageError(std::string("ddptrain tokenize: ") + error.what());
   }
-  return std::to_string(text.bytes().size()) + " bytes are " + std::to_string(tokens.size()) + " tokens of a vocabulary of " +
-         std::to_string(vocabulary->size()) + ", in " + options.to.string();
+  return std::to_string(text.bytes().size()) + " bytes of text are " + std::to_string(tokens.size()) +
+         " tokens (vocabulary size " + std::to_string(vocabulary->size()) + "), written to " + options.to.string();
 }
 
 }  // namespace ddprun::trainer

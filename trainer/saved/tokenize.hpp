@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// Writes the file atomically. Returns a line for the user about it. Throws UsageError.
+// Writes the token file atomically. Returns a line about the file for the user. Throws UsageError.
 std::string tokenize(const TokenizeOptions& options);
 
 }  // namespace ddprun::trainer

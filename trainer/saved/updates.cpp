@@ -1,4 +1,3 @@
-// Implementation of updates.hpp.
 #include "trainer/saved/updates.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -18,7 +17,7 @@ namespace {
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kB = ".lora_B.weight";
 
-// GPT-2 stores weights as [inputs, outputs].
+// Returns true if the model's weights have the shape [inputs, outputs], as in GPT-2. PEFT calls this property fan_in_fan_out.
 bool inputs_first(const ModelConfig& config) {
   return config.type == ModelConfig::Type::kGpt;
 }
@@ -28,12 +27,12 @@ bool inputs_first(const ModelConfig& config) {
 std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, const ModelConfig& config) {
   const at::NoGradGuard no_gradients;
   if (config.lora.rank == 0) {
-    throw UsageError("the checkpoint has low-rank updates, and its config.json has no model.lora that says their scale");
+    throw UsageError("the checkpoint has low-rank updates, but its config.json has no model.lora, which contains their scale");
   }
   std::map<std::string, at::Tensor, std::less<>> updates;
   std::vector<NamedTensor> merged;
   for (NamedTensor& entry : weights) {
-    if (is_of_update(entry.name)) {
+    if (is_lora_parameter(entry.name)) {
       updates.emplace(std::move(entry.name), std::move(entry.tensor));
     } else {
       merged.push_back(std::move(entry));
@@ -54,8 +53,8 @@ std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, co
     left.erase(b->first);
   }
   if (!left.empty()) {
-    throw UsageError("the checkpoint has the low-rank update " + *left.begin() +
-                     ", and not all that belongs to it: the layer's " + "weight and both factors");
+    throw UsageError("the low-rank update " + *left.begin() + " in the checkpoint is incomplete: expected the weight of the " +
+                     "layer and both factors of the update");
   }
   return merged;
 }
@@ -64,7 +63,7 @@ Adapter adapter_of(const std::vector<NamedTensor>& weights, const ModelConfig& c
   Adapter adapter;
   std::vector<std::string> modules;
   for (const NamedTensor& entry : weights) {
-    if (!is_of_update(entry.name)) continue;
+    if (!is_lora_parameter(entry.name)) continue;
     adapter.tensors.push_back({"base_model.model." + entry.name, entry.tensor});
     if (entry.name.ends_with(kA)) modules.push_back(entry.name.substr(0, entry.name.size() - kA.size()));
   }

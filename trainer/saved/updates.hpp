@@ -1,5 +1,5 @@
-// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs: merged into the weights, or
-// alone in the format of the peft package. Called by export_weights.cpp.
+// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs: either added to the weights,
+// or as a separate adapter in the format of the peft package. Called by export_weights.cpp.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,14 +10,15 @@
 
 namespace ddprun::trainer {
 
-// The equivalent model without updates: PEFT's merge, weight + (B A) * alpha / rank. Throws UsageError if the config does not
-// match the weights.
+// Returns the weights of an equivalent model without low-rank updates. Each updated weight becomes weight + (B A) * alpha /
+// rank, as in PEFT's merge. Throws UsageError if the config has no model.lora, or if a tensor of an update is missing.
 std::vector<NamedTensor> with_updates_added(std::vector<NamedTensor> weights, const ModelConfig& config);
 
 struct Adapter {
-  std::vector<NamedTensor> tensors;  // base_model.model.NAME.lora_A.weight, ...
-  nlohmann::ordered_json config;     // adapter_config.json
+  std::vector<NamedTensor> tensors;  // the tensors with PEFT's names: base_model.model.NAME.lora_A.weight, ...
+  nlohmann::ordered_json config;     // the content of adapter_config.json
 };
+// Returns only the low-rank updates, and the content of the adapter_config.json for them.
 Adapter adapter_of(const std::vector<NamedTensor>& weights, const ModelConfig& config);
 
 }  // namespace ddprun::trainer

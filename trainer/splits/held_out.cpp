@@ -1,4 +1,3 @@
-// Implementation of held_out.hpp.
 #include "trainer/splits/held_out.hpp"
 
 #include <algorithm>
@@ -13,12 +12,13 @@
 namespace ddprun::trainer {
 namespace {
 
-// The held-out samples must not correlate with the order of an epoch, which has the seed seed + epoch.
+// Changes the seed of the permutation that selects the held-out samples. This permutation must be independent of the
+// permutations that shuffle the epochs, whose seed is `seed + epoch`.
 constexpr std::uint64_t kOwnSeed = 0x76616c6964617465;
 
-class PartOfSource : public Source {
+class SourceSubset : public Source {
  public:
-  PartOfSource(std::shared_ptr<const Source> whole, std::vector<std::int64_t> samples)
+  SourceSubset(std::shared_ptr<const Source> whole, std::vector<std::int64_t> samples)
       : whole_(std::move(whole)), samples_(std::move(samples)) {}
 
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
@@ -52,7 +52,7 @@ std::int64_t held_out_of(const ValidationConfig& config, std::int64_t samples) {
   if (held_out > 0 && held_out < samples) return held_out;
   throw UsageError(std::string(by_number ? "data.validation.samples" : "data.validation.fraction") + " holds out " +
                    std::to_string(held_out) + " of " + std::to_string(samples) +
-                   " training samples; at least 1 has to be held out, and 1 left to train on");
+                   " training samples; at least 1 must be held out, and 1 must remain for training");
 }
 
 }  // namespace
@@ -69,8 +69,8 @@ SplitSamples split_samples(const TrainConfig& config, std::int64_t samples) {
 Sources hold_out(Sources data, const TrainConfig& config) {
   if (!config.data.validation.is_set()) return data;
   SplitSamples split = split_samples(config, data.train->size());
-  data.validation = std::make_shared<PartOfSource>(data.train, std::move(split.validation));
-  data.train = std::make_shared<PartOfSource>(std::move(data.train), std::move(split.train));
+  data.validation = std::make_shared<SourceSubset>(data.train, std::move(split.validation));
+  data.train = std::make_shared<SourceSubset>(std::move(data.train), std::move(split.train));
   return data;
 }
 

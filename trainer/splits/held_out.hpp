@@ -1,5 +1,6 @@
-// Holds out a part of the training samples for validation, as data.validation asks: chooses the samples and makes both parts
-// sources. Pure: the choice depends only on the seed and the number of samples, not on workers or restarts.
+// Splits the training samples into a training part and a validation part, as data.validation configures. The choice depends
+// only on the seed and the number of samples. It therefore stays the same after a restart and with a different number of
+// workers.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,17 @@ namespace ddprun::trainer {
 
 struct SplitSamples {
   std::vector<std::int64_t> train;       // both lists are in ascending order
-  std::vector<std::int64_t> validation;  // empty if nothing is held out
+  std::vector<std::int64_t> validation;  // empty if the config holds out no samples
 };
 
-// Chooses the held-out samples: data.validation.samples of `samples`, or that fraction, rounded. They are the first of a
-// permutation by the seed. Throws UsageError if one part would be empty.
+// Chooses the held-out samples. Their number is data.validation.samples, or data.validation.fraction of `samples`, rounded.
+// They are the first samples of a permutation of all samples that depends on the seed. Throws UsageError if no training or no
+// validation sample would remain.
 SplitSamples split_samples(const TrainConfig& config, std::int64_t samples);
 
-// Moves the held-out part from `train` to `validation`. The random draws of a sample still have its index in the whole set as
-// key. Throws the errors of split_samples().
+// Moves the held-out samples from `data.train` to `data.validation`. Returns `data` unchanged if the config holds out no
+// samples. The random augmentation of a sample does not change, because it depends on the sample's index in the whole set.
+// Throws the errors of split_samples().
 Sources hold_out(Sources data, const TrainConfig& config);
 
 }  // namespace ddprun::trainer

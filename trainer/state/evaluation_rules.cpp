@@ -1,5 +1,5 @@
-// Implementation of evaluation_rules.hpp: the names of the values, and the pure rules of trainer/optim/plateau.hpp applied to
-// them.
+// Implementation of evaluation_rules.hpp. It stores the counters in StateValues under fixed names, and applies the pure rules
+// of trainer/optim/plateau.hpp to them.
 #include "trainer/state/evaluation_rules.hpp"
 
 #include "trainer/optim/batch_rule.hpp"
@@ -15,7 +15,7 @@ constexpr const char* kLr = "plateau.lr";
 constexpr const char* kBest = "plateau.best";
 constexpr const char* kBad = "plateau.bad_evaluations";
 constexpr const char* kCooldown = "plateau.cooldown";
-constexpr const char* kOwed = "evaluation.owed";
+constexpr const char* kMissingEvaluation = "evaluation.owed";
 
 bool has_plateau(const TrainConfig& config) {
   return config.schedule.type == ScheduleConfig::Type::kPlateau;
@@ -35,8 +35,9 @@ void put(StateValues& values, const Plateau& plateau) {
   values[kCooldown] = static_cast<double>(plateau.cooldown);
 }
 
-// The name contains the metric: if the config's metric changes, its best value begins again. The launcher uses the name of
-// bad_of() (common/run_directory/run_directory.cpp).
+// The name of the value contains the metric. So a run that resumes with a different metric does not compare it with the best
+// value of the old metric. Do not change the name that bad_of() returns: the launcher reads this value from checkpoints
+// (common/run_directory/run_directory.cpp).
 std::string best_of(const EarlyStoppingConfig& config) {
   return "early_stopping." + config.metric + ".best";
 }
@@ -44,43 +45,43 @@ std::string bad_of(const EarlyStoppingConfig& config) {
   return "early_stopping." + config.metric + ".bad_evaluations";
 }
 
-Waiting waiting_in(const StateValues& values, const EarlyStoppingConfig& config) {
+EarlyStop early_stop_in(const StateValues& values, const EarlyStoppingConfig& config) {
   return {.best = values.at(best_of(config)), .bad = static_cast<std::int64_t>(values.at(bad_of(config)))};
 }
 
-void put(StateValues& values, const EarlyStoppingConfig& config, const Waiting& waiting) {
-  values[best_of(config)] = waiting.best;
-  values[bad_of(config)] = static_cast<double>(waiting.bad);
+void put(StateValues& values, const EarlyStoppingConfig& config, const EarlyStop& early_stop) {
+  values[best_of(config)] = early_stop.best;
+  values[bad_of(config)] = static_cast<double>(early_stop.bad);
 }
 
 }  // namespace
 
-void begin_values(StateValues& values, const TrainConfig& config, const StateValues& saved) {
+void init_values(StateValues& values, const TrainConfig& config, const StateValues& saved) {
   values.clear();
-  if (has_plateau(config)) put(values, begin_plateau(config.schedule, base_learning_rate(config)));
-  if (config.early_stopping.patience > 0) put(values, config.early_stopping, begin_waiting(config.early_stopping));
+  if (has_plateau(config)) put(values, initial_plateau(config.schedule, base_learning_rate(config)));
+  if (config.early_stopping.patience > 0) put(values, config.early_stopping, initial_early_stop(config.early_stopping));
   if (config.optimizer.ema.decay > 0) values[kUpdatesOfAverage] = 0;
-  begin_loss_scale(values, config);
-  begin_skipped_steps(values, config);
+  init_loss_scale(values, config);
+  init_skipped_steps(values, config);
   for (auto& [name, value] : values) {
     if (const auto found = saved.find(name); found != saved.end()) value = found->second;
   }
-  if (owes_evaluation(saved)) owe_evaluation(values);
+  if (evaluation_is_missing(saved)) mark_evaluation_missing(values);
 }
 
-void owe_evaluation(StateValues& values) {
-  values[kOwed] = 1;
+void mark_evaluation_missing(StateValues& values) {
+  values[kMissingEvaluation] = 1;
 }
 
-bool owes_evaluation(const StateValues& values) {
-  return values.contains(kOwed);
+bool evaluation_is_missing(const StateValues& values) {
+  return values.contains(kMissingEvaluation);
 }
 
-void settle_evaluation(StateValues& values) {
-  values.erase(kOwed);
+void clear_missing_evaluation(StateValues& values) {
+  values.erase(kMissingEvaluation);
 }
 
-void heed_evaluation(StateValues& values, const TrainConfig& config, const FigureList& figures) {
+void update_evaluation_rules(StateValues& values, const TrainConfig& config, const MetricList& figures) {
   if (has_plateau(config)) {
     if (const auto figure = value_of(figures, config.schedule.metric)) {
       put(values, after_evaluation(config.schedule, plateau_in(values), *figure));
@@ -89,7 +90,7 @@ void heed_evaluation(StateValues& values, const TrainConfig& config, const Figur
   if (config.early_stopping.patience > 0) {
     if (const auto figure = value_of(figures, config.early_stopping.metric)) {
       put(values, config.early_stopping,
-          after_evaluation(config.early_stopping, waiting_in(values, config.early_stopping), *figure));
+          after_evaluation(config.early_stopping, early_stop_in(values, config.early_stopping), *figure));
     }
   }
 }
@@ -101,9 +102,9 @@ double learning_rate(const StateValues& values, const TrainConfig& config, const
 
 std::string reason_to_stop_early(const StateValues& values, const TrainConfig& config) {
   const EarlyStoppingConfig& rule = config.early_stopping;
-  if (rule.patience == 0 || !has_waited_enough(rule, waiting_in(values, rule))) return "";
-  return rule.metric + " has not improved in " + std::to_string(waiting_in(values, rule).bad) +
-         (waiting_in(values, rule).bad == 1 ? " evaluation" : " evaluations");
+  if (rule.patience == 0 || !patience_exhausted(rule, early_stop_in(values, rule))) return "";
+  return rule.metric + " has not improved in " + std::to_string(early_stop_in(values, rule).bad) +
+         (early_stop_in(values, rule).bad == 1 ? " evaluation" : " evaluations");
 }
 
 bool is_over(const TrainingState& state, const TrainConfig& config, const RunLength& length) {

@@ -1,4 +1,3 @@
-// Implementation of initial_weights.hpp.
 #include "trainer/state/initial_weights.hpp"
 
 #include <algorithm>
@@ -23,8 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kUpdatesAlone =
-    " has low-rank updates alone, without the model that they are of: give the checkpoint that they are from, or what "
-    "--export-weights writes of it";
+    " contains only low-rank updates, without the weights of their model: use the checkpoint that they come from, or "
+    "export that checkpoint with --export-weights";
 
 std::vector<NamedTensor> read(const fs::path& source) {
   std::error_code none;
@@ -32,13 +31,11 @@ std::vector<NamedTensor> read(const fs::path& source) {
   return read_safetensors(source).tensors;
 }
 
-std::string advice_on(const fs::path& source) {
+std::string advice_for(const fs::path& source) {
   std::error_code none;
   const fs::path newest = source / "checkpoints" / "latest";
-  if (fs::exists(newest, none)) {
-    return source.string() + " is a run directory: give its newest checkpoint, " + newest.string();
-  }
-  return "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
+  if (fs::exists(newest, none)) return source.string() + " is a run directory: use its newest checkpoint, " + newest.string();
+  return "Use a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
 }
 
 struct ConfigOfRun {
@@ -46,15 +43,16 @@ struct ConfigOfRun {
   TrainConfig config;
 };
 
-// Returns the folder of a checkpoint or of a file.
+// Returns `source` itself if it is a folder, or else the folder that contains the file.
 fs::path folder_of(const fs::path& source) {
   std::error_code unknown;
-  const fs::path real = fs::canonical(source, unknown);  // checkpoints/latest is a link
+  // Resolve links, because checkpoints/latest is a link to the newest checkpoint.
+  const fs::path real = fs::canonical(source, unknown);
   return fs::is_directory(real, unknown) ? real : real.parent_path();
 }
 
-// Returns the config of the run that wrote a checkpoint, a file in it, or a file in the run directory. nullopt if `source` is
-// elsewhere or the config cannot be read.
+// Returns the config of the run that wrote `source`. `source` may be a checkpoint, a file in a checkpoint, or a file in the run
+// directory. Returns nullopt if `source` is not in a run directory or if the config cannot be read.
 std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
   std::error_code unknown;
   const fs::path folder = folder_of(source);
@@ -68,25 +66,25 @@ std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
   }
 }
 
-// Returns the config.json of Hugging Face or timm in the weights' folder. Null if there is none.
+// Reads `file` if it is a config.json of Hugging Face or timm. Otherwise returns null.
 nlohmann::json foreign_config_in(const fs::path& file) {
-  constexpr std::size_t kMost = std::size_t{1} << 20;
+  constexpr std::size_t kMax = std::size_t{1} << 20;
   std::error_code unknown;
   if (!fs::is_regular_file(file, unknown)) return nullptr;
-  const std::string text = read_bounded(file, kMost, "a model's config");
+  const std::string text = read_bounded(file, kMax, "a model's config");
   try {
     nlohmann::json value = parse_json_within(text, {.depth = 16});
     return is_foreign_config(value) ? value : nlohmann::json();
   } catch (const UsageError&) {
-    return nullptr;  // for example a train.json with comments
+    return nullptr;  // the file is not plain JSON, for example a ddprun config with comments
   }
 }
 
 void refuse(const std::string& differences, const fs::path& source, const fs::path& file) {
   if (differences.empty()) return;
-  throw OtherModelError(source.string() + " holds another model than this config: " + differences + ". \"There\" is " +
-                        file.string() +
-                        ". Set these keys to its values; if that file does not belong to the weights, move it away");
+  throw OtherModelError(
+      source.string() + " has another model than this config, according to " + file.string() + ": " + differences +
+      ". Set these keys to the values in the file; if the file does not describe these weights, move it away");
 }
 
 std::string number_text(double value) {
@@ -97,47 +95,47 @@ std::string number_text(double value) {
 
 }  // namespace
 
-std::string no_whole_model(const fs::path& folder) {
+std::string why_not_a_model(const fs::path& folder) {
   std::error_code none;
   if (fs::exists(folder / "adapter_config.json", none)) return folder.string() + kUpdatesAlone;
   if (fs::exists(folder / "train.graph", none)) {
-    return folder.string() + " is an exported model and no checkpoint: a run whose model.path it is begins with its weights";
+    return folder.string() + " is an exported model, not a checkpoint: to start from its weights, set model.path to it";
   }
   return "";
 }
 
 std::vector<NamedTensor> initial_weights(const fs::path& source) {
-  if (const std::string problem = no_whole_model(source); !problem.empty()) throw UsageError(problem);
+  if (const std::string problem = why_not_a_model(source); !problem.empty()) throw UsageError(problem);
   std::vector<NamedTensor> tensors;
   try {
     tensors = read(source);
   } catch (const UsageError& problem) {
-    throw UsageError(std::string(problem.what()) + ". " + advice_on(source));
+    throw UsageError(std::string(problem.what()) + ". " + advice_for(source));
   }
-  const auto is_update = [](const NamedTensor& entry) { return is_of_update(entry.name); };
+  const auto is_update = [](const NamedTensor& entry) { return is_lora_parameter(entry.name); };
   if (!tensors.empty() && std::ranges::all_of(tensors, is_update)) throw UsageError(source.string() + kUpdatesAlone);
   return tensors;
 }
 
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const fs::path& source, const LoraConfig& config) {
-  if (std::ranges::none_of(weights, [](const NamedTensor& entry) { return is_of_update(entry.name); })) return "";
+  if (std::ranges::none_of(weights, [](const NamedTensor& entry) { return is_lora_parameter(entry.name); })) return "";
   const std::optional<ConfigOfRun> run = config_of_run(source);
   if (!run || run->config.model.lora.rank == 0) {
-    return "no config says with which model.lora.alpha its low-rank updates were trained: they are taken with " +
+    return "the model.lora.alpha of its low-rank updates is unknown (no config.json), so this config's value is used: " +
            number_text(config.alpha);
   }
   const double before = run->config.model.lora.alpha;
   if (before == config.alpha) return "";
   throw UsageError("the low-rank updates of " + source.string() + " were trained with model.lora.alpha " + number_text(before) +
-                   ", and compute something else with " + number_text(config.alpha) +
-                   ", which this config says. Set model.lora.alpha to " + number_text(before) +
-                   ", or begin with --export-weights of that run");
+                   ", but this config has " + number_text(config.alpha) +
+                   ", which changes their results. Set model.lora.alpha to " + number_text(before) +
+                   ", or export that run with --export-weights and start from the exported file");
 }
 
 std::string compare_model(const fs::path& source, const TrainConfig& config) {
-  const fs::path beside = folder_of(source) / "config.json";
-  if (const nlohmann::json theirs = foreign_config_in(beside); !theirs.is_null()) {
-    refuse(foreign_contradictions(theirs, config), source, beside);
+  const fs::path config_file = folder_of(source) / "config.json";
+  if (const nlohmann::json theirs = foreign_config_in(config_file); !theirs.is_null()) {
+    refuse(foreign_contradictions(theirs, config), source, config_file);
     return "";
   }
   if (const auto run = config_of_run(source)) {
@@ -145,7 +143,7 @@ std::string compare_model(const fs::path& source, const TrainConfig& config) {
     return "";
   }
   const std::string keys = keys_without_a_shape(config.model);
-  return keys.empty() ? "" : "no config.json next to them confirms " + keys;
+  return keys.empty() ? "" : "there is no config.json next to the weights, so these keys could not be checked: " + keys;
 }
 
 std::string compare_held_out(const fs::path& source, const TrainConfig& config) {
@@ -155,16 +153,18 @@ std::string compare_held_out(const fs::path& source, const TrainConfig& config) 
   const TrainConfig& before = run->config;
   if (before.data.type != config.data.type || before.data.dir != config.data.dir) return "";
   if (!before.data.validation.is_set()) {
-    return "that run trained on the same data without data.validation: it used the samples that are held out now";
+    return "the run that produced these weights used the same data without data.validation, so it has trained on samples that "
+           "are held "
+           "out now: validation metrics are too good";
   }
   const bool same_part = before.data.validation.fraction == config.data.validation.fraction &&
                          before.data.validation.samples == config.data.validation.samples &&
                          before.data.train_samples == config.data.train_samples;
   if (before.seed == config.seed && same_part) return "";
-  return "that run held out other samples of the same data (" +
+  return "the run that produced these weights held out other samples from the same data (" +
          (before.seed != config.seed ? "seed " + std::to_string(before.seed) + " then, " + std::to_string(config.seed) + " now"
                                      : std::string("data.validation or data.train_samples differ")) +
-         "): it used some of those that are held out now, so validation figures are too good";
+         "), so it has trained on samples that are held out now: validation metrics are too good";
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Loads the weights with which a model begins or is evaluated: model.init, and the argument of `ddptrain eval`, `predict` and
-// `generate`. training_state.cpp copies them into the model.
+// Loads the weights for the start of a new run (model.init), or for `ddptrain eval`, `predict` and `generate`. Checks that the
+// weights belong to the configured model. training_state.cpp copies them into the model.
 #pragma once
 
 #include <filesystem>
@@ -12,32 +12,35 @@
 
 namespace ddprun::trainer {
 
-// Returns why a folder that looks like a checkpoint is not one, and what to use instead. It may have only low-rank updates, as
-// the peft package writes them, or an exported model. Empty if it is neither.
-std::string no_whole_model(const std::filesystem::path& folder);
+// Detects a folder that is often used as a checkpoint by mistake, and returns a message with the correct alternative. Such a
+// folder has only low-rank updates from the peft package, or an exported model. Otherwise returns an empty string.
+std::string why_not_a_model(const std::filesystem::path& folder);
 
-// Returns all tensors of a safetensors file or of a checkpoint's folder. Throws UsageError that says what to use instead.
+// Returns all tensors of a safetensors file or of a checkpoint's folder. Throws UsageError, whose message suggests a usable
+// file.
 std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 
-// Low-rank updates among `weights` compute different results with another alpha than in training. This function compares the
-// config's alpha with that of the run that wrote `source`, and throws UsageError if they differ. If that run is unknown, it
-// returns a note for the user. Empty if they are equal or there are no updates.
+// Checks model.lora.alpha, which scales low-rank updates but is not stored with them. With a different alpha than in training,
+// the model would compute different results without an error. Throws UsageError if the run that wrote `source` used a different
+// alpha. Returns a note for the user if that run is unknown. Returns an empty string if the values are equal or `weights`
+// contains no low-rank updates.
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
-// The weights belong to a model that computes something else than the model of the config.
+// The weights have the shapes of the configured model, but they were trained for a model with different options.
 class OtherModelError : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-// Compares the model of `config` with the config.json next to the weights, or with that of the run that wrote them
-// (trainer/models/foreign_config.hpp). Throws OtherModelError that shows both values of each key. Returns a note if no such
-// file confirms the keys that no tensor shape shows; empty otherwise.
+// Compares the model of `config` with the config.json next to the weights, or with the config of the run that wrote them
+// (trainer/models/foreign_config.hpp). Throws OtherModelError with both values of each key that differs. Some keys change no
+// tensor's shape, so the weights alone do not show their values. If no config was found, returns a note about these keys;
+// otherwise returns an empty string.
 std::string compare_model(const std::filesystem::path& source, const TrainConfig& config);
 
-// Returns a note if the run that wrote the weights trained on samples that `config` now holds out. Empty otherwise, or if that
-// run is unknown.
+// Returns a note if the run that wrote the weights has trained on samples that `config` holds out for validation. Returns an
+// empty string if it has not, or if the run is unknown.
 std::string compare_held_out(const std::filesystem::path& source, const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,5 @@
-// Implementation of loss_scale.hpp: the names of the values, and the rule of trainer/optim/grad_scaler.hpp applied to them.
+// Implementation of loss_scale.hpp. It stores the scale in StateValues under fixed names, and applies the rule of
+// trainer/optim/grad_scaler.hpp to it.
 #include "trainer/state/loss_scale.hpp"
 
 #include <cstdint>
@@ -27,28 +28,29 @@ void put_scale(StateValues& values, const GradScale& scale) {
 
 }  // namespace
 
-void begin_loss_scale(StateValues& values, const TrainConfig& config) {
-  if (is_scaled(config)) put_scale(values, begin_grad_scale(config.grad_scaler));
+void init_loss_scale(StateValues& values, const TrainConfig& config) {
+  if (is_scaled(config)) put_scale(values, initial_grad_scale(config.grad_scaler));
 }
 
 double loss_scale(const StateValues& values, const TrainConfig& config) {
   return is_scaled(config) ? values.at(kScale) : 1;
 }
 
-bool is_of_scaler(const StateValues& values, const TrainConfig& config) {
+bool is_scaler_overflow(const StateValues& values, const TrainConfig& config) {
   return is_scaled(config) && values.at(kScale) >= 1;
 }
 
 bool is_skipped(const StateValues& values, const TrainConfig& config) {
-  return is_of_scaler(values, config) || skips_steps(values);
+  return is_scaler_overflow(values, config) || skips_steps(values);
 }
 
 bool unscale_gradients(const std::vector<at::Tensor>& parameters, const StateValues& values, const TrainConfig& config) {
   if (!is_scaled(config) && !skips_steps(values)) return true;
-  return unscale(parameters, is_scaled(config) ? scale_in(values).scale : 1);  // by 1 changes no bit
+  // With a scale of 1, unscale() checks the gradients without changing them.
+  return unscale(parameters, is_scaled(config) ? scale_in(values).scale : 1);
 }
 
-void heed_gradients(StateValues& values, const TrainConfig& config, bool finite) {
+void update_loss_scale(StateValues& values, const TrainConfig& config, bool finite) {
   if (is_scaled(config)) put_scale(values, after_gradients(config.grad_scaler, scale_in(values), finite));
 }
 

@@ -1,6 +1,6 @@
-// The scale of the loss with "precision": "fp16". It is kept in values of the state, so a checkpoint contains it and a replaced
-// worker receives it. The training loop reads and updates it in each step. Gradients are already summed at that point, so all
-// ranks decide the same. With other precisions nothing is scaled.
+// Dynamic loss scaling with "precision": "fp16". The scale is in TrainingState::values, so a checkpoint contains it and a
+// replaced worker receives it. The training loop updates the scale in each step, after the gradients are summed over the ranks.
+// Since all ranks then have the same gradients, they compute the same scale. With other precisions the scale is always 1.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,23 +12,26 @@
 
 namespace ddprun::trainer {
 
-void begin_loss_scale(StateValues& values, const TrainConfig& config);
+// Sets the initial scale if the precision is fp16; changes nothing otherwise.
+void init_loss_scale(StateValues& values, const TrainConfig& config);
 
-// Returns the factor of the loss before the backward pass; 1 if nothing is scaled.
+// Returns the factor by which the loss is multiplied before the backward pass; 1 without fp16.
 double loss_scale(const StateValues& values, const TrainConfig& config);
 
-// Whether a loss or gradient that is not finite may be caused by the range of float16. This is possible until the scale is
-// below 1, and the scaler then skips the step.
-bool is_of_scaler(const StateValues& values, const TrainConfig& config);
+// True if a loss or gradient that is not finite may be caused by an overflow of float16. The scaler then skips the step and
+// lowers the scale. False if the scale is below 1, because the range of float16 can then no longer be the cause.
+bool is_scaler_overflow(const StateValues& values, const TrainConfig& config);
 
-// Whether a step with a NaN or infinite loss is skipped instead of ending the run: by the scaler, or because of the config.
+// True if a step with a NaN or infinite loss is skipped, by the scaler or because of "not_finite": "skip". False if such a loss
+// ends the run.
 bool is_skipped(const StateValues& values, const TrainConfig& config);
 
-// Call after the gradients are summed over the ranks and before they are clipped. Returns false if one is not finite; the step
-// must not change a weight then. Checks that only if steps can be skipped, since the check waits for the gradients' device.
+// Divides the gradients by the scale. Call after the gradients are summed over the ranks and before they are clipped. Returns
+// false if a gradient is not finite; the caller must then skip the update. If the config skips no steps, returns true without a
+// check, because the check waits for the GPU.
 bool unscale_gradients(const std::vector<at::Tensor>& parameters, const StateValues& values, const TrainConfig& config);
 
-// Call once for each step, with the result of unscale_gradients().
-void heed_gradients(StateValues& values, const TrainConfig& config, bool finite);
+// Raises, keeps or lowers the scale. Call once per step, with the result of unscale_gradients().
+void update_loss_scale(StateValues& values, const TrainConfig& config, bool finite);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of program_builds.hpp.
 #include "trainer/state/program_builds.hpp"
 
 #include <algorithm>
@@ -59,13 +58,14 @@ std::vector<std::int64_t> ProgramBuilds::agree(const StateDigest& own, std::int6
     }
   }
   here.insert(of_holders.begin(), of_holders.end());
-  // A rank with state may know a build that no such rank runs now.
+  // Each rank with state reports whether `here` has a build that was not in the rank's last group. A rank without state has no
+  // record of earlier builds.
   const bool unknown =
       holds_state && std::ranges::any_of(here, [this](const StateDigest& build) { return !known_.contains(build); });
   if (!of_holders.empty() && !strange.empty() && peers.largest(unknown ? 1 : 0) > 0) {
     throw OtherBuildError(ranks_text(strange) +
-                          " another build of the worker program than the ranks that hold the state, and may compute something "
-                          "else: nobody keeps the state, and all start again from the newest checkpoint");
+                          " another build of the worker program than the ranks that hold the state, and may compute different "
+                          "results: the state is dropped, and all ranks start again from the newest checkpoint");
   }
   known_ = std::move(here);
   return progresses;

@@ -1,4 +1,3 @@
-// Implementation of run_identity.hpp.
 #include "trainer/state/run_identity.hpp"
 
 #include <sys/random.h>
@@ -23,7 +22,7 @@ using nlohmann::json;
 std::string random_id() {
   std::uint64_t number = 0;
   while (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number)) {
-    if (errno != EINTR) throw InternalError("the kernel gives no random numbers (getrandom)");
+    if (errno != EINTR) throw InternalError("the kernel returned no random numbers (getrandom)");
   }
   std::array<char, 17> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(number));
@@ -74,15 +73,15 @@ RunIdentity run_identity_of(const std::string& text) {
     }
     return run;
   } catch (const json::exception& error) {
-    throw UsageError("does not say which run it is of (" + json_problem(error, text) + ")");
+    throw UsageError("does not contain a valid run identity (" + json_problem(error, text) + ")");
   }
 }
 
 std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file) {
   std::error_code unknown;
   if (file.empty() || !std::filesystem::exists(file, unknown)) return std::nullopt;
-  constexpr std::size_t kMostBytes = std::size_t{1} << 24;
-  const std::string text = read_bounded(file, kMostBytes, "a run's identity");
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 24;
+  const std::string text = read_bounded(file, kMaxBytes, "a run's identity");
   try {
     return run_identity_of(text);
   } catch (const UsageError& error) {
@@ -90,12 +89,12 @@ std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file) 
   }
 }
 
-void keep_run_identity(const std::filesystem::path& file, const RunIdentity& run) {
+void write_run_identity(const std::filesystem::path& file, const RunIdentity& run) {
   if (file.empty() || !run.known()) return;
   try {
     if (read_run_identity(file) == run) return;
   } catch (const UsageError&) {
-    // an unreadable file is written again
+    // the file can't be parsed and is overwritten below
   }
   std::filesystem::create_directories(file.parent_path());
   write_file_atomically(file, text_of(run));

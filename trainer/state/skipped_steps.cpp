@@ -1,4 +1,4 @@
-// Implementation of skipped_steps.hpp: the names of the values.
+// Implementation of skipped_steps.hpp. It defines the names under which StateValues stores the counts.
 #include "trainer/state/skipped_steps.hpp"
 
 namespace ddprun::trainer {
@@ -10,7 +10,7 @@ constexpr const char* kWithoutChange = "skipped_steps.without_change";
 
 }  // namespace
 
-void begin_skipped_steps(StateValues& values, const TrainConfig& config) {
+void init_skipped_steps(StateValues& values, const TrainConfig& config) {
   const bool skips = config.not_finite == TrainConfig::NotFinite::kSkip;
   if (skips) values[kInARow] = 0;
   if (skips || config.precision == TrainConfig::Precision::kFp16) values[kTotal] = values[kWithoutChange] = 0;

@@ -1,6 +1,7 @@
-// Counts steps that change nothing because their loss or a gradient is not finite. With "not_finite": "skip" these are all such
-// steps; with precision fp16 those that its scaler skips. The counts are values of the state, so a checkpoint contains them and
-// a replaced worker receives them. Gradients are already summed at that point, so all ranks count the same.
+// Counts skipped steps. A step is skipped, and changes no weight, if its loss or a gradient is not finite. With "not_finite":
+// "skip", every such step is skipped. With precision fp16, only steps in which the scaler detects an overflow are skipped. The
+// counts are in TrainingState::values, so a checkpoint contains them and a replaced worker receives them. The training loop
+// counts after the gradients are summed over the ranks, so all ranks have the same counts.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,24 @@
 
 namespace ddprun::trainer {
 
-void begin_skipped_steps(StateValues& values, const TrainConfig& config);
+// Adds the counts that this config needs, with the value 0.
+void init_skipped_steps(StateValues& values, const TrainConfig& config);
 
-// Call once per step. `by_scaler`: the scaler caused the skip to find its scale, which is no sign of a problem.
+// Call once per step. `finite` is false if the step is skipped. `by_scaler` is true if the loss scaler skips the step. Such
+// skips are normal while the scaler searches for a suitable scale, so skipped_in_a_row() does not count them.
 void count_step(StateValues& values, bool finite, bool by_scaler);
 
-// Skipped steps since the run began; nullopt if this config never skips a step.
+// Returns the number of steps skipped since the start of the run; nullopt if this config never skips a step.
 std::optional<std::int64_t> skipped_steps(const StateValues& values);
 
-// Consecutive skipped steps, without those of the scaler; 0 if the config skips none.
+// Returns the number of consecutive skipped steps up to now, without steps that the scaler skipped. 0 unless the config has
+// "not_finite": "skip".
 std::int64_t skipped_in_a_row(const StateValues& values);
 
-// Consecutive steps without a change, whatever the reason; 0 if none is skipped.
+// Returns the number of consecutive skipped steps up to now, including steps that the scaler skipped.
 std::int64_t steps_without_change(const StateValues& values);
 
-// Whether the config skips every step that is not finite.
+// Returns true if the config has "not_finite": "skip".
 bool skips_steps(const StateValues& values);
 
 }  // namespace ddprun::trainer

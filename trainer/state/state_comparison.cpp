@@ -1,5 +1,5 @@
-// Implementation of state_comparison.hpp: one small exchange if all states are equal. A second one finds the tensors that
-// differ.
+// Implementation of state_comparison.hpp. Each rank first sends one digest of its whole state. Only if these digests differ,
+// the ranks also send a digest of each tensor, to find the tensors that differ.
 #include "trainer/state/state_comparison.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -42,8 +42,8 @@ std::vector<StateDigest> digests_of_all(const StateDigest& own, const Peers& pee
   return digests;
 }
 
-// Collective. A digest is equal on all ranks if the smallest one is also the largest. The largest is found as ~ of the smallest
-// ~digest, since ~ reverses the order.
+// Collective. Returns the names of the tensors that differ between ranks. A digest is equal on all ranks if its minimum equals
+// its maximum. One exchange of minima yields both: ~ reverses the order, so the maximum is ~ of the minimum of ~digest.
 std::vector<std::string> differing(const std::vector<NamedTensor>& tensors, const Peers& peers) {
   std::vector<std::int64_t> extremes;
   for (const NamedTensor& entry : tensors) {
@@ -87,13 +87,13 @@ std::string corruption_text(const StateVerdict& verdict, int world, std::int64_t
   const std::string after = "after step " + std::to_string(step);
   if (!verdict.majority) {
     return "the training states of " + all_ranks(world) + " differ " + after + where +
-           " although all did the same: memory or a processor has changed one silently, and nobody can tell whose is right, so "
-           "none is kept";
+           " although all ranks computed the same steps: a memory or processor error has silently changed one of them. The "
+           "correct state is unknown, so none is kept";
   }
   const auto others = static_cast<std::size_t>(world) - verdict.corrupt.size();
   return "the training state of this rank differs " + after + " from that of " + std::to_string(others) + " other " +
          (others == 1 ? "rank" : "ranks") + where +
-         " although all did the same: memory or a processor of this machine has changed it silently";
+         " although all ranks computed the same steps: a memory or processor error on this machine has silently changed it";
 }
 
 void compare_states(const TrainingState& state, const Peers& peers, std::vector<int> witnesses) {
@@ -111,8 +111,9 @@ void compare_states(const TrainingState& state, const Peers& peers, std::vector<
   if (std::find(verdict.corrupt.begin(), verdict.corrupt.end(), peers.rank()) != verdict.corrupt.end()) {
     throw CorruptStateError(corruption_text(verdict, peers.world(), state.step, names, tensors.size()), !verdict.majority);
   }
-  peers.meet();  // the corrupt ranks do not call it, so it ends with the error of a lost peer
-  throw InternalError("a rank whose state is corrupt went on after step " + std::to_string(state.step));
+  // The corrupt ranks have exited without calling barrier(), so it throws the error for a lost rank.
+  peers.barrier();
+  throw InternalError("a rank whose state is corrupt continued after step " + std::to_string(state.step));
 }
 
 }  // namespace ddprun::trainer

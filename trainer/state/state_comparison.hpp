@@ -1,7 +1,13 @@
-// Checks that all ranks have the same training state. Ranks that make the same steps have the same bits. So a difference means
-// that memory, a processor or a bug silently changed a state. The ranks exchange digests of weights, buffers and moments. Ranks
-// outside of the majority end as corrupt. trainer/loop/train.cpp calls it at the end of a step, when all ranks have rank 0's
-// buffers. trainer/life/state_source.cpp calls it when a lost rank was replaced.
+// Detects silent corruption: compares the training states of all ranks. With data parallelism, all ranks apply the same updates
+// to the same state, so their weights, buffers and moments are bit-identical. A difference means that defective memory, a
+// defective processor or a bug changed the state of a rank without an error. Training would continue with wrong weights.
+//
+// The ranks exchange digests of their states, and the majority decides. For example, with the digests A, A, B the state of rank
+// 2 is corrupt. That rank exits, and a replacement receives the state of another rank. With A, B there is no majority, so no
+// state can be trusted, and all ranks exit. The cost is one pass over the state and one small exchange.
+//
+// trainer/loop calls compare_states() at the end of a step, when all ranks have rank 0's buffers. trainer/life/state_source.cpp
+// calls it after a lost rank was replaced.
 #pragma once
 
 #include <array>
@@ -16,12 +22,13 @@
 
 namespace ddprun::trainer {
 
-// This rank's state differs from that of the others. It has exit code 88, like a NaN loss, but may be tried again.
+// Thrown if the state of this rank is corrupt. The exit code is 88, as for a NaN loss, but here the launcher may restart the
+// worker.
 class CorruptStateError : public DivergedError {
  public:
   CorruptStateError(const std::string& message, bool others_suspect)
       : DivergedError(message), others_suspect_(others_suspect) {}
-  // True without a majority: it is unknown then which states are correct.
+  // True if there is no majority. It is then unknown which states are correct, so no rank may keep its state.
   bool others_suspect() const noexcept { return others_suspect_; }
 
  private:
@@ -31,20 +38,24 @@ class CorruptStateError : public DivergedError {
 using StateDigest = std::array<std::int64_t, 2>;
 
 struct StateVerdict {
-  std::vector<int> corrupt;  // ranks; empty if all are equal; all ranks without a majority
+  // Ranks whose state is wrong. Empty if all states are equal. Contains all ranks if there is no majority.
+  std::vector<int> corrupt;
   bool majority = true;
 };
 
-// Finds the ranks that differ, by the digests of all ranks. Only witnesses vote: a rank that received its state from another
-// one adds no independent evidence, but is corrupt if its source is. More than half of the witnesses must agree. Pure.
+// Finds the corrupt ranks by the digests of all ranks. `witnesses` are the ranks that vote. A rank that received its state from
+// another rank must not vote, because it has no independent copy. A rank is corrupt if its digest differs from that of the
+// majority. A majority is more than half of the witnesses. Pure.
 StateVerdict judge_states(std::span<const StateDigest> of_ranks, std::span<const int> witnesses);
 
-// The message of a corrupt rank. `tensors` are those of `all_tensors` that differ. Pure.
+// Returns the error message for a corrupt rank. `tensors` are the names of the tensors that differ, and `all_tensors` is the
+// number of tensors in the state. Pure.
 std::string corruption_text(const StateVerdict& verdict, int world, std::int64_t step, std::span<const std::string> tensors,
                             std::size_t all_tensors);
 
-// Collective; returns if all states are equal. Otherwise throws CorruptStateError on the corrupt ranks. The others throw the
-// process group's error for a lost peer once the corrupt ranks have ended. If `witnesses` is empty, all ranks are witnesses.
+// Collective. Returns if the states of all ranks are equal. Otherwise the corrupt ranks throw CorruptStateError. The other
+// ranks wait until the corrupt ranks have exited, and then throw the process group's error for a lost rank. If `witnesses` is
+// empty, all ranks vote.
 void compare_states(const TrainingState& state, const Peers& peers, std::vector<int> witnesses = {});
 
 }  // namespace ddprun::trainer

@@ -1,23 +1,23 @@
-// The origin of this rank's training state. When a group begins, the ranks with a whole state send it to the others. If no rank
-// has one, the state comes from a checkpoint or from the seed. state_sharing and resumed_state change it together with the
-// tensors, so that it is also correct after an exception.
+// Where this rank's training state comes from. When a process group forms, ranks with a complete state send it to the other
+// ranks. If no rank has a complete state, the state comes from a checkpoint or from the seed. state_sharing.cpp and
+// resumed_state.cpp set the origin whenever they change the tensors, so that the origin is correct even after an exception.
 #pragma once
 
 namespace ddprun::trainer {
 
 enum class StateOrigin {
-  kNothing,     // not usable: never made, partly received, or its update was interrupted
-  kUntouched,   // made from the seed; the group has not decided yet how the run begins
-  kSeed,        // made from the seed, and the run begins with it
-  kCheckpoint,  // loaded by this rank, or received from a rank that has loaded it
-  kSurvivors,   // from a rank that survived a lost peer: this one, or the sender of the state
+  kNothing,     // not usable: never initialized, received only in part, or interrupted during the update of the weights
+  kUndecided,   // initialized from the seed; a checkpoint may still replace it
+  kSeed,        // initialized from the seed, and training starts with it
+  kCheckpoint,  // loaded from a checkpoint by this rank or by the rank that sent it
+  kSurvivors,   // the state of a rank that survived when another rank was lost: this rank, or the rank that sent it
 };
 
-// True if it is the state after state.step steps, so that other ranks may receive it.
+// True if the state is complete after state.step finished steps, so that it may be sent to other ranks.
 constexpr bool is_whole(StateOrigin origin) {
   switch (origin) {
     case StateOrigin::kNothing:
-    case StateOrigin::kUntouched:
+    case StateOrigin::kUndecided:
       return false;
     case StateOrigin::kSeed:
     case StateOrigin::kCheckpoint:

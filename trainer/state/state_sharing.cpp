@@ -1,5 +1,5 @@
-// Implementation of state_sharing.hpp. First all ranks exchange their progress. Then the state is sent point to point: the
-// small part as JSON, the tensors as raw bytes.
+// Implementation of state_sharing.hpp. All ranks first exchange their progress. The ranks with the newest state then send it to
+// the others, point to point. The scalar values are sent as JSON, and the tensors as raw bytes.
 #include "trainer/state/state_sharing.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers are sent as their bits: JSON has no NaN, and the log must show the same values as before.
+// JSON has no NaN and may round a number, so doubles are sent as the integer with the same bits.
 json bits(double value) {
   return std::bit_cast<std::int64_t>(value);
 }
@@ -25,14 +25,14 @@ double from_bits(const json& value) {
   return std::bit_cast<double>(value.get<std::int64_t>());
 }
 
-std::string small_part(const TrainingState& state) {
+std::string state_header(const TrainingState& state) {
   json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
   text["world"] = {state.world, state.world_since};
   text["run"] = text_of(state.run);
   text["values"] = json::object();
   for (const auto& [name, value] : state.values) text["values"][name] = bits(value);
   if (state.figures) {
-    const StepFigures& figures = *state.figures;
+    const StepMetrics& figures = *state.figures;
     text["figures"] = {figures.step,        bits(figures.loss),          bits(figures.lr), bits(figures.gradient_norm),
                        figures.peak_memory, figures.largest_peak_memory, json(nullptr)};
     if (figures.skipped) text["figures"].back() = *figures.skipped;
@@ -40,13 +40,13 @@ std::string small_part(const TrainingState& state) {
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
     json figures = json::array();
-    for (const Figure& figure : result.figures) figures.push_back({figure.name, bits(figure.value)});
+    for (const Metric& figure : result.figures) figures.push_back({figure.name, bits(figure.value)});
     text["evaluation"] = {state.evaluation->step, figures, result.samples};
   }
   return text.dump();
 }
 
-void take_small_part(TrainingState& state, const std::string& received) {
+void apply_state_header(TrainingState& state, const std::string& received) {
   const json text = json::parse(received);
   state.step = text.at("step").get<std::int64_t>();
   state.started_from = text.at("started_from").get<std::int64_t>();
@@ -60,7 +60,7 @@ void take_small_part(TrainingState& state, const std::string& received) {
   state.evaluation.reset();
   if (text.contains("figures")) {
     const json& figures = text["figures"];
-    state.figures = StepFigures{.step = figures.at(0).get<std::int64_t>(),
+    state.figures = StepMetrics{.step = figures.at(0).get<std::int64_t>(),
                                 .loss = from_bits(figures.at(1)),
                                 .lr = from_bits(figures.at(2)),
                                 .gradient_norm = from_bits(figures.at(3)),
@@ -85,13 +85,13 @@ std::vector<at::Tensor> tensors_of(const StateMap& map) {
 }
 
 void send_state(const TrainingState& state, const Peers& peers, int to) {
-  peers.send(small_part(state), to);
+  peers.send(state_header(state), to);
   for (const at::Tensor& tensor : tensors_of(state_map(state))) peers.send(tensor.cpu().contiguous(), to);
 }
 
-// A whole state is replaced only after the new one has arrived completely. The sender may be lost meanwhile, and this rank's
-// state may then be the most advanced one. If this rank has no whole state, the tensors are received directly, without extra
-// memory.
+// A complete state of this rank is replaced only after the whole new state has arrived. Otherwise, if the sender is lost, a
+// state that may then be the newest one would be destroyed. Without a complete state, each tensor is received directly into the
+// model's memory, which saves a copy.
 void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
   const bool aside = is_whole(origin);
   const std::string small = peers.receive_text(from);
@@ -108,12 +108,13 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
   }
   origin = StateOrigin::kNothing;
   for (std::size_t i = 0; aside && i < tensors.size(); ++i) tensors[i].copy_(received[i]);
-  take_small_part(state, small);
+  apply_state_header(state, small);
   std::vector<NamedTensor> of_optimizer;
   for (const StateTensor& one : map) {
     if (one.role == StateTensor::Role::kOptimizer) of_optimizer.push_back(one.entry);
   }
-  state.optimizer->load_state(of_optimizer);  // its next step is not its first one
+  // load_state() also marks the optimizer's state as used, so that the next step is not treated as the first step.
+  state.optimizer->load_state(of_optimizer);
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
     (has == most ? holders : others).push_back(rank);
     if (has == kNoProgress) sharing.without.push_back(rank);
   }
-  // The ranks without the newest state are divided among the holders, which send at the same time.
+  // The ranks without the newest state are divided among the ranks with the newest state, which send it at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);

@@ -1,8 +1,8 @@
-// Sends the training state from ranks that have it to ranks that don't. After a regroup the most advanced survivors send it to
-// new ranks and to ranks that are one step behind. trainer/life/state_source.cpp calls it in every new group, including the
-// first. If only some nodes have a checkpoint, the ranks that loaded it send it to the others
-// (trainer/resume/resumed_state.cpp). The state after k steps is the same on every rank that has it, so the ranks only need to
-// compare their progress.
+// Sends the training state from ranks that have it to ranks that lack it. There are two uses:
+//   - After a regroup, the survivors with the newest state send it to the replacements, and to survivors that are one step
+//     behind. trainer/life/state_source.cpp calls share_state() in every new group, including the first.
+//   - If only some nodes have a checkpoint, the ranks that loaded it send it to the others (trainer/resume/resumed_state.cpp).
+// All ranks that have a state after k steps have the same state. So the ranks compare only their progress, not their states.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,22 @@
 namespace ddprun::trainer {
 
 struct Sharing {
-  std::vector<int> without;  // ranks that had no whole state
-  std::vector<int> holders;  // ranks that had this state before the call
+  std::vector<int> without;  // ranks that had no complete state before the call
+  std::vector<int> holders;  // ranks that had the newest state before the call
 };
 
-// The progress of a rank: it grows with each step, and with the evaluation after the last step. kNoProgress: the state is not
-// whole.
+// Progress of a rank: 2 * finished steps, plus 1 if the evaluation after the last step is also finished. kNoProgress if the
+// state is incomplete.
 constexpr std::int64_t kNoProgress = -1;
 std::int64_t progress_of(const TrainingState& state, StateOrigin origin);
 
-// Collective. If any rank's state is whole, all ranks have the most advanced one afterwards, and `origin` is kSurvivors. A
-// whole state stays whole until the new one has arrived completely; any other is kNothing meanwhile. If no rank has a whole
-// state, nothing changes and the result is empty. The state must then come from a checkpoint or the seed.
+// Collective. If at least one rank has a complete state, all ranks have the newest state afterwards, and `origin` becomes
+// kSurvivors. If a sender is lost during the transfer, a rank with an older complete state keeps that state; on any other
+// receiver, `origin` becomes kNothing. If no rank has a complete state, nothing is sent and the result is empty. The caller
+// must then take the state from a checkpoint or from the seed.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers);
-// The same if all ranks already know the progress of each (ProgramBuilds::agree): `progress` has progress_of() of each rank.
+// Like the other share_state(), but without the exchange of progress. `progress` has the result of progress_of() on each rank,
+// as ProgramBuilds::agree() returns it.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers, const std::vector<std::int64_t>& progress);
 
 }  // namespace ddprun::trainer

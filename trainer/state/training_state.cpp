@@ -29,19 +29,21 @@
 namespace ddprun::trainer {
 namespace {
 
-// What saved weights may lack: nothing; all low-rank updates together; or these and buffers.
-enum class MayLack { kNothing, kUpdates, kUpdatesAndBuffers };
+// Which tensors of the model a file of weights may lack: none, all low-rank updates, or all low-rank updates and any buffers.
+enum class AllowMissing { kNothing, kUpdates, kUpdatesAndBuffers };
 
 bool same_values(const at::Tensor& one, const at::Tensor& other) {
   if (one.equal(other.to(one.scalar_type()))) return true;
+  // equal() is always false if a tensor contains a NaN, so the bytes are compared too.
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() && one.is_contiguous() &&
-         other.is_contiguous() && std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;  // NaN bits
+         other.is_contiguous() && std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
 }
 
-// Returns each tensor once, under its first name. The model may have a tensor under several names (tied). Python's files may
-// have it under all of them, or only under a later one. Throws UsageError if a file has different values under these names.
-std::vector<NamedTensor> under_first_names(const std::map<std::string, std::string>& tied,
-                                           const std::vector<NamedTensor>& saved, const std::string& source) {
+// Returns each saved tensor once, under the first name that it has in the model. A tied tensor has several names in the model.
+// A file that Python wrote may contain a tied tensor under all of these names, or only under a later name. Throws UsageError if
+// the values under these names differ.
+std::vector<NamedTensor> with_first_names(const std::map<std::string, std::string>& tied, const std::vector<NamedTensor>& saved,
+                                          const std::string& source) {
   std::vector<NamedTensor> once;
   std::unordered_map<std::string_view, const NamedTensor*> first;
   for (const NamedTensor& entry : saved) {
@@ -56,50 +58,50 @@ std::vector<NamedTensor> under_first_names(const std::map<std::string, std::stri
     if (is_new) {
       once.push_back({other->second, entry.tensor});
     } else if (!same_values(found->second->tensor, entry.tensor)) {
-      throw UsageError(source + " is not of the model of the config: in it " + entry.name + " is not the same as " +
-                       found->second->name + ", and the model has one tensor for both");
+      throw UsageError(source + " does not match the model of the config: its tensors " + entry.name + " and " +
+                       found->second->name + " differ, but the model has one tensor for both");
     }
   }
   return once;
 }
 
-// A file may lack this buffer: PyTorch's layers create it, and no result depends on it.
-bool only_counts(const std::string& buffer) {
+// True for batch norm's counter of batches. PyTorch creates the counter, but no result depends on it, so a file may lack it.
+bool is_counter(const std::string& buffer) {
   return buffer.ends_with("num_batches_tracked");
 }
 
-// Copies saved tensors into the model's by name, all or none. Returns the names of absent ones.
+// Copies saved tensors into the model's tensors of the same name. If a tensor does not fit, throws UsageError before any tensor
+// is copied. Returns the names of the model's tensors that are not in `saved`.
 std::vector<std::string> copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved,
-                                      const std::string& source, MayLack may_lack) {
-  const std::vector<NamedTensor> counted = under_first_names(state.tied, saved, source);
-  std::unordered_map<std::string_view, const at::Tensor*> by_name;
-  for (const NamedTensor& entry : counted) by_name.emplace(entry.name, &entry.tensor);
-  const bool has_updates = std::ranges::any_of(saved, [](const NamedTensor& entry) { return is_of_update(entry.name); });
+                                      const std::string& source, AllowMissing allow_missing) {
+  const std::vector<NamedTensor> counted = with_first_names(state.tied, saved, source);
+  const auto found = by_name(counted);
+  const bool has_updates = std::ranges::any_of(saved, [](const NamedTensor& entry) { return is_lora_parameter(entry.name); });
   std::vector<NamedTensor> needed;
   std::vector<std::string> absent;
   for (StateTensor& one : state_map(state)) {
     using Role = StateTensor::Role;
     if (one.role != Role::kParameter && one.role != Role::kBuffer) continue;
-    const bool optional = one.role == Role::kBuffer ? may_lack == MayLack::kUpdatesAndBuffers || only_counts(one.entry.name)
-                                                    : is_of_update(one.entry.name) && !has_updates;
-    if (may_lack != MayLack::kNothing && optional && !by_name.contains(one.entry.name)) {
+    const bool optional = one.role == Role::kBuffer
+                              ? allow_missing == AllowMissing::kUpdatesAndBuffers || is_counter(one.entry.name)
+                              : is_lora_parameter(one.entry.name) && !has_updates;
+    if (allow_missing != AllowMissing::kNothing && optional && !found.contains(one.entry.name)) {
       absent.push_back(one.entry.name);
     } else {
       needed.push_back(std::move(one.entry));
     }
   }
   if (const std::string problem = misfit(needed, counted); !problem.empty()) {
-    throw UsageError(source + " is not of the model of the config: " + problem);
+    throw UsageError(source + " does not match the model of the config: " + problem);
   }
-  const at::NoGradGuard no_gradients;
-  for (const NamedTensor& target : needed) target.tensor.copy_(*by_name.at(target.name));
+  copy_by_name(needed, counted);
   return absent;
 }
 
-// Frozen parameters keep the values with which they were made or loaded.
+// Freezes the parameters that model.freeze selects. They are not trained and keep their initial or loaded values.
 void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) {
   if (patterns.empty()) return;
-  const auto parameters = model.named_parameters();  // has a tied one under each of its names
+  const auto parameters = model.named_parameters();  // contains a tied parameter under each of its names
   const auto frozen_by = first_matches("model.freeze", patterns, parameters.keys(), /*tied=*/{});
   for (std::size_t i = 0; i < frozen_by.size(); ++i) {
     if (frozen_by[i]) parameters[i].value().set_requires_grad(false);
@@ -109,24 +111,21 @@ void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) 
   }
 }
 
-// A custom task's module ignores the option for low-rank updates. Without this check all of the module would be trained, with
-// no message.
+// Only the built-in models implement low-rank updates. The module of a custom task ignores model.lora, so without this check
+// all of its parameters would be trained without an error.
 void require_updates(torch::nn::Module& model, const LoraConfig& config) {
-  if (config.rank == 0 || std::ranges::any_of(model.named_parameters().keys(), is_of_update)) return;
+  if (config.rank == 0 || std::ranges::any_of(model.named_parameters().keys(), is_lora_parameter)) return;
   throw UsageError("model.lora: only the built-in models have low-rank updates; expected model.lora.rank 0, found " +
                    std::to_string(config.rank));
 }
 
-// If no average was saved, it begins again.
+// Copies the saved average of the weights. If none was saved, the average is not changed, and averaging starts from scratch.
 void copy_average(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source) {
   if (!state.average || saved.empty()) return;
   if (const std::string problem = misfit(state.average->tensors(), saved); !problem.empty()) {
-    throw UsageError("the average in " + source + " is not of the model of the config: " + problem);
+    throw UsageError("the average in " + source + " does not match the model of the config: " + problem);
   }
-  const at::NoGradGuard no_gradients;
-  std::unordered_map<std::string_view, const at::Tensor*> by_name;
-  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
-  for (const NamedTensor& target : state.average->tensors()) target.tensor.copy_(*by_name.at(target.name));
+  copy_by_name(state.average->tensors(), saved);
 }
 
 void initialise(TrainingState& state, const TrainConfig& config) {
@@ -134,13 +133,14 @@ void initialise(TrainingState& state, const TrainConfig& config) {
   try {
     const std::string on_model = compare_model(source, config);
     const std::vector<NamedTensor> weights = initial_weights(source);
-    const std::vector<std::string> absent = copy_weights(state, weights, source, MayLack::kUpdatesAndBuffers);
+    const std::vector<std::string> absent = copy_weights(state, weights, source, AllowMissing::kUpdatesAndBuffers);
     const std::string on_alpha = compare_alpha(weights, source, config.model.lora);
     const std::string on_held_out = compare_held_out(source, config);
-    state.taken = "model.init: " + std::to_string(weights.size()) + " tensors are those of " + source.string() +
-                  (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent)) +
-                  (on_model.empty() ? "" : "; " + on_model) + (on_alpha.empty() ? "" : "; " + on_alpha) +
-                  (on_held_out.empty() ? "" : "; " + on_held_out);
+    state.taken =
+        "model.init: " + std::to_string(weights.size()) + " tensors come from " + source.string() +
+        (absent.empty() ? ""
+                        : "; these tensors are missing in it and are initialized as in a new model: " + names_text(absent));
+    for (const std::string& note : {on_model, on_alpha, on_held_out}) state.taken += note.empty() ? "" : "; " + note;
   } catch (const OtherModelError& problem) {
     throw OtherModelError("model.init: " + std::string(problem.what()));
   } catch (const UsageError& problem) {
@@ -148,23 +148,25 @@ void initialise(TrainingState& state, const TrainConfig& config) {
   }
 }
 
-// The seed determines the order of an epoch and the held-out samples. Another seed would mix trained and new samples.
+// The seed determines the order of samples within an epoch, and which samples are held out. With a different seed, the rest of
+// the epoch would repeat some samples and miss others. The held-out samples would include samples that were trained on.
 void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, const std::filesystem::path& source) {
   if (saved.seed == config.seed) return;
   const bool within = saved.position != 0;
   if (!within && !config.data.validation.is_set()) return;
-  throw UsageError(
-      source.string() + " was trained with seed " + std::to_string(saved.seed) + ", and this config has seed " +
-      std::to_string(config.seed) + ": " +
-      (within ? "it is within an epoch, and with another order some of its samples would be used twice and others never"
-              : "samples that data.validation holds out now were trained on") +
-      ". Set seed to " + std::to_string(saved.seed) +
-      ". To begin another run with these weights alone, give the checkpoint as model.init");
+  throw UsageError(source.string() + " was trained with seed " + std::to_string(saved.seed) + ", but this config has seed " +
+                   std::to_string(config.seed) + ": " +
+                   (within ? "the checkpoint is from the middle of an epoch, and with another order of the samples some of "
+                             "them would be used twice and others never"
+                           : "with this seed, data.validation holds out samples that were already used for training") +
+                   ". Set seed to " + std::to_string(saved.seed) +
+                   ". To start a new run from these weights, set model.init to the checkpoint");
 }
 
 std::shared_ptr<torch::nn::Module> seeded_module(const Task& task, const Description& samples, std::uint64_t seed,
                                                  c10::Device device) {
-  const SeededGenerators seeded(device, seed);
+  // Seed both generators, because the program's make_module() may draw from either.
+  const SeededGenerator seeded_host(c10::kCPU, seed), seeded_device(device, seed);
   return task.make_module(samples, device);
 }
 
@@ -182,8 +184,8 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
   return trained;
 }
 
-// LibTorch's named_parameters() lists a tied parameter under each of its names. The optimizer would then update it several
-// times.
+// Adds each parameter once, under its first name. LibTorch's named_parameters() lists a tied parameter under each of its names,
+// and the optimizer would then update it once per name.
 TrainingState state_of(std::shared_ptr<torch::nn::Module> model) {
   TrainingState state;
   state.model = std::move(model);
@@ -209,10 +211,11 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config) {
-  const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // SGD without momentum has no state
+  // SGD without momentum, because its optimizer has no state.
+  const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});
   compare_model(source, config);
   const std::vector<NamedTensor> weights = initial_weights(source);
-  copy_weights(state, weights, source, MayLack::kUpdates);
+  copy_weights(state, weights, source, AllowMissing::kUpdates);
   compare_alpha(weights, source, config.model.lora);
 }
 
@@ -238,10 +241,11 @@ void require_same_module(const Task& task, const Description& samples, std::uint
           same_values(*found, item.value())) {
         continue;
       }
-      throw UsageError(std::string("make_module() made another ") + what + " '" + item.key() +
-                       "' when it was called a second time with the same seed. Workers that start later would begin with "
-                       "other weights. Draw from PyTorch's default generator, which is seeded with `seed` around "
-                       "make_module(), or from a generator that you seed with it");
+      throw UsageError(
+          std::string("make_module() is not deterministic: a second call with the same seed returned a different ") + what +
+          " '" + item.key() +
+          "', so workers that start later would have other weights. Draw from PyTorch's default generator, which is seeded "
+          "with `seed` before make_module(), or from a generator that you seed with it");
     }
   };
   const at::NoGradGuard no_gradients;
@@ -257,26 +261,27 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());
   if (!config.model.init.empty()) initialise(state, config);
-  begin_values(state.values, config, /*saved=*/{});
+  init_values(state.values, config, /*saved=*/{});
   return state;
 }
 
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source) {
   if (saved.epoch != length.epoch_of(saved.step) || saved.position != length.position_of(saved.step)) {
-    throw UsageError(source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
-                     std::to_string(saved.epoch) + " after " + std::to_string(saved.step) +
-                     " steps, but with this config's batch_size " + std::to_string(length.batch_size) + " and " +
-                     std::to_string(length.samples_per_epoch) +
-                     " training samples that step is elsewhere; resume with the batch size and data of that run");
+    throw UsageError(
+        source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
+        std::to_string(saved.epoch) + " after " + std::to_string(saved.step) + " steps, but with batch_size " +
+        std::to_string(length.batch_size) + " and " + std::to_string(length.samples_per_epoch) +
+        " training samples of this config, that step is at another position in the data; resume with the batch_size and data "
+        "of that run");
   }
   refuse_other_seed(saved, config, source);
   take_tensors(state, saved, source);
-  begin_values(state.values, config, saved.values);
+  init_values(state.values, config, saved.values);
 }
 
 void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source) {
-  copy_weights(state, saved.model, source.string(), MayLack::kNothing);
+  copy_weights(state, saved.model, source.string(), AllowMissing::kNothing);
   copy_average(state, saved.average, source.string());
   state.optimizer->load_state(saved.optimizer);
   state.step = saved.step;
@@ -287,11 +292,11 @@ void take_tensors(TrainingState& state, const CheckpointState& saved, const std:
 void begin_step(TrainingState& state) {
   const at::NoGradGuard no_gradients;
   state.stage = TrainingState::Stage::kExchanging;
-  if ((!state.may_be_undone && !skips_steps(state.values)) || state.buffers.empty()) return;
+  if ((!state.can_undo && !skips_steps(state.values)) || state.buffers.empty()) return;
   std::vector<at::Tensor> now;
   for (const NamedTensor& buffer : state.buffers) now.push_back(buffer.tensor.detach());
   if (state.buffers_before.size() == now.size()) {
-    at::_foreach_copy_(state.buffers_before, now);  // on a GPU one kernel for all buffers
+    at::_foreach_copy_(state.buffers_before, now);  // runs one GPU kernel for all buffers
     return;
   }
   state.buffers_before.clear();
@@ -315,18 +320,18 @@ void end_step(TrainingState& state) {
   state.stage = TrainingState::Stage::kBetweenSteps;
 }
 
-void put_buffers_back(TrainingState& state) {
+void restore_buffers(TrainingState& state) {
   const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < state.buffers_before.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
 }
 
 bool undo_step(TrainingState& state) {
   using Stage = TrainingState::Stage;
-  if (state.model) state.model->train();  // the failure may have come during an evaluation
+  if (state.model) state.model->train();  // a failed evaluation has left the model in evaluation mode
   const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
   if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
   if (state.buffers_before.size() != state.buffers.size()) return false;
-  put_buffers_back(state);
+  restore_buffers(state);
   return true;
 }
 
@@ -343,19 +348,13 @@ CheckpointState saved_tensors(const TrainingState& state) {
   saved.bucket_order = state.bucket_order;
   saved.tied = state.tied;
   saved.values = state.values;
-  const auto list_of = [&saved](StateTensor::Role role) -> std::vector<NamedTensor>& {
-    switch (role) {
-      case StateTensor::Role::kOptimizer:
-        return saved.optimizer;
-      case StateTensor::Role::kAverage:
-        return saved.average;
-      case StateTensor::Role::kParameter:
-      case StateTensor::Role::kBuffer:
-        break;
-    }
-    return saved.model;
-  };
-  for (StateTensor& tensor : state_map(state)) list_of(tensor.role).push_back(std::move(tensor.entry));
+  for (StateTensor& tensor : state_map(state)) {
+    using Role = StateTensor::Role;
+    auto& list = tensor.role == Role::kOptimizer ? saved.optimizer
+                 : tensor.role == Role::kAverage ? saved.average
+                                                 : saved.model;
+    list.push_back(std::move(tensor.entry));
+  }
   return saved;
 }
 
@@ -365,7 +364,7 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.epoch = length.epoch_of(state.step);
   saved.position = length.position_of(state.step);
   saved.samples = length.samples_after(state.step);
-  saved.finished = is_over(state, config, length) && !owes_evaluation(state.values);
+  saved.finished = is_over(state, config, length) && !evaluation_is_missing(state.values);
   saved.total_steps = length.total_steps;
   saved.config_epochs = config.epochs;
   saved.config_max_steps = config.max_steps;
@@ -386,7 +385,7 @@ std::string rounding_differences(const CheckpointState& saved, const TrainingSta
   };
   note("workers: ", std::to_string(world), std::to_string(saved.world_size));
   note("micro_batch_size: ", std::to_string(config.micro_batch_size), std::to_string(saved.micro_batch_size));
-  note("threads a worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
+  note("threads per worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
   note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
   note("LibTorch: ", TORCH_VERSION, saved.torch_version);
   if (!saved.device.empty()) note("device: ", state.device, saved.device);
@@ -398,8 +397,8 @@ bool all_finite(const TrainingState& state) {
   const at::NoGradGuard no_gradients;
   return std::ranges::all_of(state_map(state), [](const StateTensor& one) {
     const at::Tensor& tensor = one.entry.tensor;
-    return !tensor.is_floating_point() || at::isfinite(tensor.sum()).item<bool>() ||
-           at::isfinite(tensor).all().item<bool>();  // the sum may overflow although every element is finite
+    // If the sum is not finite, each element is checked, because a sum of finite elements may overflow.
+    return !tensor.is_floating_point() || at::isfinite(tensor.sum()).item<bool>() || at::isfinite(tensor).all().item<bool>();
   });
 }
 

@@ -1,6 +1,6 @@
-// The state that must survive a restart: the weights, the optimizer's state and the number of finished steps. The position in
-// the data and every random number follow from that number (trainer/data/run_length.hpp, trainer/loop/seeds.hpp). Everything
-// that can be rebuilt is in trainer/loop/workspace.hpp.
+// The state that must survive a restart: the weights, the buffers, the optimizer's state and the number of finished steps. The
+// position in the data and all random numbers are computed from the number of steps (trainer/data/run_length.hpp,
+// trainer/loop/seeds.hpp). Everything that can be rebuilt is in trainer/loop/workspace.hpp.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,16 +25,17 @@
 
 namespace ddprun::trainer {
 
-// Results of the newest logged step and of the newest evaluation. Every rank keeps them. Rank 0 may be lost after the others
-// know them and before it has written them.
-struct StepFigures {
+// Metrics of the last logged step; StepEvaluation has those of the last evaluation. Every rank keeps a copy, because rank 0,
+// which writes the metrics files, may be lost before it has written them.
+struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0;  // mean over the global batch
+  double loss = 0;  // mean training loss over the global batch
   double lr = 0;
-  double gradient_norm = 0;               // before clipping; may be infinite
-  std::int64_t peak_memory = 0;           // rank 0's, in bytes; on a GPU that of its tensors
-  std::int64_t largest_peak_memory = 0;   // largest of all ranks
-  std::optional<std::int64_t> skipped{};  // steps that changed nothing, since the run began (skipped_steps.hpp)
+  double gradient_norm = 0;              // norm of the gradients before clipping; may be infinite
+  std::int64_t peak_memory = 0;          // peak memory of rank 0, in bytes; on a GPU only the memory of tensors
+  std::int64_t largest_peak_memory = 0;  // largest peak memory of any rank, in bytes
+  // Number of steps skipped since the start of the run; nullopt if no step can be skipped.
+  std::optional<std::int64_t> skipped{};
 };
 struct StepEvaluation {
   std::int64_t step = 0;
@@ -43,108 +44,116 @@ struct StepEvaluation {
 
 struct TrainingState {
   std::shared_ptr<torch::nn::Module> model;
-  std::vector<NamedTensor> parameters;      // of the model, sharing its memory; a tied one under its first name only
-  std::map<std::string, std::string> tied;  // each further name of a parameter, with its first name
+  // These tensors share the model's memory. A tied parameter is listed once, under its first name.
+  std::vector<NamedTensor> parameters;
+  std::map<std::string, std::string> tied;  // maps each additional name of a tied parameter to its first name
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Optimizer> optimizer;
   std::optional<WeightAverage> average;  // set if optimizer.ema is configured
-  StateValues values;                    // exactly the values that the config's rules need (evaluation_rules.hpp)
+  StateValues values;                    // exactly the values that the config needs (see init_values())
   std::int64_t step = 0;                 // number of finished steps
-  BucketOrder bucket_order;              // gradient buckets of the next step; empty before the first step
-  std::int64_t started_from = 0;         // finished steps when the run began or resumed
-  int world = 0;                         // number of ranks since step `world_since`; 0: no step yet
+  BucketOrder bucket_order;              // gradient buckets for the next step; empty before the first step
+  std::int64_t started_from = 0;         // number of finished steps when the run started or resumed
+  int world = 0;                         // number of ranks since step `world_since`; 0 before the first step
   std::int64_t world_since = 0;
   RunIdentity run;
-  std::optional<StepFigures> figures;
+  std::optional<StepMetrics> figures;
   std::optional<StepEvaluation> evaluation;
 
-  std::string taken;  // message: what a new run took from model.init; empty without it
+  std::string taken;  // message about the weights loaded from model.init; empty without model.init
 
   std::string device = "cpu";  // "cpu", or the name of the GPU that holds the state
 
-  // A forward pass changes the buffers, so a copy from before the current step is kept (decision 20). It is needed if a failed
-  // step can be repeated, which is the case in a group that survives the loss of a peer. It is also kept if steps may be
-  // skipped.
-  bool may_be_undone = true;
+  // A forward pass changes the buffers, for example batch norm's running means. So begin_step() copies the buffers if the step
+  // might be undone. A step is undone if it is skipped, or if it fails in a group that can survive the loss of a rank
+  // (`can_undo`).
+  bool can_undo = true;
   enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
   std::vector<at::Tensor> buffers_before;
 };
 
-// A tensor of the state. Saving, loading, sharing, comparing and the search for NaN use this list. A new kind of tensor needs
-// to be added only here; its role selects the file in a checkpoint.
+// A tensor of the training state, with its role. Saving, loading, sending, comparing and the check for NaN all use the list
+// from state_map(), so a new kind of tensor must be added only to that list. The role selects the file in a checkpoint.
 struct StateTensor {
   enum class Role { kParameter, kBuffer, kOptimizer, kAverage };
   Role role = Role::kParameter;
-  NamedTensor entry;  // shares its memory; detached
+  NamedTensor entry;  // shares memory with the state's tensor, but is detached from autograd
 };
 using StateMap = std::vector<StateTensor>;
 
-// The order is the same on every rank.
+// Returns all tensors of the state, in the same order on every rank.
 StateMap state_map(const TrainingState& state);
 
-// A step changes weights and moments only after its last exchange with the other ranks. So a step that fails in an exchange
-// leaves the state as it was, except for the buffers.
+// A step has two parts. After begin_step(), ranks exchange gradients, and only the buffers change. After begin_update(), the
+// weights and moments change, and no exchange follows. So a lost rank can fail a step only in the first part, and undo_step()
+// then needs to restore only the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
-// Call between begin_update() and end_step(): makes the optimizer's step with this learning rate and updates the average of the
-// weights. Not called for a skipped step (trainer/loop/skipping.hpp).
+// Runs the optimizer with this learning rate and updates the average of the weights. Call between begin_update() and
+// end_step(), unless the step is skipped (trainer/loop/skipping.hpp).
 void update_weights(TrainingState& state, double lr);
-// Restores the buffers from before the step, if they were kept.
-void put_buffers_back(TrainingState& state);
+// Restores the buffers that begin_step() copied. Does nothing without a copy.
+void restore_buffers(TrainingState& state);
 void end_step(TrainingState& state);
-// Restores the state after state.step steps. Returns false if that is impossible: the update of the weights was interrupted, or
-// no copy of the buffers exists.
+// Undoes the current step, so that the state is again the one after state.step finished steps. Returns false if this is
+// impossible, because the update of the weights was interrupted or the buffers were not copied.
 bool undo_step(TrainingState& state);
 
-// Returns the trained parameters. A frozen one (requires_grad false) is saved, but neither updated nor clipped.
+// Returns the parameters that are trained. A frozen parameter (requires_grad is false) is saved, but neither updated nor
+// clipped.
 std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 
-// Returns the state of that model without an optimizer.
+// Returns a state with the parameters and buffers of `model`, without an optimizer.
 TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
 
-// Returns the state of that model: parameters, buffers, and an optimizer for the trained parameters.
+// Returns a state with the parameters and buffers of `model`, and with an optimizer for its trained parameters.
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
-// Copies weights and buffers of a safetensors file or a checkpoint's folder into a model that is not trained further, including
-// the config's low-rank updates. A checkpoint's average is preferred to its weights. A config.json next to them is compared
-// (initial_weights.hpp). Absent low-rank updates keep their initial values, which change no result. An absent buffer is an
-// error, since the initial one would be used as if it were learned. Throws UsageError if they don't fit.
+// Loads weights into a model that is not trained, for evaluation or inference. `source` is a safetensors file or a checkpoint's
+// folder. If a checkpoint has averaged weights, these are used. A config.json next to the weights is compared with `config`
+// (initial_weights.hpp). Low-rank updates may be absent: they then keep their initial values, which do not change the model's
+// results. An absent buffer is an error, because its initial value would be used as if it had been trained. Throws UsageError
+// if the weights do not fit.
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config);
 
-// A program's make_module() may use PyTorch's default generators, which are seeded around it. This function calls it twice. It
-// throws UsageError that names a parameter or buffer which differs. Otherwise the weights would depend on the process, and a
-// replaced worker or a restart before the first checkpoint would begin with different ones.
+// Checks that a program's make_module() returns the same weights for the same seed. make_module() is called twice, and
+// PyTorch's default generators are seeded before each call. Throws UsageError, which names the first parameter or buffer that
+// differs. If the weights depended on the process, a replacement worker would have different initial weights than the other
+// ranks.
 void require_same_module(const Task& task, const Description& samples, std::uint64_t seed, c10::Device device);
 
-// Returns the state of a new run: weights from the config's seed, or from model.init. Throws UsageError if these don't fit.
+// Returns the state of a new run, with weights from the config's seed or from model.init. Throws UsageError if the weights from
+// model.init do not fit the model.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 
-// Replaces the state by a checkpoint's. An average or a plateau that is configured but not in the checkpoint begins here.
-// Throws UsageError, naming `source`, if the checkpoint is of another model, optimizer or data position.
+// Replaces the state by that of a checkpoint. If the config has an average or a plateau schedule that the checkpoint lacks,
+// this average or schedule starts from scratch. Throws UsageError naming `source` if the checkpoint has a different model,
+// optimizer, seed or data position.
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source);
 
-// The part of restore() that does not depend on the config: tensors, step, the order of buckets. Throws UsageError, naming
+// Does the part of restore() that needs no config: copies the tensors, the step and the bucket order. Throws UsageError naming
 // `source`.
 void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source);
 
-// Returns the state as a checkpoint, without the entries from a config.
+// Returns the content of a checkpoint, without the entries that come from the config.
 CheckpointState saved_tensors(const TrainingState& state);
 
-// Returns the state as a checkpoint. `bucket_order` is the current one.
+// Returns the content of a checkpoint. `bucket_order` is the current assignment of parameters to gradient buckets.
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                               const BucketOrder& bucket_order, int world);
 
-// Returns why a run that resumes from `saved` gets equal numbers only up to rounding, not to the bit (decision 18), for example
-// "workers: 3 instead of 2". Empty if there is no such reason.
+// Returns the reasons why a resumed run is not bit-identical to an uninterrupted run, for example "workers: 3 instead of 2".
+// The results then differ by rounding (docs/internals/decisions/parallel/bitwise.md). Returns an empty string if the runs are
+// bit-identical.
 std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
                                  int world);
 
-// Name of the value that counts the updates of the average.
+// Name in StateValues of the number of updates of the weights' average.
 inline constexpr const char* kUpdatesOfAverage = "average.updates";
 
-// True if no weight and no moment of the optimizer is NaN or infinite.
+// True if no tensor of the state contains a NaN or an infinite number.
 bool all_finite(const TrainingState& state);
 
 }  // namespace ddprun::trainer

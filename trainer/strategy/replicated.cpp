@@ -1,4 +1,3 @@
-// Implementation of replicated.hpp.
 #include "trainer/strategy/replicated.hpp"
 
 #include "trainer/optim/optimizer.hpp"
@@ -20,14 +19,14 @@ Replicated::Replicated(const TrainingState& state, const TrainConfig& config, co
       on_cpu_(state.device == "cpu"),
       trained_(tensors_of(trained_parameters(state))),
       parallel_(state.parameters, state.buffers, peers.group(), config.ddp, state.bucket_order,
-                origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s) {}
+                origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kFromRank0) {}
 
 Gradients Replicated::agree(const StateValues& values, bool norm_wanted) {
   const bool finite = unscale_gradients(trained_, values, config_);
   return {.finite = finite, .norm = clip(norm_wanted)};
 }
 
-// Returns the norm of the gradients before clipping if `norm_wanted`.
+// Clips the gradients. Returns their norm before clipping if `norm_wanted` is true; otherwise the result is unspecified.
 double Replicated::clip(bool norm_wanted) {
   const double most = config_.clip_grad_norm;
   const double limit = config_.clip_grad_value;

@@ -1,5 +1,5 @@
-// Distributed data parallelism: each rank has the whole state and takes a share of each batch. Gradients are summed over the
-// ranks (trainer/parallel/data_parallel.hpp).
+// Distributed data parallelism: each rank has the whole training state and processes a part of each batch. Gradients are summed
+// over the ranks (trainer/parallel/data_parallel.hpp).
 #pragma once
 
 #include <vector>
@@ -14,7 +14,8 @@ namespace ddprun::trainer {
 
 class Replicated final : public Strategy {
  public:
-  // Collective. Uses the parameters of `state`. Throws DataParallel's errors. The config must outlive this object.
+  // The constructor is a collective. The object trains the parameters of `state`. Throws the errors of DataParallel. `config`
+  // must outlive this object.
   Replicated(const TrainingState& state, const TrainConfig& config, const Peers& peers, StateOrigin origin);
 
   void zero_grad() override { parallel_.zero_grad(); }
@@ -31,7 +32,7 @@ class Replicated final : public Strategy {
 
   const TrainConfig& config_;
   bool on_cpu_;
-  std::vector<at::Tensor> trained_;  // parameters whose gradients are clipped together, with one norm
+  std::vector<at::Tensor> trained_;  // trained parameters; their gradients are clipped by one common norm
   DataParallel parallel_;
 };
 

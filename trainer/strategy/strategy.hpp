@@ -1,11 +1,11 @@
-// Defines how the training state is spread over the ranks, and which exchanges a step needs because of that. The training loop
-// (trainer/loop) uses only this interface. Saving, loading, sharing, comparing and undoing use the state map
-// (trainer/state/training_state.hpp), which does not depend on the strategy. The first strategy is Replicated: each rank has
-// the whole state.
+// The interface between the training loop (trainer/loop) and a way to distribute the training state over the ranks. A strategy
+// does all communication of a step that depends on this distribution. Replicated is the only strategy so far: each rank has
+// the whole state. A strategy that shards the state can be added without changing the loop. Code that saves, loads, sends,
+// compares or restores a training state uses the state map instead (trainer/state/training_state.hpp).
 //
-// A step makes these calls in this order. Everything up to agree() may exchange data and so may fail with a lost peer. The
-// state is then as before the step, except for the buffers. After agree() there is no exchange, so all ranks finish the step or
-// none does.
+// Each step makes the calls below in this order. Calls up to agree() may communicate, so they may fail because a worker is
+// lost. Until then only the buffers have changed, and the step can be undone. update() must not communicate. So either all
+// ranks finish the step, or no rank does.
 //
 //     zero_grad()
 //     for each micro-batch:  sync = it is the last one
@@ -13,7 +13,7 @@
 //     agree()
 //     update()                                 unless the step is skipped
 //
-// For the training thread only.
+// Only the training thread may call a strategy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,17 +26,18 @@
 
 namespace ddprun::trainer {
 
-// The ranks as a grid. The share of a batch and the weight of a loss depend on its first axis, not on the number of ranks.
-// Ranks that only hold other parts of one model take the same share of a batch.
+// The ranks as a grid whose first axis is data parallelism. The size of this axis, not the number of ranks, determines into how
+// many parts a batch is divided and how a rank's loss is weighted. If a model replica were sharded over several ranks, these
+// ranks would process the same part.
 struct Mesh {
-  int data = 1;       // number of shares of a batch
-  int data_rank = 0;  // the share of this rank
+  int data = 1;       // number of parts into which a batch is divided
+  int data_rank = 0;  // index of the part that this rank processes
 };
 
-// Facts about a step's gradients that all ranks know. The gradients are those of the whole global batch at that point.
+// Properties of a step's gradients after the all-reduce. They are equal on all ranks.
 struct Gradients {
-  bool finite = true;  // also true if it is not checked: trainer/state/loss_scale.hpp
-  double norm = 0;     // before clipping; 0 if not requested
+  bool finite = true;  // false if a gradient is NaN or infinite; stays true if the config needs no check (loss_scale.hpp)
+  double norm = 0;     // norm before clipping; valid only if it was requested
 };
 
 class Strategy {
@@ -50,17 +51,19 @@ class Strategy {
   virtual void before_forward(bool sync) = 0;
   virtual void before_backward(const at::Tensor& loss, bool sync) = 0;
   virtual void after_backward(bool sync) = 0;
-  // Returns the part of the backward passes' time since the last call that was waiting for other ranks. Zero on a GPU.
+  // Returns how long backward passes have waited for other ranks since the previous call to take_waited(). Always zero on a
+  // GPU.
   virtual std::chrono::nanoseconds take_waited() = 0;
 
-  // Divides the gradients by the loss scale, measures and clips them. Reading the norm waits for the device, so it is returned
-  // only if `norm_wanted`.
+  // Divides the gradients by the loss scale, measures their norm and clips them. Returns the norm only if `norm_wanted` is
+  // true, because reading the norm waits for the GPU.
   virtual Gradients agree(const StateValues& values, bool norm_wanted) = 0;
-  // Makes the optimizer's step with this learning rate and updates what depends on the weights. Call between begin_update() and
-  // end_step().
+  // Runs the optimizer with the learning rate `lr`, and updates everything that depends on the weights. Call between
+  // begin_update() and end_step().
   virtual void update(TrainingState& state, double lr) = 0;
 
-  // The order in which gradients are summed. It is saved, so that a resumed run sums in the same order.
+  // Returns the order in which gradients are summed. Checkpoints contain this order, so that a resumed run sums in the same
+  // order.
   virtual BucketOrder bucket_order() const = 0;
 };
 

@@ -1,5 +1,6 @@
-// The worker's end of the worker channel. One thread reads. Each sender writes its own frames whole, under a mutex. So nothing
-// is queued and nothing is lost at exit. If the agent is gone, every waiting request throws.
+// Implementation of the worker's end of the worker channel. One thread reads. A thread that sends writes its whole frame
+// directly to the socket, under a mutex. Frames are not queued for a writer thread, so no frame is lost when the process exits.
+// When the agent closes the channel, all waiting requests throw.
 #include "trainer/surroundings/agent_channel.hpp"
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr const char* kSuperseded = "the group is being made anew: a peer was lost";
+constexpr const char* kSuperseded = "the process group is being rebuilt: a peer was lost";
 constexpr const char* kGone = "the ddprun agent closed the worker channel";
 
 }  // namespace
@@ -41,7 +42,7 @@ struct AgentChannel::Impl {
       if (written > 0) {
         done += static_cast<std::size_t>(written);
       } else if (errno != EINTR) {
-        // A partial frame cannot be taken back: the stream is unusable from here on.
+        // The receiver may have received a part of the frame, so no further frame can be sent on this stream.
         ::shutdown(fd, SHUT_RDWR);
         return false;
       }
@@ -60,20 +61,20 @@ struct AgentChannel::Impl {
         decoder.feed(std::span(buffer.data(), static_cast<std::size_t>(got)));
         while (auto message = decoder.next_from_agent()) dispatch(std::move(*message));
       }
-      lose(kGone);
+      fail_requests(kGone);
     } catch (const std::exception& error) {
       ::shutdown(fd, SHUT_RDWR);
-      lose(std::string("the worker channel broke: ") + error.what());
+      fail_requests(std::string("the worker channel to the ddprun agent failed: ") + error.what());
     }
   }
 
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
-      // on_message reports the order to threads that then send requests.
+      // Accept requests before on_message() wakes the threads that send requests to the new group's store.
       if (std::holds_alternative<channel::Regroup>(message)) accept_requests();
       if (on_message) on_message(message);
-      // on_message comes first: a thread whose request throws here must see the order.
+      // Fail old requests only after on_message(), so that the order to regroup is recorded before a request throws.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
       if (std::holds_alternative<channel::Hold>(message)) drop_all_requests();
       return;
@@ -89,7 +90,8 @@ struct AgentChannel::Impl {
     waiting.set_value(std::move(*reply));
   }
 
-  // Keys of an abandoned group are never set, so a request that waits for them must not wait any longer.
+  // Fails the store requests of earlier process groups. No rank of an earlier group sets keys any more, so a request that waits
+  // for such a key would never return.
   void drop_requests_before(int generation) {
     const std::lock_guard lock(requests_mutex);
     newest_generation = std::max(newest_generation, generation);
@@ -108,7 +110,8 @@ struct AgentChannel::Impl {
     held = false;
   }
 
-  // In a multi-node job each round starts with an empty store, which has no record of waiting requests.
+  // Fails all requests, and rejects new ones until the next Regroup message. In a multi-node job each round has a new, empty
+  // store, which would never answer the requests of the previous round.
   void drop_all_requests() {
     const std::lock_guard lock(requests_mutex);
     held = true;
@@ -117,7 +120,7 @@ struct AgentChannel::Impl {
     }
   }
 
-  void lose(const std::string& reason) {
+  void fail_requests(const std::string& reason) {
     std::unordered_map<std::uint64_t, Request> orphans;
     {
       const std::lock_guard lock(requests_mutex);
@@ -140,7 +143,7 @@ struct AgentChannel::Impl {
   };
   std::unordered_map<std::uint64_t, Request> requests;
   int newest_generation = 0;
-  bool held = false;  // between two rounds, when there is no store
+  bool held = false;  // true from Hold to Regroup: no store exists, so requests are rejected
   std::uint64_t last_id = 0;
   std::string lost_because = kGone;
   std::atomic<bool> connected = true;
@@ -154,7 +157,7 @@ AgentChannel::AgentChannel(int fd, channel::Hello hello, Handler on_message, std
 }
 
 AgentChannel::~AgentChannel() {
-  ::shutdown(impl_->fd, SHUT_RDWR);  // wakes the reader; data written before still arrives
+  ::shutdown(impl_->fd, SHUT_RDWR);  // wakes the reader; the agent still receives data that was already written
   impl_->reader.join();
   ::close(impl_->fd);
 }
@@ -164,8 +167,7 @@ void AgentChannel::send(const channel::FromWorker& message) noexcept {
   try {
     impl_->write_frame(channel::encode(message));
   } catch (...) {
-    // The message is too large to encode, or there is no memory for it. All messages sent here are diagnostics that the job
-    // does not need.
+    // The message is too large to encode, or memory is exhausted. It is dropped, because send() is only for diagnostics.
   }
 }
 
@@ -181,17 +183,17 @@ channel::StoreReply AgentChannel::request(channel::StoreRequest request, int gen
     waiting.generation = generation;
     answer = waiting.answer.get_future();
   }
-  const auto forget = [&] {
+  const auto erase_request = [&] {
     const std::lock_guard lock(impl_->requests_mutex);
     impl_->requests.erase(id);
   };
   try {
     if (!impl_->write_frame(channel::encode(channel::FromWorker(std::move(request))))) {
-      forget();
+      erase_request();
       throw std::runtime_error(kGone);
     }
   } catch (...) {
-    forget();
+    erase_request();
     throw;
   }
   return answer.get();

@@ -1,9 +1,8 @@
-// The worker's end of the worker channel: a reader thread dispatches the agent's messages, and any thread may send. The loss of
-// the agent is not fatal here, since the guardian ends the worker if necessary. Sends then do nothing, and store requests
-// throw.
+// The worker's end of the worker channel. A reader thread dispatches the agent's messages, and any thread may send. A worker
+// does not exit when the agent closes the channel, since the guardian process kills the worker if necessary. After the channel
+// is closed, send() does nothing, and request() throws.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -14,20 +13,21 @@ namespace ddprun::trainer {
 
 class AgentChannel {
  public:
-  using Handler =
-      std::function<void(const channel::FromAgent&)>;  // all but StoreReply; called on the reader thread, must not block
+  // Called with every message except StoreReply. The call is on the reader thread, so the handler must not block.
+  using Handler = std::function<void(const channel::FromAgent&)>;
 
-  // Takes ownership of the descriptor (sets CLOEXEC, closes it at the end) and sends Hello. `on_gone` is called at most once,
-  // on the reader thread, when the agent is gone.
+  // Takes ownership of the descriptor `fd`, sets its CLOEXEC flag, and sends `hello`. `on_gone` is called at most once, on the
+  // reader thread, when the agent has closed the channel.
   AgentChannel(int fd, channel::Hello hello, Handler on_message, std::function<void()> on_gone = {});
   ~AgentChannel();
   AgentChannel(const AgentChannel&) = delete;
   AgentChannel& operator=(const AgentChannel&) = delete;
 
+  // Sends a diagnostic message. Drops it without an error if the channel is closed. Thread-safe.
   void send(const channel::FromWorker& message) noexcept;
-  // Assigns the id, sends the request and waits for the answer. Thread-safe; several requests may wait. Throws
-  // std::runtime_error if the agent is gone, and while it holds this worker between two rounds. Also throws it when the agent
-  // orders a newer generation than that of the request's group.
+  // Sends a store request with a new id and waits for its reply. Thread-safe: several requests may wait at the same time.
+  // Throws std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for
+  // the next round (Hold); or the agent has ordered a newer process group than the caller's, `generation`.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

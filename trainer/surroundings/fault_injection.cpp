@@ -14,17 +14,17 @@
 namespace ddprun::trainer {
 namespace {
 
-// A separate function, so that a stack trace shows its name.
-[[noreturn, gnu::noinline]] void compute_for_ever() {
+// Never inlined, so that this function's name appears in a stack trace of the hanging process.
+[[noreturn, gnu::noinline]] void spin_endlessly() {
   for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
 }
 
-bool is_meant(const Fault& fault, int rank, int restart) {
+bool applies_to(const Fault& fault, int rank, int restart) {
   return (!fault.restart || *fault.restart == restart) && (!fault.rank || *fault.rank == rank);
 }
 
-// Faults that the training loop applies to its own numbers.
-bool is_of_tensors(FaultKind kind) {
+// Returns true for faults that the training loop itself injects, by changing its tensors.
+bool targets_tensors(FaultKind kind) {
   return kind == FaultKind::kNan || kind == FaultKind::kFlip;
 }
 
@@ -37,7 +37,7 @@ bool is_due(const Fault& fault, FaultPhase phase, std::int64_t finished) {
 }  // namespace
 
 Faults::Faults(const Fault& fault, int rank, int restart) {
-  if (is_meant(fault, rank, restart)) armed_.push_back({fault, {}});
+  if (applies_to(fault, rank, restart)) armed_.push_back({fault, {}});
 }
 
 Faults::Faults(const std::vector<Fault>& faults, int rank, int restart, const std::filesystem::path& marks) {
@@ -45,7 +45,7 @@ Faults::Faults(const std::vector<Fault>& faults, int rank, int restart, const st
   std::filesystem::create_directories(marks, error);
   for (std::size_t i = 0; i < faults.size(); ++i) {
     const auto mark = marks / ("fault-" + std::to_string(i) + "-rank-" + std::to_string(rank));
-    if (is_meant(faults[i], rank, restart) && !std::filesystem::exists(mark, error)) armed_.push_back({faults[i], mark});
+    if (applies_to(faults[i], rank, restart) && !std::filesystem::exists(mark, error)) armed_.push_back({faults[i], mark});
   }
 }
 
@@ -55,23 +55,23 @@ bool Faults::due(FaultPhase phase, std::int64_t finished) const {
 
 void Faults::at(FaultPhase phase, std::int64_t finished) const {
   for (const Armed& armed : armed_)
-    if (is_due(armed.fault, phase, finished) && !is_of_tensors(armed.fault.kind)) strike(armed);
+    if (is_due(armed.fault, phase, finished) && !targets_tensors(armed.fault.kind)) inject(armed);
 }
 
 bool Faults::poisons(std::int64_t finished) const {
-  return takes_place(FaultKind::kNan, finished);
+  return fires(FaultKind::kNan, finished);
 }
 
 bool Faults::flips(std::int64_t finished) const {
-  return takes_place(FaultKind::kFlip, finished);
+  return fires(FaultKind::kFlip, finished);
 }
 
-bool Faults::takes_place(FaultKind kind, std::int64_t finished) const {
+bool Faults::fires(FaultKind kind, std::int64_t finished) const {
   for (const Armed& armed : armed_) {
     if (armed.fault.kind != kind || armed.fault.step != finished) continue;
     std::error_code error;
-    if (!armed.mark.empty() && std::filesystem::exists(armed.mark, error)) continue;  // it has happened already
-    leave_mark(armed);
+    if (!armed.mark.empty() && std::filesystem::exists(armed.mark, error)) continue;  // the fault was injected before
+    write_mark(armed);
     return true;
   }
   return false;
@@ -82,14 +82,14 @@ void Faults::take(std::int64_t finished, std::int64_t samples) const {
     if (armed.fault.above && samples > *armed.fault.above && finished >= armed.fault.step) throw std::bad_alloc();
 }
 
-void Faults::leave_mark(const Armed& armed) {
+void Faults::write_mark(const Armed& armed) {
   if (armed.mark.empty()) return;
   const int fd = ::open(armed.mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd >= 0) ::close(fd);
 }
 
-void Faults::strike(const Armed& armed) {
-  leave_mark(armed);
+void Faults::inject(const Armed& armed) {
+  write_mark(armed);
   switch (armed.fault.kind) {
     case FaultKind::kKill:
       ::kill(::getpid(), SIGKILL);
@@ -105,11 +105,11 @@ void Faults::strike(const Armed& armed) {
     case FaultKind::kHang:
       while (true) ::pause();
     case FaultKind::kLoop:
-      compute_for_ever();
+      spin_endlessly();
     case FaultKind::kStop:
       ::kill(::getpid(), SIGSTOP);
       break;
-    case FaultKind::kDevice:  // as c10 throws it
+    case FaultKind::kDevice:  // throws the same exception as c10 throws for a CUDA error
       throw c10::AcceleratorError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, 214,
                                   "CUDA error: uncorrectable ECC error encountered");
     case FaultKind::kNan:

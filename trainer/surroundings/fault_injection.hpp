@@ -1,43 +1,47 @@
-// Injects the faults of common/base/fault.hpp into this process: that of DDPTRAIN_FAULT, for tests, and those of a rehearsal
-// (ddprun --chaos). A rehearsal's fault leaves a mark in the run directory first. So it happens only once, even if its step is
-// repeated.
+// Injects the faults of common/base/fault_injection.hpp into this process. Tests select faults with the variable
+// DDPTRAIN_FAULT, and users with `ddprun --chaos`. A --chaos fault first creates a marker file in the run directory. After a
+// restart the run repeats steps, and the marker file prevents the same fault from happening again.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <vector>
 
-#include "common/base/fault.hpp"
+#include "common/base/fault_injection.hpp"
 
 namespace ddprun::trainer {
 
 class Faults {
  public:
   Faults() = default;
-  // Arms the fault only if it is meant for this rank and restart.
+  // Activates the fault if it applies to this rank and this restart.
   Faults(const Fault& fault, int rank, int restart);
-  // Arms the faults of a rehearsal that are meant for this rank and have no mark in the folder `marks`. Creates that folder.
+  // For --chaos. Activates the faults that apply to this rank and this restart, and have no marker file in the folder `marks`.
+  // Creates that folder.
   Faults(const std::vector<Fault>& faults, int rank, int restart, const std::filesystem::path& marks);
 
-  // Whether a fault can still happen in that phase of the step after `finished` steps. Cheap.
+  // Returns true if a fault must be injected in `phase` of the step after `finished` steps. This check is fast.
   bool due(FaultPhase phase, std::int64_t finished) const;
-  // Injects the fault if it is due. Does nothing for kNan and kFlip.
+  // Injects the faults that are due. For faults of kind kNan and kFlip, the caller uses poisons() and flips() instead.
   void at(FaultPhase phase, std::int64_t finished) const;
-  // Whether the loss of the step after `finished` steps must become NaN.
+  // Returns true if the caller must set the training loss of the step after `finished` steps to NaN.
   bool poisons(std::int64_t finished) const;
-  // Whether a bit of the weights must flip after `finished` steps.
+  // Returns true if the caller must flip a bit of the weights after `finished` steps.
   bool flips(std::int64_t finished) const;
-  // Call with the number of samples in one pass of the model. Throws if the fault's limit is lower.
+  // Call before each forward pass with the pass's number of samples. Throws std::bad_alloc if a fault limits the number of
+  // samples (above=) to less.
   void take(std::int64_t finished, std::int64_t samples) const;
 
  private:
   struct Armed {
     Fault fault;
-    std::filesystem::path mark;  // empty: leaves no mark
+    // Marker file, created when the fault is injected, so that the fault happens only once. If the path is empty, the fault may
+    // happen again.
+    std::filesystem::path mark;
   };
-  bool takes_place(FaultKind kind, std::int64_t finished) const;
-  static void leave_mark(const Armed& armed);
-  static void strike(const Armed& armed);
+  bool fires(FaultKind kind, std::int64_t finished) const;
+  static void write_mark(const Armed& armed);
+  static void inject(const Armed& armed);
   std::vector<Armed> armed_;
 };
 

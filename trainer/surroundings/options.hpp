@@ -1,5 +1,5 @@
-// The command line of ddptrain. The worker's place comes from the environment, the training task from the config. As first
-// argument "generate", "eval", "predict" and "tokenize" are commands (saved_options.hpp) and not configs.
+// The command line of ddptrain. Its first argument is the path of a config, or one of the commands "generate", "eval",
+// "predict" and "tokenize" (saved_options.hpp). The rank is not an option: it comes from the environment (environment.hpp).
 #pragma once
 
 #include <filesystem>
@@ -14,13 +14,13 @@ struct Options {
   enum class Resume { kAuto, kNever, kPath };
   std::filesystem::path config;
   std::vector<std::string> overrides;  // key.path=value
-  std::filesystem::path run_dir;       // empty: runs/<name>
+  std::filesystem::path run_dir;       // if empty, runs/<name> is used
   Resume resume = Resume::kAuto;
-  std::filesystem::path resume_from;  // kPath
-  bool data_changed = false;          // accept data that differs from that of the run's beginning
-  bool standby = false;               // wait for a rank over the worker channel
-  bool worker_per_gpu = false;        // started for a GPU: do not fall back to the CPU
-  bool live_nccl = false;             // NCCL groups can be broken, so each step waits for its GPU
+  std::filesystem::path resume_from;  // a checkpoint's folder, for kPath
+  bool data_changed = false;          // resume even if the training data has changed since the run's first start
+  bool standby = false;               // load everything, then wait until the agent assigns a rank
+  bool worker_per_gpu = false;        // there is one worker per GPU: fail instead of falling back to the CPU
+  bool live_nccl = false;             // survive the loss of a worker on another GPU; costs one wait for this GPU per step
   enum class Action {
     kTrain,
     kExportWeights,
@@ -30,21 +30,21 @@ struct Options {
     kPredict,
     kTokenize,
     kDescribe,
-    kSaySchema,
-    kSayVersion,
-    kSayHelp
+    kSchema,
+    kVersion,
+    kHelp
   };
   Action action = Action::kTrain;
-  std::filesystem::path export_from;  // kExportWeights, kExportAdapter: a checkpoint's folder, or a run directory
-  std::filesystem::path export_to;
-  GenerateOptions generate;    // kGenerate
-  SavedModelOptions evaluate;  // kEvaluate
-  PredictOptions predict;      // kPredict
-  TokenizeOptions tokenize;    // kTokenize
-  std::string help;            // kSayHelp
+  std::filesystem::path export_from;  // folder of a checkpoint, or run directory, for kExportWeights and kExportAdapter
+  std::filesystem::path export_to;    // file for kExportWeights, folder for kExportAdapter
+  GenerateOptions generate;           // for kGenerate
+  SavedModelOptions evaluate;         // for kEvaluate
+  PredictOptions predict;             // for kPredict
+  TokenizeOptions tokenize;           // for kTokenize
+  std::string help;                   // the help text, for kHelp
 };
 
-// Throws UsageError.
+// Parses the arguments after the program's name. Throws UsageError.
 Options parse_options(const std::vector<std::string>& arguments);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// The options of four commands: `ddptrain generate` writes text with a saved model, `ddptrain eval` evaluates one, and
-// `ddptrain predict` answers single samples. `ddptrain tokenize` makes a token file from a text.
+// The options of ddptrain's commands. `ddptrain generate` writes text with a saved model, `ddptrain eval` evaluates a saved
+// model, and `ddptrain predict` predicts single samples with a saved model. `ddptrain tokenize` converts a text to a token
+// file.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,10 @@
 
 namespace ddprun::trainer {
 
-// Saved-model options that the commands share: trainer/saved/saved_model.hpp.
+// Options of all commands that load a saved model (trainer/saved/saved_model.hpp).
 struct SavedModelOptions {
   std::filesystem::path from;
-  std::filesystem::path config;        // empty: the run's config
+  std::filesystem::path config;        // if empty, the config of the run that wrote the model
   std::vector<std::string> overrides;  // key.path=value
   bool json = false;
 };
@@ -21,26 +22,27 @@ struct SavedModelOptions {
 struct GenerateOptions {
   SavedModelOptions model;
   std::optional<std::string> prompt;
-  std::vector<std::int64_t> prompt_tokens;  // if not empty, used instead of a text prompt
+  std::vector<std::int64_t> prompt_tokens;  // replaces the text prompt if not empty
   std::int64_t max_tokens = 200;
-  double temperature = 1;  // 0: always the likeliest token
-  std::int64_t top_k = 0;  // 0: no limit
+  double temperature = 1;  // divisor of the logits; if 0, the most likely token is always chosen
+  std::int64_t top_k = 0;  // samples only from the top_k most likely tokens; if 0, from all tokens
   std::uint64_t seed = 0;
   std::optional<std::int64_t> stop_token;
 };
 
 struct PredictOptions {
-  SavedModelOptions model;      // its `json` is not used
-  std::filesystem::path input;  // empty: stdin
+  SavedModelOptions model;      // its member `json` is not used
+  std::filesystem::path input;  // file with one sample per line; stdin if empty
 };
 
 struct TokenizeOptions {
-  std::filesystem::path vocabulary;  // trainer/tokens/vocabulary_file.hpp
+  std::filesystem::path vocabulary;  // tokenizer file or folder (trainer/tokens/vocabulary_file.hpp)
   std::filesystem::path text;
   std::filesystem::path to;
 };
 
-// `arguments`: those after the command's name. If they request help, sets `help` and returns nullopt. Throws UsageError.
+// These functions parse the arguments after the command's name. If the arguments request help, the functions set `help` and
+// return nullopt. They throw UsageError.
 std::optional<GenerateOptions> parse_generate_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<SavedModelOptions> parse_eval_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<PredictOptions> parse_predict_options(const std::vector<std::string>& arguments, std::string& help);

@@ -15,8 +15,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// Leaves out signals that are ignored at the start, such as SIGHUP under nohup or SIGINT in a shell's background job. A blocked
-// signal would reach a signalfd even if it is ignored.
+// Returns the signals that stop this process. SIGINT and SIGHUP are omitted if this process ignores them, as under nohup or in
+// a background job of a shell. A signalfd would receive a blocked signal even if it is ignored, and the signal would stop the
+// job.
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -37,7 +38,7 @@ void block_stop_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-void leave_now(int exit_code) {
+void exit_now(int exit_code) {
   std::fflush(nullptr);
   ::_exit(exit_code);
 }

@@ -1,5 +1,5 @@
-// A thread handles SIGTERM, SIGINT and SIGHUP of this process. A main thread that is blocked in a collective then delays
-// neither a stop request nor an immediate exit.
+// Handles SIGTERM, SIGINT and SIGHUP on a separate thread. The main thread may be blocked in a collective for a long time. With
+// a separate thread, a stop request is handled even while the main thread is blocked.
 #pragma once
 
 #include <functional>
@@ -7,16 +7,16 @@
 
 namespace ddprun::trainer {
 
-// Blocks these signals in the calling thread and in threads that it starts later. Call it before any other thread exists. Also
-// ignores SIGPIPE, so that training survives a closed console.
+// Blocks the stop signals in the calling thread and in all threads that this thread creates later. Call before the process
+// creates another thread. Also ignores SIGPIPE, so that training continues when the terminal or pipe of stdout is closed.
 void block_stop_signals();
 
-// Ends the process without any clean-up, since clean-up could wait for a peer.
-[[noreturn]] void leave_now(int exit_code);
+// Flushes the output streams and ends the process without running destructors, because these could wait for another worker.
+[[noreturn]] void exit_now(int exit_code);
 
 class SignalWatch {
  public:
-  // `on_signal` is called on the watching thread and must not block.
+  // Starts a thread that calls `on_signal` for each stop signal. `on_signal` must not block.
   explicit SignalWatch(std::function<void(int signal)> on_signal);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -1,4 +1,3 @@
-// Implementation of standby.hpp.
 #include "trainer/surroundings/standby.hpp"
 
 #include <stdexcept>
@@ -8,11 +7,11 @@
 namespace ddprun::trainer {
 
 void Standby::on_message(const channel::FromAgent& message) {
-  const auto* word = std::get_if<channel::AssignRank>(&message);
-  if (word == nullptr) return;
+  const auto* assignment = std::get_if<channel::AssignRank>(&message);
+  if (assignment == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
-    word_ = *word;
+    assignment_ = *assignment;
   }
   changed_.notify_all();
 }
@@ -27,21 +26,23 @@ void Standby::on_agent_gone() {
 
 channel::AssignRank Standby::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return word_ || agent_gone_; });
-  if (!word_) throw std::runtime_error("the ddprun agent closed the worker channel while this standby waited for a rank");
-  return *word_;
+  changed_.wait(lock, [this] { return assignment_ || agent_gone_; });
+  if (!assignment_)
+    throw std::runtime_error(
+        "the ddprun agent closed its connection to this standby worker while the worker waited for a rank");
+  return *assignment_;
 }
 
-void take_place(WorkerEnvironment& environment, const channel::AssignRank& word) {
-  if (word.rank < 0 || word.rank >= environment.world_size || word.local_rank < 0 ||
-      word.local_rank >= environment.local_world_size) {
-    throw std::runtime_error("the ddprun agent gave this standby rank " + std::to_string(word.rank) + " (local " +
-                             std::to_string(word.local_rank) + ") in a job of " + std::to_string(environment.world_size) +
-                             " workers");
+void take_place(WorkerEnvironment& environment, const channel::AssignRank& assignment) {
+  if (assignment.rank < 0 || assignment.rank >= environment.world_size || assignment.local_rank < 0 ||
+      assignment.local_rank >= environment.local_world_size) {
+    throw std::runtime_error("the ddprun agent assigned rank " + std::to_string(assignment.rank) + " (local rank " +
+                             std::to_string(assignment.local_rank) + ") to this standby, but the job has " +
+                             std::to_string(environment.world_size) + " workers");
   }
-  environment.rank = word.rank;
-  environment.local_rank = word.local_rank;
-  environment.restart_count = word.restart_count;
+  environment.rank = assignment.rank;
+  environment.local_rank = assignment.local_rank;
+  environment.restart_count = assignment.restart_count;
 }
 
 }  // namespace ddprun::trainer

@@ -1,7 +1,6 @@
-// A standby worker (ddprun --standby) waits here for its rank. The agent assigns one over the worker channel, or is gone.
-// trainer/life/process.cpp calls it after it has loaded everything that needs no rank.
-//
-// Thread-safe: the channel's reader thread delivers the message, and the main thread sleeps until then.
+// Waits until the agent assigns a rank to a standby (ddprun --standby), a worker process that was started without a rank.
+// Before the wait, trainer/life/process.cpp loads everything that does not depend on the rank. So a standby can replace a lost
+// worker without loading time. Thread-safe: the channel's reader thread delivers the message to the waiting main thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,21 +14,21 @@ namespace ddprun::trainer {
 
 class Standby {
  public:
-  // Called on the reader thread. The message may arrive before wait() is called.
+  // Call on the reader thread of the worker channel. The call may come before wait().
   void on_message(const channel::FromAgent& message);
   void on_agent_gone();
 
-  // Throws std::runtime_error if the agent is gone.
+  // Returns the assigned rank. Throws std::runtime_error if the agent closes the channel first.
   channel::AssignRank wait();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<channel::AssignRank> word_;
+  std::optional<channel::AssignRank> assignment_;
   bool agent_gone_ = false;
 };
 
-// Changes the environment to that rank. Throws std::runtime_error for a rank that the job does not have.
-void take_place(WorkerEnvironment& environment, const channel::AssignRank& word);
+// Writes the assigned rank to `environment`. Throws std::runtime_error if the rank is out of range for the job.
+void take_place(WorkerEnvironment& environment, const channel::AssignRank& assignment);
 
 }  // namespace ddprun::trainer

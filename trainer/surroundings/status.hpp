@@ -1,6 +1,6 @@
-// The position of this worker: phase, stage of a step, finished steps, epoch. It is sent to the agent at each change of phase
-// and on request, and attached to every error. The training thread writes it. The channel's thread reads it, to answer for a
-// training thread that hangs.
+// The status of this worker: its phase, the stage within a step, the number of finished steps and the epoch. The status is sent
+// to the agent at each change of phase and on request, and is part of every error report. The training thread writes it. The
+// reader thread of the worker channel also reads it, so that the agent gets an answer even if the training thread hangs.
 #pragma once
 
 #include <atomic>
@@ -13,23 +13,23 @@ namespace ddprun::trainer {
 
 class Status {
  public:
-  // Changes are sent from here on; null without an agent of ours.
+  // From now on, changes of phase are sent to `agent`, which is null without a ddprun agent.
   void attach(AgentChannel* agent) { agent_ = agent; }
 
   void enter(channel::Phase phase) {
     phase_ = phase;
     if (AgentChannel* agent = agent_) agent->send(channel::PhaseChange{.phase = phase, .step = step_, .epoch = epoch_});
   }
-  // Sets the stage within a step. The agent does not receive it.
+  // Sets the stage within a step. The agent receives the stage only on request, from send_position().
   void at(channel::Stage stage) { stage_ = stage; }
-  // Sets the number of finished steps and the epoch of the next one. Sent with the next change of phase or progress.
+  // Sets the number of finished steps and the epoch of the next step. Both numbers are sent with the next change of phase.
   void reach(std::int64_t step, std::int64_t epoch) {
     stage_ = channel::Stage::kLoading;
     step_ = step;
     epoch_ = epoch;
   }
-  // Callable from any thread.
-  void tell_position() const {
+  // Sends the current position to the agent. Thread-safe.
+  void send_position() const {
     if (AgentChannel* agent = agent_) agent->send(channel::Position{.phase = phase_, .step = step_, .stage = stage_});
   }
 

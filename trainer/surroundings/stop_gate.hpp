@@ -1,6 +1,13 @@
-// Stops the training loop of all ranks at the same step, without a collective in every step. After a stop request a rank
-// reports how many steps it has started, and starts no further one. It waits for the largest number of all ranks, and all ranks
-// run to exactly that step. Thread-safe: the loop calls may_start(), a reader or signal thread the rest.
+// Stops the training loop of all ranks at the same step. If ranks stopped at different steps, the last all-reduce would wait
+// without end for a rank that has left. With a collective in every step, the ranks could agree on the step, but training would
+// be slower.
+//
+// Instead, the ranks communicate only after a stop request. Each rank reports how many steps it has started, and starts no
+// further step. The largest of these numbers is the stop step. Ranks with a smaller number then train up to the stop step. For
+// example, rank 0 has started 119 steps and rank 1 has started 120. Rank 0 also starts step 120, and both ranks stop after this
+// step.
+//
+// Thread-safe. The training loop calls may_start(). The reader thread or the signal thread calls the other functions.
 #pragma once
 
 #include <condition_variable>
@@ -14,21 +21,22 @@ class StopGate {
  public:
   enum class Verdict { kGo, kStop };
 
-  // Call before the step after `finished` steps. Blocks between a stop request and the arrival of the stop step.
+  // Call before each step, with the number of finished steps. After a stop request the call blocks until the stop step is
+  // known.
   Verdict may_start(std::int64_t finished);
 
-  // Handles a stop request. Returns the number of steps that this rank has started (0 before its first one in this process).
-  std::int64_t ask();
-  // Sets the step at which every rank stops: the largest result of ask() on any rank.
+  // Handles a stop request. Returns the number of steps that this rank has started; 0 if this process has started no step.
+  std::int64_t request_stop();
+  // Sets the stop step: the largest result of request_stop() on any rank.
   void stop_at(std::int64_t step);
 
-  bool asked() const;
+  bool stop_requested() const;
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable decided_;
   std::int64_t started_ = 0;
-  bool asked_ = false;
+  bool requested_ = false;
   std::optional<std::int64_t> target_;
 };
 

@@ -17,7 +17,7 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::chrono::seconds kAgreementTimeout{10};
-constexpr std::string_view kNobodyAsks = "-";
+constexpr std::string_view kNoStop = "-";
 
 std::vector<std::uint8_t> bytes_of(std::string_view text) {
   return {text.begin(), text.end()};
@@ -27,17 +27,17 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-void leave_without_saving(int signal, const char* why) {
-  std::fprintf(stderr, "ddptrain: leaving without saving: %s\n", why);
-  leave_now(128 + signal);
+void exit_without_saving(int signal, const char* why) {
+  std::fprintf(stderr, "ddptrain: exiting without saving a checkpoint: %s\n", why);
+  exit_now(128 + signal);
 }
 
-// After the deadline the worker would be killed anyway. The main thread may hang in a collective, so another thread ends the
-// process.
-void leave_after(std::chrono::milliseconds deadline) {
+// Ends the process when `deadline` has passed, before the launcher kills it. A separate thread waits for the deadline, because
+// the main thread may hang in a collective.
+void exit_after(std::chrono::milliseconds deadline) {
   std::thread([deadline] {
     std::this_thread::sleep_for(deadline);
-    leave_without_saving(SIGTERM, "the deadline for saving is over");
+    exit_without_saving(SIGTERM, "the deadline for saving has passed");
   }).detach();
 }
 
@@ -53,16 +53,16 @@ void StoppingByAgent::attach(AgentChannel& channel) {
 void StoppingByAgent::on_message(const channel::FromAgent& message) {
   if (const auto* stop = std::get_if<channel::Stop>(&message)) on_stop(*stop);
   if (const auto* at = std::get_if<channel::StopAt>(&message)) gate_.stop_at(at->step);
-  // IgnoreSignal: the signal did not come from the agent, so nothing changes.
+  // The message IgnoreSignal needs no action: the job does not stop, so training continues.
 }
 
 void StoppingByAgent::on_stop(const channel::Stop& stop) {
-  if (stop.mode == channel::Stop::Mode::kNow) leave_now(128 + SIGTERM);
+  if (stop.mode == channel::Stop::Mode::kNow) exit_now(128 + SIGTERM);
   const std::lock_guard lock(mutex_);
-  if (asked_) return;
-  asked_ = true;
-  if (stop.deadline_ms > 0) leave_after(std::chrono::milliseconds(stop.deadline_ms));
-  const channel::StopReady ready{.started = gate_.ask()};
+  if (requested_) return;
+  requested_ = true;
+  if (stop.deadline_ms > 0) exit_after(std::chrono::milliseconds(stop.deadline_ms));
+  const channel::StopReady ready{.started = gate_.request_stop()};
   if (channel_ != nullptr) {
     channel_->send(ready);
   } else {
@@ -73,18 +73,19 @@ void StoppingByAgent::on_stop(const channel::Stop& stop) {
 void StoppingByAgent::on_signal(int signal) {
   if (signal == SIGINT) return;
   const std::lock_guard lock(mutex_);
-  if (asked_) return;  // the signal that follows Stop{save}
-  if (channel_ == nullptr || !channel_->connected()) leave_now(128 + signal);
+  if (requested_) return;  // the agent has already requested a stop, of which this signal is a part
+  if (channel_ == nullptr || !channel_->connected()) exit_now(128 + signal);
   channel_->send(channel::SignalReceived{.signal = signal});
 }
 
-// The agreement thread may wait for ranks that have ended, so it is woken first.
+// The thread in agree() may still wait for ranks that have already exited. Setting this rank's key wakes the thread, so that
+// join() returns.
 StoppingByStore::~StoppingByStore() {
   if (!agreement_.joinable()) return;
   over_ = true;
   try {
-    store_->set(target_key(rank_), bytes_of(kNobodyAsks));
-  } catch (const std::exception&) {  // the store has ended, and so has the wait
+    store_->set(target_key(rank_), bytes_of(kNoStop));
+  } catch (const std::exception&) {  // the store is gone, so the thread's wait has already failed
   }
   agreement_.join();
 }
@@ -100,14 +101,15 @@ void StoppingByStore::on_group(c10::intrusive_ptr<c10d::Store> store, int rank, 
 
 void StoppingByStore::on_signal(int signal) {
   const std::lock_guard lock(mutex_);
-  if (!has_group_) leave_now(128 + signal);
-  if (asked_) {
-    // Slurm sends SIGTERM twice (FAULTS.md). Only a second Ctrl-C means "now".
-    if (signal == SIGINT) leave_now(128 + signal);
+  if (!has_group_) exit_now(128 + signal);
+  if (requested_) {
+    // A second SIGTERM is ignored, because Slurm sends SIGTERM twice (docs/internals/faults.md). A second Ctrl-C ends the
+    // process immediately.
+    if (signal == SIGINT) exit_now(128 + signal);
     return;
   }
-  asked_ = true;
-  const std::int64_t started = gate_.ask();
+  requested_ = true;
+  const std::int64_t started = gate_.request_stop();
   if (world_ == 1) {
     gate_.stop_at(started);
     return;
@@ -119,11 +121,11 @@ std::string StoppingByStore::target_key(int rank) const {
   return prefix_ + "target/" + std::to_string(rank);
 }
 
-// The last rank to get here sends the largest number to each rank. Each has a key of its own, so that a rank that ends can
-// cancel its own wait.
+// Publishes this rank's number of started steps. The last rank to publish computes the maximum, and writes it to one key for
+// each rank. Each rank waits for its own key, so that a rank that exits can set its key to cancel the wait.
 void StoppingByStore::agree(std::int64_t started, int signal) {
   try {
-    // A connection of its own: a wait on the shared one would block the main thread, which may still need it.
+    // Use a separate connection: a wait on the shared connection would block the main thread, which may still use it.
     const auto store = store_->clone();
     store->set(prefix_ + std::to_string(rank_), bytes_of(std::to_string(started)));
     if (store->add(prefix_ + "arrived", 1) == world_) {
@@ -134,11 +136,12 @@ void StoppingByStore::agree(std::int64_t started, int signal) {
     }
     store->wait({target_key(rank_)}, kAgreementTimeout);
     const std::string target = text_of(store->get(target_key(rank_)));
-    if (target != kNobodyAsks) gate_.stop_at(std::stoll(target));
+    if (target != kNoStop) gate_.stop_at(std::stoll(target));
   } catch (const c10::DistStoreError&) {
-    if (!over_) leave_without_saving(signal, "not every rank got the signal within 10 s");
+    if (!over_) exit_without_saving(signal, "not every rank received the signal within 10 s");
   } catch (const std::exception&) {
-    if (!over_) leave_without_saving(signal, "the store with which the ranks agree where to stop is gone");
+    if (!over_)
+      exit_without_saving(signal, "the ranks could not agree on the last step, since the key-value store is not reachable");
   }
 }
 

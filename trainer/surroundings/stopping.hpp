@@ -1,6 +1,9 @@
-// How a worker receives a stop request, and how the ranks agree on the step (decision 5; the gate is stop_gate.hpp). Under
-// ddprun the agent requests and decides, over the worker channel. A signal alone is reported to the agent, which decides.
-// Without an agent of ours (torchrun, srun, a shell) each rank gets the signal itself, and the ranks agree through the store.
+// How a worker receives a stop request, and how the ranks choose the step after which all of them stop (decision 5,
+// stop_gate.hpp). There are two cases:
+//   - With a ddprun agent, the agent sends the request and the stop step over the worker channel. If only this worker receives
+//     a signal, the worker reports it to the agent, which decides.
+//   - Without an agent (torchrun, srun, a shell), each rank receives the signal itself, and the ranks agree through the c10d
+//     store.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,21 +26,22 @@ class AgentChannel;
 class Stopping {
  public:
   virtual ~Stopping() = default;
+  // Called on the signal thread for each stop signal.
   virtual void on_signal(int signal) = 0;
-  // Called on the training thread for each new group. `store` may be null in a world of one. `restart` (the restart count)
-  // keeps the keys of rounds apart.
+  // Called on the training thread when a process group has been formed. `store` may be null if `world` is 1. `restart` is the
+  // restart count. It is part of the keys in the store, so that a restarted job does not read the keys of an earlier start.
   virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };
 
-// Stops by order of the agent. Messages may arrive before attach(); answers are sent after it.
+// Stops when the agent orders it. A stop request may arrive before attach(), which then sends the answer.
 class StoppingByAgent : public Stopping {
  public:
   explicit StoppingByAgent(StopGate& gate) : gate_(gate) {}
   void attach(AgentChannel& channel);
   void on_message(const channel::FromAgent& message);
-  // Reports the signal to the agent. Does nothing for SIGINT: the terminal sends a Ctrl-C to the agent too.
+  // Reports the signal to the agent. Ignores SIGINT, because the terminal sends a Ctrl-C to the agent too.
   void on_signal(int signal) override;
-  // Not needed: the agent forms the groups.
+  // Does nothing: no store is needed, because the agent computes the stop step.
   void on_group(c10::intrusive_ptr<c10d::Store>, int, int, int) override {}
 
  private:
@@ -46,16 +50,17 @@ class StoppingByAgent : public Stopping {
   StopGate& gate_;
   std::mutex mutex_;
   AgentChannel* channel_ = nullptr;
-  std::unique_ptr<channel::StopReady> answer_;  // sent when the channel is attached
-  bool asked_ = false;
+  std::unique_ptr<channel::StopReady> answer_;  // answer to a stop request that arrived before attach(); null otherwise
+  bool requested_ = false;
 };
 
-// Stops by agreement of the ranks. Before they form a group there is nothing to save, so a signal ends the process.
+// Stops when a signal arrives, and agrees on the stop step through the store. A signal before the first process group is formed
+// ends the process immediately, because nothing has been trained yet.
 class StoppingByStore : public Stopping {
  public:
   explicit StoppingByStore(StopGate& gate) : gate_(gate) {}
   ~StoppingByStore() override;
-  // The first signal saves and stops; a second SIGINT ends the process immediately.
+  // The first signal requests a stop with a checkpoint. A second SIGINT ends the process immediately.
   void on_signal(int signal) override;
   void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) override;
 
@@ -66,7 +71,7 @@ class StoppingByStore : public Stopping {
   StopGate& gate_;
   std::mutex mutex_;
   bool has_group_ = false;
-  bool asked_ = false;
+  bool requested_ = false;
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_ = 0;
   int world_ = 1;

@@ -1,4 +1,3 @@
-// Implementation of synthetic_source.hpp.
 #include "trainer/synthetic/synthetic_source.hpp"
 
 #include <ATen/core/PhiloxRNGEngine.h>
@@ -19,12 +18,12 @@
 namespace ddprun::trainer {
 namespace {
 
-enum class Drawn : std::uint64_t { kSample, kNoise, kTexture, kToken };  // each has its own Philox key
+enum class DrawKind : std::uint64_t { kSample, kNoise, kTexture, kToken };  // keys of Philox: one independent stream per kind
 
-constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // number of places where a piece of noise may begin
-constexpr const char* kMadeUp = ", made up (1)";         // for fingerprints: increase it when the samples change
+constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // number of offsets in the noise array at which a piece may start
+constexpr const char* kMadeUp = ", made up (1)";         // part of fingerprints; increase the number when samples change
 
-at::Philox4_32 draws_of(Drawn what, std::uint64_t number) {
+at::Philox4_32 draws_of(DrawKind what, std::uint64_t number) {
   return at::Philox4_32(static_cast<std::uint64_t>(what), number);
 }
 
@@ -36,17 +35,18 @@ std::int64_t below(std::int64_t limit, std::uint32_t draw) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(draw) * static_cast<std::uint64_t>(limit) >> 32);
 }
 
-// Uniform numbers of mean 0. Uses only sums and products, which every machine rounds in the same way.
+// Maps the random bits `draw` to a uniform distribution with mean 0 and standard deviation `deviation`. Uses only sums and
+// products, which every machine rounds in the same way.
 float uniform(std::uint32_t draw, float deviation) {
   constexpr float kSquareRootOfThree = 1.7320508F;
   constexpr float kStep = 1.0F / (1 << 23);
   return (static_cast<float>(draw >> 8) * kStep - 1.0F) * (kSquareRootOfThree * deviation);
 }
 
-// The sum of two such pieces is noise of variance 1.
-std::shared_ptr<const std::vector<float>> half_of_noise(std::int64_t count) {
+// Returns noise of mean 0 and variance 1/2. So the sum of two pieces of this noise has variance 1.
+std::shared_ptr<const std::vector<float>> half_variance_noise(std::int64_t count) {
   constexpr float kSquareRootOfHalf = 0.70710678F;
-  at::Philox4_32 draw = draws_of(Drawn::kNoise, 0);
+  at::Philox4_32 draw = draws_of(DrawKind::kNoise, 0);
   auto numbers = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
   for (float& number : *numbers) number = uniform(draw(), kSquareRootOfHalf);
   return numbers;
@@ -56,7 +56,7 @@ using Texture = std::array<float, kTexture>;
 
 Texture texture_of(std::uint64_t number) {
   constexpr float kStrength = 0.5F;
-  at::Philox4_32 draw = draws_of(Drawn::kTexture, number);
+  at::Philox4_32 draw = draws_of(DrawKind::kTexture, number);
   Texture texture{};
   for (float& one : texture) one = uniform(draw(), kStrength);
   return texture;
@@ -85,7 +85,7 @@ class Rows : public Source {
     const at::Tensor targets = numbers ? at::empty({count, 1}, at::kFloat) : at::empty({count}, at::kLong);
     auto* input = inputs.mutable_data_ptr<float>();
     for (std::int64_t i = 0; i < count; ++i, input += numbers_) {
-      at::Philox4_32 draw = draws_of(Drawn::kSample, number_of(split_, samples[static_cast<std::size_t>(i)]));
+      at::Philox4_32 draw = draws_of(DrawKind::kSample, number_of(split_, samples[static_cast<std::size_t>(i)]));
       const std::int64_t one = below(kPlaces, draw()), other = below(kPlaces, draw());
       if (numbers) {
         const float target = uniform(draw(), 1);
@@ -143,7 +143,7 @@ class TokenRuns : public Source {
     auto* input = inputs.mutable_data_ptr<std::int64_t>();
     auto* target = targets.mutable_data_ptr<std::int64_t>();
     for (const std::int64_t sample : samples) {
-      at::Philox4_32 draw = draws_of(Drawn::kToken, number_of(split_, sample));
+      at::Philox4_32 draw = draws_of(DrawKind::kToken, number_of(split_, sample));
       std::int64_t token = below(config_.vocab_size, draw());
       for (std::int64_t i = 0; i < block; ++i) {
         *input++ = token;
@@ -169,8 +169,8 @@ class TokenRuns : public Source {
   std::int64_t size_;
 };
 
-std::int64_t samples_or_default(std::int64_t asked) {
-  return asked == 0 ? kSyntheticSamples : asked;
+std::int64_t samples_or_default(std::int64_t requested) {
+  return requested == 0 ? kSyntheticSamples : requested;
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ Sources make_synthetic(const TrainConfig& config) {
     return {.train = std::make_shared<TokenRuns>(data, Split::kTrain, train),
             .test = std::make_shared<TokenRuns>(data, Split::kTest, test)};
   }
-  const auto noise = half_of_noise(kPlaces + c10::multiply_integers(data.shape));
+  const auto noise = half_variance_noise(kPlaces + c10::multiply_integers(data.shape));
   return {.train = std::make_shared<Rows>(data, Split::kTrain, train, noise),
           .test = std::make_shared<Rows>(data, Split::kTest, test, noise)};
 }

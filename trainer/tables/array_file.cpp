@@ -1,4 +1,3 @@
-// Implementation of array_file.hpp.
 #include "trainer/tables/array_file.hpp"
 
 #include <ATen/ops/empty.h>
@@ -7,47 +6,31 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "common/bounded/short_quote.hpp"
+#include "trainer/checkpoint/dtypes.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/data/samples.hpp"
 #include "trainer/finite/not_finite.hpp"
+#include "trainer/reading/mapped_file.hpp"
 #include "trainer/tables/table.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-struct NumpyType {
-  std::string_view name;
-  at::ScalarType type;
-};
-constexpr std::array<NumpyType, 12> kNumpyTypes{{{"<f4", at::kFloat},
-                                                 {"<f8", at::kDouble},
-                                                 {"<f2", at::kHalf},
-                                                 {"<i8", at::kLong},
-                                                 {"<i4", at::kInt},
-                                                 {"<i2", at::kShort},
-                                                 {"|i1", at::kChar},
-                                                 {"|u1", at::kByte},
-                                                 {"|b1", at::kBool},
-                                                 {"<u2", at::kUInt16},
-                                                 {"<u4", at::kUInt32},
-                                                 {"<u8", at::kUInt64}}};
-
-// The text after `key` in a header such as {'descr': '<f4', 'fortran_order': False, 'shape': (60, 4), }.
-std::string_view behind(std::string_view header, std::string_view key, const std::string& file) {
+// Returns the rest of a NumPy header after `key`. An example of a header is {'descr': '<f4', 'fortran_order': False, 'shape':
+// (60, 4), }.
+std::string_view value_after(std::string_view header, std::string_view key, const std::string& file) {
   const std::size_t found = header.find(key);
-  if (found == std::string_view::npos) throw UsageError(file + ": its header of a .npy file has no " + std::string(key));
+  if (found == std::string_view::npos) throw UsageError(file + ": its .npy header has no " + std::string(key));
   std::string_view rest = header.substr(found + key.size());
   rest.remove_prefix(std::min(rest.find_first_not_of(": "), rest.size()));
   return rest;
@@ -55,15 +38,14 @@ std::string_view behind(std::string_view header, std::string_view key, const std
 
 at::ScalarType numpy_type(std::string_view text, const std::string& file) {
   const std::string_view name = text.size() > 2 ? text.substr(1, text.find_first_of("'\"", 1) - 1) : text;
-  const auto found = std::ranges::find(kNumpyTypes, name, &NumpyType::name);
-  if (found != kNumpyTypes.end()) return found->type;
+  if (const Dtype* const found = find_dtype(&Dtype::numpy, name)) return found->type;
   throw UsageError(file + ": has elements of type '" + short_quote(name) +
-                   "'; expected numbers of this machine's byte order, such as '<f4'. Convert it with astype('float32')");
+                   "'; expected numbers in the byte order of this machine, such as '<f4'. Convert it with astype('float32')");
 }
 
 std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& file) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  constexpr std::size_t kMostDimensions = 64;  // NumPy's own limit
+  constexpr std::int64_t kMax = std::int64_t{1} << 40;
+  constexpr std::size_t kMaxDimensions = 64;  // NumPy's own limit
   std::vector<std::int64_t> sizes;
   std::int64_t elements = 1;
   if (!text.starts_with('(')) throw UsageError(file + ": has no shape in its header");
@@ -71,9 +53,9 @@ std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& 
   while (!text.empty() && text.front() != ')') {
     std::int64_t size = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc() || size < 0 || size > kMost || (size > 0 && elements > kMost / size) ||
-        sizes.size() == kMostDimensions) {
-      throw UsageError(file + ": has a shape that can't be read in its header: " + printable(text.substr(0, 40)));
+    if (error != std::errc() || size < 0 || size > kMax || (size > 0 && elements > kMax / size) ||
+        sizes.size() == kMaxDimensions) {
+      throw UsageError(file + ": has an invalid shape in its header: " + printable(text.substr(0, 40)));
     }
     elements *= std::max<std::int64_t>(size, 1);
     sizes.push_back(size);
@@ -86,27 +68,27 @@ std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& 
 ArrayHeader npy_header(std::string_view bytes, const std::string& file) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   constexpr std::size_t kVersionEnd = 8;
-  if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 4) throw UsageError(file + ": is no .npy file");
+  if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 4) throw UsageError(file + ": is not a .npy file");
   const int version = static_cast<unsigned char>(bytes[kMagic.size()]);
   if (const int minor = static_cast<unsigned char>(bytes[kMagic.size() + 1]); version < 1 || version > 3 || minor != 0) {
     throw UsageError(file + ": has version " + std::to_string(version) + "." + std::to_string(minor) +
                      " of the .npy format; expected 1.0, 2.0 or 3.0. Save the array again with numpy.save()");
   }
-  const std::size_t width = version == 1 ? 2 : 4;  // bytes of the header's length field
+  const std::size_t width = version == 1 ? 2 : 4;  // size of the header's length field in bytes
   std::size_t length = 0;
   for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<std::uint8_t>(bytes[kVersionEnd + i])} << (8 * i);
   const std::size_t begin = kVersionEnd + width;
-  if (length > bytes.size() - begin) throw UsageError(file + ": is shorter than its header says");
-  if (constexpr std::size_t kMostHeader = std::size_t{1} << 16; length > kMostHeader) {
-    throw UsageError(file + ": has a header of " + std::to_string(length) + " bytes; a .npy file has at most " +
-                     std::to_string(kMostHeader));
+  if (length > bytes.size() - begin) throw UsageError(file + ": is shorter than its header states");
+  if (constexpr std::size_t kMaxHeader = std::size_t{1} << 16; length > kMaxHeader) {
+    throw UsageError(file + ": has a header of " + std::to_string(length) + " bytes; the largest supported header has " +
+                     std::to_string(kMaxHeader));
   }
   const std::string_view header = bytes.substr(begin, length);
-  if (behind(header, "'fortran_order'", file).starts_with("True")) {
-    throw UsageError(file + ": is stored in Fortran's order; save numpy.ascontiguousarray() of it");
+  if (value_after(header, "'fortran_order'", file).starts_with("True")) {
+    throw UsageError(file + ": is stored in Fortran order; expected C order. Save numpy.ascontiguousarray() of the array");
   }
-  return {.type = numpy_type(behind(header, "'descr'", file), file),
-          .sizes = numpy_shape(behind(header, "'shape'", file), file),
+  return {.type = numpy_type(value_after(header, "'descr'", file), file),
+          .sizes = numpy_shape(value_after(header, "'shape'", file), file),
           .begin = static_cast<std::int64_t>(begin + length)};
 }
 
@@ -116,12 +98,12 @@ std::size_t bytes_in_array(const ArrayHeader& header) {
 
 void require_samples(const ArrayHeader& header, const std::string& what) {
   if (!header.sizes.empty() && header.sizes[0] > 0 && bytes_in_array(header) > 0) return;
-  throw UsageError(what + ": has no first dimension that counts samples, or nothing in it");
+  throw UsageError(what + ": expected an array whose first dimension counts the samples, found a scalar or an empty array");
 }
 
 struct Place {
   std::filesystem::path file;
-  std::string tensor;  // empty for a .npy file
+  std::string tensor;  // name of the tensor in a safetensors file; empty for a .npy file
 };
 
 Place place_in(const std::filesystem::path& folder, const std::string& what) {
@@ -130,7 +112,7 @@ Place place_in(const std::filesystem::path& folder, const std::string& what) {
     return {.file = folder / what.substr(0, at + kEnding.size() - 1), .tensor = what.substr(at + kEnding.size())};
   }
   if (what.ends_with(".npy")) return {.file = folder / what, .tensor = {}};
-  throw UsageError("'" + what + "' names no array; expected FILE.npy or FILE.safetensors:NAME");
+  throw UsageError("'" + what + "' does not name an array; expected FILE.npy or FILE.safetensors:NAME");
 }
 
 ArrayHeader stored_header(const Place& place, std::string_view bytes) {
@@ -155,7 +137,7 @@ ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
   if (begin > mapped.bytes().size()) throw UsageError(file + ": became shorter while it was read");
   const std::size_t expected = bytes_in_array(header), found = mapped.bytes().size() - begin;
   if (place.tensor.empty() ? expected != found : expected > found) {
-    throw UsageError(file + ": its header says " + std::to_string(expected) + " bytes of numbers, and " +
+    throw UsageError(file + ": its header states " + std::to_string(expected) + " bytes of numbers, but " +
                      std::to_string(found) + " follow");
   }
   require_samples(header, place.tensor.empty() ? file : file + ":" + place.tensor);
@@ -164,13 +146,12 @@ ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
 
 void require_truth(std::span<const char> bytes, const std::string& what) {
   if (std::ranges::all_of(bytes, [](char byte) { return byte == 0 || byte == 1; })) return;
-  throw UsageError("'" + what + "': its elements are of type bool, but some bytes are other than 0 and 1");
+  throw UsageError("'" + what + "': its elements are of type bool, but some bytes are neither 0 nor 1");
 }
 
 at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, const std::string& what) {
   if (targets.dim() != 1 || !at::isIntegralType(targets.scalar_type(), /*includeBool=*/true)) {
-    throw UsageError("'" + what +
-                     "' has to be one integer a sample, the number of its class; for numbers set data.predict to " +
+    throw UsageError("'" + what + "': expected one integer per sample, its class. To predict numbers, set data.predict to " +
                      "\"number\"");
   }
   at::Tensor labels = targets.to(at::kLong).contiguous();
@@ -182,20 +163,20 @@ at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, cons
                    ". Check the file, or data.classes.");
 }
 
-// Converts to float32, the input type of models. Checks all values now: an error in the middle of training could come hours
-// later.
+// Converts the array to float32, the input type of models. Throws if a value is not finite. All values are checked when the
+// file is read, because an error during training could come hours later.
 at::Tensor finite_numbers(const at::Tensor& stored, const std::string& what) {
   at::Tensor numbers = stored.to(at::kFloat).contiguous();
   const std::optional<NotFinite> found = first_not_finite(numbers);
   if (!found) return numbers;
-  at::Tensor there = stored;
-  for (const std::int64_t each : found->index) there = there.select(0, each);
-  const auto value = there.item<double>();
+  at::Tensor rest_of = stored;
+  for (const std::int64_t each : found->index) rest_of = rest_of.select(0, each);
+  const auto value = rest_of.item<double>();
   const bool too_large = std::isfinite(value);
   throw UsageError("'" + what + "': sample " + std::to_string(found->index.at(0)) + " has " +
                    (too_large ? c10::str(value) : not_finite_text(value)) + place_text(std::span(found->index).subspan(1)) +
-                   (too_large ? ", which float32 can't hold" : "") +
-                   "; expected finite numbers. Fill such places in, or leave such samples out");
+                   (too_large ? ", which does not fit into float32" : "") +
+                   "; expected finite numbers. Replace such values, or remove these samples");
 }
 
 Table read_pair(const DataConfig& config, const std::string& inputs, const std::string& targets, std::int64_t limit,
@@ -203,9 +184,9 @@ Table read_pair(const DataConfig& config, const std::string& inputs, const std::
   const at::Tensor from = read_array(config.dir, inputs), to = read_array(config.dir, targets);
   if (from.size(0) != to.size(0)) {
     throw UsageError("'" + inputs + "' has " + std::to_string(from.size(0)) + " samples but '" + targets + "' has " +
-                     std::to_string(to.size(0)) + "; expected as many");
+                     std::to_string(to.size(0)) + "; expected the same number");
   }
-  const std::int64_t rows = rows_to_use(limit, from.size(0), limit_key, inputs);
+  const std::int64_t rows = samples_to_use(limit, from.size(0), limit_key, inputs);
   const at::Tensor kept = to.narrow(0, 0, rows);
   return {.inputs = finite_numbers(from.narrow(0, 0, rows), inputs),
           .targets = config.predict == DataConfig::Predict::kClass ? checked_classes(kept, config.classes, targets)
@@ -241,10 +222,10 @@ at::Tensor read_array(const std::filesystem::path& folder, const std::string& wh
   const Place place = place_in(folder, what);
   auto mapped = std::make_shared<const MappedFile>(place.file);
   const ArrayHeader header = header_at(place, *mapped);
-  // from_blob() wants writable memory, but nothing writes to it.
+  // from_blob() takes a pointer to writable memory, but no code writes to this tensor.
   auto* const first = const_cast<char*>(mapped->bytes().data() + header.begin);
   if (header.type == at::kBool) require_truth({first, bytes_in_array(header)}, what);
-  if (header.begin % static_cast<std::int64_t>(c10::elementSize(header.type)) != 0) {  // the header has an odd length
+  if (header.begin % static_cast<std::int64_t>(c10::elementSize(header.type)) != 0) {  // copy unaligned data
     at::Tensor aligned = at::empty(header.sizes, at::TensorOptions().dtype(header.type));
     std::memcpy(aligned.mutable_data_ptr(), first, bytes_in_array(header));
     return aligned;

@@ -1,4 +1,4 @@
-// Implementation of csv_file.hpp. Values are double until standardisation, then float32.
+// Implementation of csv_file.hpp. Values stay double until they are standardized, and are then rounded to float32.
 #include "trainer/tables/csv_file.hpp"
 
 #include <ATen/ops/empty.h>
@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/numbers.hpp"
 #include "common/bounded/short_quote.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/data/samples.hpp"
+#include "trainer/reading/mapped_file.hpp"
 #include "trainer/splits/held_out.hpp"
 #include "trainer/tables/csv_records.hpp"
 
@@ -24,9 +26,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Limits of a table. A message for a file that exceeds one names it. The limit for a field is in csv_records.hpp.
-constexpr std::size_t kMostColumns = std::size_t{1} << 20;
-constexpr std::int64_t kMostRows = std::int64_t{1} << 32;
+// Limits on the size of a table. The limit for a field is in csv_records.hpp.
+constexpr std::size_t kMaxColumns = std::size_t{1} << 20;
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 32;
 
 std::string list_of(const Names& names) {
   constexpr std::size_t kShown = 20;
@@ -40,12 +42,12 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// Positions of the columns in a line of the file.
+// The columns of a file. A position is the index of a column in a line.
 struct Columns {
   Names header;
-  std::unordered_map<std::string, std::size_t> places;  // position by name
-  Names names;                                          // names of the inputs, in the training file's order
-  std::vector<std::size_t> inputs;                      // positions of the inputs
+  std::unordered_map<std::string, std::size_t> places;  // position of each column, by its name
+  Names names;                                          // input columns, in the order of the training file
+  std::vector<std::size_t> inputs;                      // position of each column in `names`
   std::size_t target = 0;
 };
 
@@ -59,10 +61,10 @@ std::size_t place_of(const std::string& name, const Columns& columns, const char
 
 Columns columns_in(CsvRecords& records, const DataConfig& config, const std::string& file) {
   Columns columns;
-  if (!records.next(columns.header)) throw UsageError(file + ": has no line; expected a header that names the columns");
-  if (columns.header.size() > kMostColumns) {
+  if (!records.next(columns.header)) throw UsageError(file + ": has no lines; expected a header that names the columns");
+  if (columns.header.size() > kMaxColumns) {
     throw UsageError(file + ": has " + std::to_string(columns.header.size()) + " columns; a table has at most " +
-                     std::to_string(kMostColumns));
+                     std::to_string(kMaxColumns));
   }
   for (std::size_t i = 0; i < columns.header.size(); ++i) {
     std::string& name = columns.header[i];
@@ -79,45 +81,46 @@ Columns columns_in(CsvRecords& records, const DataConfig& config, const std::str
     columns.inputs.push_back(i);
   }
   if (columns.inputs.empty()) {
-    throw UsageError(file + ": no column is left to predict '" + short_quote(config.target) + "' from; its columns are " +
-                     list_of(columns.header));
+    throw UsageError(file + ": expected at least one input column to predict '" + short_quote(config.target) +
+                     "' from; its columns are " + list_of(columns.header));
   }
   return columns;
 }
 
-// pandas writes its index as a first column without a name, and reads it back as "Unnamed: 0".
-bool looks_like_an_index(const std::string& name) {
+// Returns true for the names that pandas gives to an index column. When pandas writes a file, the name is empty. When pandas
+// reads this file and writes it again, the name is "Unnamed: 0".
+bool is_index_name(const std::string& name) {
   constexpr std::string_view kUnnamed = "Unnamed: ";
   return name.empty() ||
          (name.starts_with(kUnnamed) && name.find_first_not_of("0123456789", kUnnamed.size()) == std::string::npos);
 }
 
-// The file's numbers; a class is represented by its index.
+// The numbers in a file. A class name is represented by its index.
 struct Numbers {
-  std::vector<double> inputs;  // [rows, columns]
+  std::vector<double> inputs;  // [rows, columns], row by row
   std::vector<double> targets;
   Names names;
 };
 
-// Collects the columns with a field that is not a number. One such column is reported with its first bad field. A real table
-// may have a dozen, so one message names them all.
-class NotNumbers {
+// Collects the columns that have a field which is not a number. A real table may have a dozen such columns. One error message
+// names all of them and quotes the first such field, so that the user need not start the run once per column.
+class NonNumericColumns {
  public:
-  explicit NotNumbers(std::string file) : file_(std::move(file)) {}
+  explicit NonNumericColumns(std::string file) : file_(std::move(file)) {}
 
   void add(std::size_t column, const std::string& name, const std::string& problem) {
     if (!columns_.insert(column).second) return;
     names_.push_back(name);
     if (columns_.size() == 1) first_ = problem;
   }
-  // Columns that are known to be bad are not parsed again.
+  // True if add() was called for the column. Its further fields then need not be parsed.
   bool has(std::size_t column) const { return columns_.contains(column); }
   void throw_if_any() const {
     if (columns_.empty()) return;
     if (columns_.size() == 1) throw UsageError(first_);
-    throw UsageError(first_ + ". In all " + std::to_string(names_.size()) + " columns of " + file_ +
-                     " hold something else than numbers: " + list_of(names_) +
-                     ". Name them in data.leave_out, or make them numbers");
+    throw UsageError(first_ + ". In total " + std::to_string(names_.size()) + " columns of " + file_ +
+                     " have values that are not numbers: " + list_of(names_) +
+                     ". Add them to data.leave_out, or convert them to numbers");
   }
 
  private:
@@ -131,7 +134,8 @@ class CsvReader {
  public:
   CsvReader(const DataConfig& config, std::string file) : config_(config), file_(std::move(file)), mapped_(file_) {}
 
-  // `wanted`: the columns in this order; empty: the file's own. `limit`: maximum number of rows; 0: all.
+  // Reads the rows. `wanted` names the input columns in the required order; if it is empty, the file's order is used. `limit`
+  // is the maximum number of rows; 0 means all rows.
   Numbers read(const Names& wanted, std::int64_t limit, const char* limit_key) {
     CsvRecords records(mapped_.bytes(), file_);
     Columns columns = columns_in(records, config_, file_);
@@ -141,30 +145,30 @@ class CsvReader {
       for (const std::string& name : wanted) columns.inputs.push_back(place_of(name, columns, "", file_));
     }
     Numbers numbers{.inputs = {}, .targets = {}, .names = columns.names};
-    NotNumbers not_numbers(file_);
+    NonNumericColumns non_numeric(file_);
     Names fields;
     std::int64_t rows = 0;
     for (; (limit == 0 || rows < limit) && records.next(fields); ++rows) {
       line_ = records.line();
-      if (rows == kMostRows) throw UsageError(here() + "a table has at most " + std::to_string(kMostRows) + " lines of data");
+      if (rows == kMaxRows) throw UsageError(here() + "a table has at most " + std::to_string(kMaxRows) + " lines of data");
       if (fields.size() != columns.header.size()) {
-        not_numbers.throw_if_any();
-        throw UsageError(here() + "expected " + std::to_string(columns.header.size()) +
-                         " fields, as many as the header has, found " + std::to_string(fields.size()));
+        non_numeric.throw_if_any();
+        throw UsageError(here() + "expected " + std::to_string(columns.header.size()) + " fields, as in the header, found " +
+                         std::to_string(fields.size()));
       }
       for (std::size_t i = 0; i < columns.inputs.size(); ++i) {
         double value = 0;
-        if (!not_numbers.has(i)) {
+        if (!non_numeric.has(i)) {
           const std::string problem = read_number(fields[columns.inputs[i]], columns.names[i], value);
-          if (!problem.empty()) not_numbers.add(i, columns.names[i], problem);
+          if (!problem.empty()) non_numeric.add(i, columns.names[i], problem);
         }
         numbers.inputs.push_back(value);
       }
-      numbers.targets.push_back(target_in(fields[columns.target], not_numbers));
+      numbers.targets.push_back(target_in(fields[columns.target], non_numeric));
     }
-    not_numbers.throw_if_any();
-    if (rows == 0) throw UsageError(file_ + ": has a header and no line of data");
-    rows_to_use(limit, rows, limit_key, file_);
+    non_numeric.throw_if_any();
+    if (rows == 0) throw UsageError(file_ + ": has a header but no lines of data");
+    samples_to_use(limit, rows, limit_key, file_);
     return numbers;
   }
 
@@ -173,46 +177,43 @@ class CsvReader {
 
   std::string column(const std::string& name) const { return here() + "column '" + short_quote(name) + "': "; }
 
-  // Returns what is wrong with the field; empty if it is valid.
+  // Parses a field. Returns the error message, or an empty string if the field is valid.
   std::string read_number(const std::string& field, const std::string& name, double& value) const {
     std::string_view text = trimmed(field);
     if (text.empty()) {
       return column(name) +
-             "expected a number, found nothing. Fill it in, remove the line, or name the column in data.leave_out";
+             "expected a number, found an empty field. Fill it in, remove the line, or add the column to data.leave_out";
     }
     if (text.starts_with('+')) text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = error == std::errc() && end == text.data() + text.size();
-    // A model cannot use a number that overflows float32.
+    // A number must be finite in float32, because models compute in float32.
     if (whole && std::isfinite(static_cast<float>(value))) return "";
     return column(name) + "expected a " + (whole ? "finite " : "") + "number, found '" + short_quote(field) + "'";
   }
 
-  double target_in(const std::string& field, const NotNumbers& not_numbers) const {
+  double target_in(const std::string& field, const NonNumericColumns& non_numeric) const {
     if (config_.predict == DataConfig::Predict::kNumber) {
       double value = 0;
       const std::string problem = read_number(field, config_.target, value);
       if (problem.empty()) return value;
-      not_numbers.throw_if_any();
+      non_numeric.throw_if_any();
       throw UsageError(problem);
     }
     const std::string_view text = trimmed(field);
     if (!config_.class_names.empty()) {
       const auto found = std::ranges::find(config_.class_names, text);
       if (found != config_.class_names.end()) return static_cast<double>(found - config_.class_names.begin());
-      not_numbers.throw_if_any();
+      non_numeric.throw_if_any();
       throw UsageError(column(config_.target) + "expected one of data.class_names, " + list_of(config_.class_names) +
                        ", found '" + short_quote(field) + "'");
     }
-    std::int64_t label = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
-    if (error == std::errc() && end == text.data() + text.size() && label >= 0 && label < config_.classes) {
-      return static_cast<double>(label);
-    }
-    not_numbers.throw_if_any();
+    const auto label = exact_number<std::int64_t>(text);
+    if (label && *label >= 0 && *label < config_.classes) return static_cast<double>(*label);
+    non_numeric.throw_if_any();
     throw UsageError(column(config_.target) + "expected a class from 0 to " + std::to_string(config_.classes - 1) +
-                     ", as data.classes says, found '" + short_quote(field) +
-                     "'. For names of classes set data.class_names; for numbers set data.predict to \"number\"");
+                     " (data.classes), found '" + short_quote(field) +
+                     "'. For class names set data.class_names; for numbers set data.predict to \"number\"");
   }
 
   const DataConfig& config_;
@@ -235,7 +236,8 @@ std::vector<Scale> scales_of(const Numbers& numbers, const std::vector<std::int6
     double sum = 0, squares = 0;
     for (const std::int64_t row : rows) sum += value(row);
     const bool one_value = std::ranges::all_of(rows, [&](std::int64_t row) { return value(row) == value(rows.front()); });
-    const double mean = one_value ? value(rows.front()) : sum / count;  // a rounded sum is not an exact multiple of the value
+    // If all values are equal, this value is the mean. The sum divided by the count could differ by a rounding error.
+    const double mean = one_value ? value(rows.front()) : sum / count;
     for (const std::int64_t row : rows) squares += (value(row) - mean) * (value(row) - mean);
     scales[i].mean = mean;
     if (squares > 0) scales[i].std = std::sqrt(squares / count);
@@ -285,7 +287,7 @@ std::vector<std::string> notes_on_csv(const DataConfig& config) {
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < columns.inputs.size(); ++i) {
     const std::string& name = columns.names[i];
-    if (!looks_like_an_index(name)) continue;
+    if (!is_index_name(name)) continue;
     notes.push_back(file + ": column " + std::to_string(columns.inputs[i] + 1) +
                     (name.empty() ? " without a name" : " '" + short_quote(name) + "'") +
                     " is an input of the model. If it is an index that pandas wrote, add \"" + short_quote(name) +
@@ -301,9 +303,7 @@ Sources read_csv(const TrainConfig& config) {
   const Numbers test =
       CsvReader(data, path_of_table(data, data.test_table)).read(train.names, data.test_samples, "data.test_samples");
   std::vector<Scale> scales;
-  if (data.standardize) {
-    scales = scales_of(train, split_samples(config, static_cast<std::int64_t>(train.targets.size())).train);
-  }
+  if (data.standardize) scales = scales_of(train, split_samples(config, static_cast<std::int64_t>(train.targets.size())).train);
   return {.train = table_source(table_of(train, scales, data.predict)),
           .test = table_source(table_of(test, scales, data.predict))};
 }

@@ -1,4 +1,3 @@
-// Implementation of csv_records.hpp.
 #include "trainer/tables/csv_records.hpp"
 
 #include <algorithm>
@@ -25,8 +24,7 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
     if (text_.starts_with('"')) {
       fields.push_back(quoted_field());
     } else {
-      const std::string_view first = text_.substr(0, kMostFieldBytes + 1);  // limits the search: it need not read the whole
-                                                                            // file
+      const std::string_view first = text_.substr(0, kMaxFieldBytes + 1);  // bounds the search for the field's end
       std::string_view field = first.substr(0, first.find_first_of(",\n"));
       require_field_of(field.size());
       text_.remove_prefix(field.size());
@@ -45,9 +43,9 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
 }
 
 void CsvRecords::require_field_of(std::size_t bytes) const {
-  if (bytes <= kMostFieldBytes) return;
-  throw UsageError(name_ + ":" + std::to_string(line_) + ": a field has more than " + std::to_string(kMostFieldBytes) +
-                   " bytes; expected a table with commas and line ends");
+  if (bytes <= kMaxFieldBytes) return;
+  throw UsageError(name_ + ":" + std::to_string(line_) + ": a field has more than " + std::to_string(kMaxFieldBytes) +
+                   " bytes; expected fields separated by commas and line ends");
 }
 
 std::string CsvRecords::quoted_field() {
@@ -68,7 +66,7 @@ std::string CsvRecords::quoted_field() {
     text_.remove_prefix(1);
   }
   if (text_.starts_with(',') || at_line_end()) return field;
-  throw UsageError(name_ + ":" + std::to_string(line_) + ": expected a comma or the end of the line behind \"" +
+  throw UsageError(name_ + ":" + std::to_string(line_) + ": expected a comma or the end of the line after \"" +
                    short_quote(field) + "\", found '" + short_quote(text_.substr(0, 1)) + "'");
 }
 

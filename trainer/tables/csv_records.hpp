@@ -1,5 +1,5 @@
-// Parses the records of a CSV file (RFC 4180): fields are separated by commas. Quoted fields may contain anything, with "" for
-// a quote. Accepts Windows line ends, and skips a byte order mark and empty lines. Called by csv_file.cpp. Pure.
+// Parses the records of a CSV file (RFC 4180). Fields are separated by commas. A quoted field may contain commas, line ends,
+// and quotes that are written as "". Also accepts Windows line ends, a byte order mark and empty lines.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace ddprun::trainer {
 
 class CsvRecords {
  public:
-  static constexpr std::size_t kMostFieldBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxFieldBytes = std::size_t{1} << 20;
 
-  // `name` is for error messages. Both arguments must outlive the object.
+  // `name` is the file's name in error messages. Both arguments must outlive the object.
   CsvRecords(std::string_view text, const std::string& name);
 
-  // Reads the next record into `fields`; false at the end. Throws UsageError for an unclosed quote, for a closing quote without
-  // a comma behind it, and for a field of more than kMostFieldBytes.
+  // Reads the next record into `fields`. Returns false at the end of the text. Throws UsageError in three cases: a quote is not
+  // closed, a closing quote is not followed by a comma or a line end, or a field has more than kMaxFieldBytes.
   bool next(std::vector<std::string>& fields);
-  // Line in which the last record began, counted from 1.
+  // Number of the line in which the last record starts, counted from 1.
   std::int64_t line() const { return line_; }
 
  private:
@@ -28,7 +28,7 @@ class CsvRecords {
   void require_field_of(std::size_t bytes) const;
   bool at_line_end() const { return text_.empty() || text_.front() == '\n' || text_.starts_with("\r\n"); }
 
-  std::string_view text_;  // the unread rest
+  std::string_view text_;  // the part of the text that is not parsed yet
   const std::string& name_;
   std::int64_t line_ = 0;
   std::int64_t next_line_ = 1;

@@ -1,33 +1,22 @@
-// Implementation of table.hpp.
 #include "trainer/tables/table.hpp"
 
-#include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
-
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "common/base/error.hpp"
 #include "trainer/data/fingerprint.hpp"
+#include "trainer/data/samples.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
+TensorDescription row_of(const at::Tensor& all) {
+  return {.sizes = all.sizes().slice(1).vec(), .type = all.scalar_type()};
+}
+
 at::Tensor rows_of(const at::Tensor& all, std::span<const std::int64_t> rows) {
-  std::vector<std::int64_t> sizes = all.sizes().vec();
-  sizes[0] = static_cast<std::int64_t>(rows.size());
-  at::Tensor taken = at::empty(sizes, at::TensorOptions().dtype(all.scalar_type()));
-  const std::size_t bytes = all.nbytes() / static_cast<std::size_t>(all.size(0));
-  const auto* const from = static_cast<const char*>(all.const_data_ptr());
-  auto* to = static_cast<char*>(taken.mutable_data_ptr());
-  for (const std::int64_t row : rows) {
-    std::memcpy(to, from + static_cast<std::size_t>(row) * bytes, bytes);
-    to += bytes;
-  }
-  return taken;
+  return copied_rows(static_cast<const char*>(all.const_data_ptr()), row_of(all), rows);
 }
 
 std::string_view bytes_of_table(const at::Tensor& tensor) {
@@ -40,13 +29,7 @@ class TableSource : public Source {
 
   std::int64_t size() const override { return table_.inputs.size(0); }
 
-  Description describe() const override {
-    Description description;
-    for (const at::Tensor& tensor : {table_.inputs, table_.targets}) {
-      description.tensors.push_back({.sizes = tensor.sizes().slice(1).vec(), .type = tensor.scalar_type()});
-    }
-    return description;
-  }
+  Description describe() const override { return {.tensors = {row_of(table_.inputs), row_of(table_.targets)}}; }
 
   Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
     return {.tensors = {rows_of(table_.inputs, samples), rows_of(table_.targets, samples)},
@@ -74,12 +57,6 @@ Description describe_row(std::vector<std::int64_t> inputs, DataConfig::Predict p
   return {.tensors = {{.sizes = std::move(inputs), .type = at::kFloat},
                       {.sizes = is_class ? std::vector<std::int64_t>{} : std::vector{numbers},
                        .type = is_class ? at::kLong : at::kFloat}}};
-}
-
-std::int64_t rows_to_use(std::int64_t asked, std::int64_t found, const char* key, const std::string& file) {
-  if (asked <= found) return asked == 0 ? found : asked;
-  throw UsageError(std::string(key) + " is " + std::to_string(asked) + ", but '" + file + "' holds only " +
-                   std::to_string(found) + " samples. Lower it, or set it to 0 for all.");
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// Rows of numbers with their targets, as a Source. A batch is {inputs float32 [n, ...], targets: classes int64 [n] or numbers
-// float32 [n, k]}. Each sample has weight 1. Nothing is random.
+// A data source for a table in memory. Each row is a sample of weight 1. A batch is {inputs, targets}. Inputs are float32 [n,
+// ...]. Targets are classes, int64 [n], or numbers, float32 [n, k]. There is no random augmentation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +19,7 @@ struct Table {
 
 std::shared_ptr<const Source> table_source(Table table);
 
-// Describes a row.
+// Describes a row whose inputs have the shape `inputs`. For Predict::kNumber, the target has `numbers` numbers.
 Description describe_row(std::vector<std::int64_t> inputs, DataConfig::Predict predict, std::int64_t numbers = 1);
-
-// Number of rows to use of `found`: `asked`, or all if that is 0. Throws UsageError if there are fewer. `key` names the config
-// key, `file` the file of the rows.
-std::int64_t rows_to_use(std::int64_t asked, std::int64_t found, const char* key, const std::string& file);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of classification.hpp.
 #include "trainer/task/classification.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -15,7 +14,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// The kernel of Python's F.cross_entropy: logits float [n, classes], labels int64 [n] or probabilities like the logits.
+// Computes the same as Python's F.cross_entropy. `logits` are float [n, classes]. `labels` are classes, int64 [n], or
+// probabilities with the shape of the logits.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, at::Reduction::Reduction reduction,
                          double label_smoothing) {
   return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, /*ignore_index=*/-100, label_smoothing);
@@ -43,7 +43,7 @@ class Classification : public Task {
 
   std::vector<std::string> figures() const override { return {"loss", "accuracy"}; }
 
-  // Without label smoothing.
+  // The loss of an evaluation has no label smoothing.
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
     const at::Tensor& labels = batch.tensors.at(1);
     const at::Tensor logits = logits_of(module, batch);
@@ -55,21 +55,22 @@ class Classification : public Task {
   at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
   at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
     auto* const model = dynamic_cast<Model*>(&module);
-    if (model == nullptr) throw InternalError("classification: the module is none that it made");
+    if (model == nullptr) throw InternalError("classification: the module was made by another task");
     return forward(*model, images, config_.channels_last);
   }
 
-  // Mixes images and labels with the same weights, as torchvision's MixUp does. A mixed label has a probability for each class.
+  // Returns the training loss for mixed images, as in torchvision's MixUp: each image is mixed with a partner, another image.
+  // Labels are mixed with the same weights, so a mixed label is a probability for each class.
   at::Tensor mixed_loss(torch::nn::Module& module, const Batch& batch) const {
     const at::Tensor& images = batch.tensors.at(0);
     const at::Tensor own = batch.own_part.view({-1, 1}), other = 1 - own;
-    const auto of_pictures = [&](const at::Tensor& part) {
+    const auto of_images = [&](const at::Tensor& part) {
       std::vector<std::int64_t> sizes(static_cast<std::size_t>(images.dim()), 1);
       sizes.front() = images.size(0);
       return part.view(sizes);
     };
-    const at::Tensor logits = logits_of(module, images * of_pictures(own) + batch.partners.at(0) * of_pictures(other));
-    // one_hot() would read the labels and so wait for a GPU.
+    const at::Tensor logits = logits_of(module, images * of_images(own) + batch.partners.at(0) * of_images(other));
+    // Compute the one-hot labels by comparison. one_hot() would copy the labels to the host, and so wait for the GPU.
     const at::Tensor classes = at::arange(logits.size(1), batch.tensors.at(1).options());
     const auto certain = [&](const at::Tensor& labels) { return labels.unsqueeze(1).eq(classes).to(at::kFloat); };
     const at::Tensor targets = certain(batch.tensors.at(1)) * own + certain(batch.partners.at(1)) * other;

@@ -1,5 +1,5 @@
-// Classifies images with mlp, cnn or resnet18: cross entropy loss, with the metrics loss and accuracy. Batches are {images,
-// labels} as in trainer/data/pictures.hpp.
+// The task that assigns a class to an image or a row of numbers. The loss is the cross entropy, and the metrics are "loss" and
+// "accuracy". Batches are {images, labels} as in trainer/data/images.hpp.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// Reads `model`, `data.classes`, `seed`, `label_smoothing`, `precision` and `channels_last` of the config.
+// Uses these keys of the config: `model`, `data`, `seed`, `label_smoothing`, `precision` and `channels_last`.
 std::unique_ptr<Task> classification(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of figures.hpp.
 #include "trainer/task/figures.hpp"
 
 #include <ATen/ops/zeros.h>
@@ -7,7 +6,7 @@
 #include <iterator>
 
 #include "common/base/error.hpp"
-#include "common/base/figure.hpp"
+#include "common/base/metric.hpp"
 
 namespace ddprun::trainer {
 
@@ -16,10 +15,9 @@ Figures::Figures(std::vector<std::string> names, c10::Device device)
       sums_(at::zeros({static_cast<std::int64_t>(names_.size())}, at::TensorOptions(device).dtype(at::kDouble))),
       weights_(names_.size()) {
   for (auto name = names_.begin(); name != names_.end(); ++name) {
-    if (std::find(names_.begin(), name, *name) != name) throw UsageError("the task has two figures called '" + *name + "'");
-    if (std::ranges::find(kReservedFigureNames, *name) == std::end(kReservedFigureNames) && !name->empty()) continue;
-    throw UsageError("the task has a figure called '" + *name +
-                     "', which records use for something else; give it another name");
+    if (std::find(names_.begin(), name, *name) != name) throw UsageError("the task has two metrics called '" + *name + "'");
+    if (std::ranges::find(kReservedMetricNames, *name) == std::end(kReservedMetricNames) && !name->empty()) continue;
+    throw UsageError("the task has a metric called '" + *name + "', which is a reserved name; rename it");
   }
 }
 
@@ -28,7 +26,8 @@ void Figures::add(std::string_view name, const at::Tensor& sum, double weight) {
   if (found == names_.end()) {
     std::string known;
     for (const std::string& each : names_) known += (known.empty() ? "" : ", ") + each;
-    throw UsageError("the task measures '" + std::string(name) + "', which is not among the figures that it names: " + known);
+    throw UsageError("the task reports the metric '" + std::string(name) + "', which it does not declare; its metrics are " +
+                     known);
   }
   const auto index = std::distance(names_.begin(), found);
   sums_.select(0, index).add_(sum);
@@ -45,24 +44,25 @@ std::vector<double> Figures::sums_and_weights() const {
   return both;
 }
 
-std::vector<std::string> figures_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task) {
+std::vector<std::string> metrics_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task) {
   if (!config.data.validation.is_set()) return of_task;
   std::vector<std::string> all = of_task;
   for (const std::string& name : of_task) {
     all.push_back(std::string(kValidationPrefix) + name);
     if (std::ranges::find(of_task, all.back()) == of_task.end()) continue;
-    throw UsageError("the task has a figure called '" + all.back() + "', as the one that data.validation adds; rename it");
+    throw UsageError("the task has a metric called '" + all.back() +
+                     "', but data.validation adds a metric with the same name; rename the metric of the task");
   }
   return all;
 }
 
-void require_figures(const TrainConfig& config, const std::vector<std::string>& figures) {
+void require_metrics(const TrainConfig& config, const std::vector<std::string>& figures) {
   std::string known;
   for (const std::string& each : figures) known += (known.empty() ? "" : ", ") + each;
   const auto require = [&](bool used, const std::string& what, const std::string& figure, const std::string& key) {
     if (!used || std::ranges::find(figures, figure) != figures.end()) return;
-    throw UsageError(what + " goes by the figure '" + figure + "' (" + key +
-                     "), which this model is not evaluated by; its figures are " + known);
+    throw UsageError(what + " uses the metric '" + figure + "' (" + key +
+                     "), which the evaluation of this model does not report; its metrics are " + known);
   };
   require(config.checkpoint.keep_best > 0, "checkpoint.keep_best", config.checkpoint.best_by, "checkpoint.best_by");
   require(config.schedule.type == ScheduleConfig::Type::kPlateau, "the schedule", config.schedule.metric, "schedule.metric");

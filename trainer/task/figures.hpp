@@ -1,5 +1,6 @@
-// Metrics of a task over an evaluation. Each named metric has a sum and a weight; its value is their quotient over all batches
-// of all ranks. Sums stay on the device until they are read.
+// The metrics of an evaluation. Each metric has a name, a sum and a weight. The value of a metric is its sum over all batches
+// of all ranks, divided by the weight of these batches. Sums stay on the device until the end, because reading a sum waits for
+// the GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,32 +16,33 @@ namespace ddprun::trainer {
 
 class Figures {
  public:
-  // Takes all names at once, the same on each rank, since a rank without a batch needs them too. Throws UsageError for a name
-  // that occurs twice or is reserved (common/base/figure.hpp).
+  // Declares all metrics. The names must be the same on each rank, including a rank without batches, because the sums of all
+  // ranks are added by position. Throws UsageError if a name is empty, occurs twice or is reserved (common/base/metric.hpp).
   Figures(std::vector<std::string> names, c10::Device device);
 
-  // `sum`: a scalar of any type on the device, a sum over the batch and not a mean. It is accumulated in double, so that the
-  // result does not depend on the split into batches. Throws UsageError for an unknown name.
+  // Adds the sum of a metric over a batch, not its mean. `sum` is a scalar of any type on the device. Sums are accumulated in
+  // double, so that the division into batches has almost no effect on the result. Throws UsageError if `name` was not declared.
   void add(std::string_view name, const at::Tensor& sum, double weight);
 
   const std::vector<std::string>& names() const { return names_; }
-  // Sum and weight of each name in order, for a sum over ranks. Waits for the device.
+  // Returns the sum and the weight of each metric, in the order of the names. The caller sums these values over the ranks. The
+  // call waits for the device.
   std::vector<double> sums_and_weights() const;
 
  private:
   std::vector<std::string> names_;
-  at::Tensor sums_;  // double [names]
+  at::Tensor sums_;  // double [number of names], on the device
   std::vector<double> weights_;
 };
 
-// Prefix of metrics over the held-out training samples.
+// Prefix for metrics on the validation samples, which are held out from the training set.
 inline constexpr std::string_view kValidationPrefix = "validation_";
 
-// Names of an evaluation's metrics: those of the task, and the same with the prefix if the config holds samples out. Throws
-// UsageError if a name would occur twice.
-std::vector<std::string> figures_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task);
+// Returns the names of all metrics of an evaluation: those of the task, and the same names with kValidationPrefix if the config
+// has validation samples. Throws UsageError if a name would occur twice.
+std::vector<std::string> metrics_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task);
 
-// Throws UsageError if the config uses a metric that the task lacks.
-void require_figures(const TrainConfig& config, const std::vector<std::string>& figures);
+// Throws UsageError if the config uses a metric that is not in `figures`.
+void require_metrics(const TrainConfig& config, const std::vector<std::string>& figures);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of language_model.hpp.
 #include "trainer/task/language_model.hpp"
 
 #include <ATen/core/Reduction.h>
@@ -24,7 +23,7 @@ class LanguageModel : public Task {
 
   std::vector<std::string> figures() const override { return {"loss"}; }
 
-  // Without label smoothing.
+  // The loss of an evaluation has no label smoothing.
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
     figures.add("loss", next_token_loss(module, batch, at::Reduction::None, 0).sum(at::kDouble), batch.weight);
   }
@@ -33,7 +32,8 @@ class LanguageModel : public Task {
   at::Tensor next_token_loss(torch::nn::Module& module, const Batch& batch, at::Reduction::Reduction reduction,
                              double label_smoothing) const {
     auto* const model = dynamic_cast<Gpt*>(&module);
-    if (model == nullptr) throw InternalError("language_model: the module is none that it made");
+    if (model == nullptr)
+      throw InternalError("expected a module that the language model task created, found a module from another task");
     const at::Tensor& tokens = batch.tensors.at(0);
     const at::Tensor logits = model->forward(tokens, context_of(tokens, config_.data));
     return at::cross_entropy_loss(logits.flatten(0, 1), batch.tensors.at(1).flatten(), /*weight=*/{}, reduction,
@@ -46,7 +46,7 @@ class LanguageModel : public Task {
 }  // namespace
 
 TextContext context_of(const at::Tensor& tokens, const DataConfig& config) {
-  return config.end_of_document ? several_texts(tokens, *config.end_of_document) : TextContext{};
+  return config.end_of_document ? packed_texts(tokens, *config.end_of_document) : TextContext{};
 }
 
 std::unique_ptr<Task> language_model(const TrainConfig& config) {

@@ -1,4 +1,3 @@
-// Implementation of regression.hpp.
 #include "trainer/task/regression.hpp"
 
 #include <ATen/core/Reduction.h>
@@ -21,7 +20,7 @@ class Regression : public Task {
                       config_.seed, device);
   }
 
-  // The kernel of Python's F.mse_loss.
+  // Computes the same as Python's F.mse_loss.
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     return at::mse_loss(predicted(module, batch), batch.tensors.at(1), at::Reduction::Mean);
   }
@@ -39,7 +38,7 @@ class Regression : public Task {
  private:
   at::Tensor predicted(torch::nn::Module& module, const Batch& batch) const {
     auto* const model = dynamic_cast<Model*>(&module);
-    if (model == nullptr) throw InternalError("regression: the module is none that it made");
+    if (model == nullptr) throw InternalError("regression: the module was made by another task");
     return forward(*model, batch.tensors.at(0), config_.channels_last);
   }
 

@@ -1,5 +1,5 @@
-// Predicts numbers: a model of the config with one output for each, and the mean squared error. Batches are {inputs float32 [n,
-// ...], numbers float32 [n, k]}.
+// The task that predicts numbers. The model has one output per number, and the loss is the mean squared error. Batches are
+// {inputs float32 [n, ...], numbers float32 [n, k]}.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// Its metrics are "loss", the mean squared error, and "mean_absolute_error", both over samples and outputs.
+// The metrics are "loss", the mean squared error, and "mean_absolute_error". Both are means over all samples and outputs.
 std::unique_ptr<Task> regression(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

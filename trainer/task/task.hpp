@@ -1,6 +1,6 @@
-// A training task: the model, its loss, and the metrics of an evaluation. The loop, the state and the evaluation know only
-// tasks and batches. classification.hpp is the first task. A task keeps no state between calls, so a step that is repeated
-// after the loss of a peer gives the same result.
+// The interface of a training task. A task defines the model, the loss and the metrics of an evaluation. The code for training,
+// training state and evaluation uses a task only through this interface. A task has no state that changes between calls. So a
+// step that is repeated after the loss of a worker has the same result.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,30 +24,32 @@ class Task {
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  // Makes a module for such samples on the device, in training mode, with its initial weights: the same bits each time.
-  // PyTorch's default generators have the config's seed during the call and are restored afterwards. Called before the data is
-  // read, and again if a state was lost. Throws UsageError.
+  // Returns a new module for samples like `samples`, on the device, in training mode. Each call must return bit-identical
+  // weights. The caller seeds PyTorch's default generators with the config's seed before the call, and restores them
+  // afterwards. The call comes before the data is read, and again if the training state was lost. May throw UsageError.
   virtual std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const = 0;
 
-  // The mean loss of a batch by the batch's weight: a scalar on the device from which backward can start. Its type is float32.
-  // The config's autocast surrounds this call and measure(); under it the type may be bfloat16 or float16. Random numbers come
-  // from the device's default generator, seeded by run, step and rank before each step.
+  // Returns the training loss of a batch, averaged by the batch's weight: a float32 scalar on the device. The caller runs
+  // backward() on the result. With mixed precision, this call and measure() run under autocast, and the scalar may then be
+  // bfloat16 or float16. Random numbers must come from the device's default generator. Before each step, the caller seeds it by
+  // run, step and rank.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
 
-  // Minimum number of samples for loss(): batch norm over one value per channel needs two. A run with smaller batches is
-  // refused before its first step.
+  // Returns the minimum number of samples in a batch for loss(). For example, batch norm over one value per channel needs two
+  // samples. If a run would have a smaller batch, it ends with an error before its first step.
   virtual std::int64_t smallest_batch(const Description& /*samples*/) const { return 1; }
 
-  // Whether loss() mixes the samples of a batch with their partners. Other tasks get no partners.
+  // Returns true if loss() mixes each sample of a batch with a partner, another sample. Batches of other tasks contain no
+  // partners.
   virtual bool mixes() const { return false; }
 
-  // Names of the metrics that measure() adds, "loss" among them; always the same.
+  // Returns the names of the metrics that measure() adds. They must include "loss" and be the same in each call.
   virtual std::vector<std::string> figures() const = 0;
-  // Adds this batch of the test set to the metrics. The module is in evaluation mode, without gradients.
+  // Adds the metrics of a batch of an evaluation to `figures`. The module is in evaluation mode, and autograd is disabled.
   virtual void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const = 0;
 
-  // Distinguishes tasks that have the same config: a checksum of the files that the task was read from. Empty if the config
-  // defines the task completely. It is part of the run's identity and the same on all ranks.
+  // Returns a checksum of the files that define the task; empty if the config alone defines the task. It distinguishes tasks
+  // whose configs are equal. The checksum is part of the run's identity, so it must be equal on all ranks.
   virtual std::string fingerprint() const { return {}; }
 };
 

@@ -1,6 +1,7 @@
-// Finds tokens such as "<|endoftext|>" in a text before it is cut into words. At each place it takes the longest token that
-// matches, as tokenizers does. The tokens form a trie of bytes. So a search costs the text's length times the longest token's,
-// for any number of tokens. Pure.
+// Finds special tokens such as "<|endoftext|>" in a text before it is split into words. If several tokens match at one
+// position, the longest token is used, as in Hugging Face's tokenizers. The tokens are stored in a trie of bytes, so the time
+// of a search does not depend on the number of tokens. The time is at most proportional to the length of the text times the
+// length of the longest token.
 #pragma once
 
 #include <array>
@@ -14,14 +15,14 @@ namespace ddprun::trainer {
 class AddedTokens {
  public:
   struct Found {
-    std::size_t begin = 0;  // the text's length if there is none
+    std::size_t begin = 0;  // offset of the token; the length of the text if no token was found
     std::size_t bytes = 0;
     std::uint32_t id = 0;
   };
 
-  // A text that was added before keeps its number.
+  // Adds a token. If a token with the same text exists, its id does not change.
   void add(std::string_view text, std::uint32_t id);
-  // The first token in `text`.
+  // Returns the first special token in `text`.
   Found next_in(std::string_view text) const;
 
  private:

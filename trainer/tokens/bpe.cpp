@@ -1,7 +1,5 @@
-// Implementation of bpe.hpp.
 #include "trainer/tokens/bpe.hpp"
 
-#include <algorithm>
 #include <array>
 #include <functional>
 #include <queue>
@@ -19,7 +17,7 @@ namespace ddprun::trainer {
 namespace {
 
 using Id = std::uint32_t;
-constexpr std::size_t kMostRemembered = 1 << 18;  // number of words whose tokens are cached while a text is encoded
+constexpr std::size_t kMaxCachedWords = 1 << 18;  // maximum number of words in the cache that maps words to tokens
 
 struct Merge {
   std::size_t rank = 0;
@@ -28,7 +26,7 @@ struct Merge {
 
 class BpeVocabulary : public Vocabulary {
  public:
-  explicit BpeVocabulary(const Bpe& bpe) : prefix_space_(bpe.prefix_space), whole_words_(bpe.whole_words) {
+  explicit BpeVocabulary(const Bpe& bpe) : prefix_space_(bpe.prefix_space), keep_whole_words_(bpe.keep_whole_words) {
     for (const Bpe::Token& token : bpe.tokens) ids_.emplace(token.bytes, token.id);
     for (const auto* list : {&bpe.tokens, &bpe.added}) {
       for (const Bpe::Token& token : *list) {
@@ -39,7 +37,8 @@ class BpeVocabulary : public Vocabulary {
     for (std::size_t byte = 0; byte < of_byte_.size(); ++byte) {
       const auto found = ids_.find(std::string(1, static_cast<char>(byte)));
       if (found == ids_.end()) {
-        throw UsageError("has no token for byte " + std::to_string(byte) + "; expected a byte-level vocabulary, with all 256");
+        throw UsageError("has no token for byte " + std::to_string(byte) +
+                         "; expected a byte-level vocabulary with tokens for all 256 bytes");
       }
       of_byte_[byte] = found->second;
     }
@@ -78,7 +77,7 @@ class BpeVocabulary : public Vocabulary {
 
   Id id_of(const std::string& bytes) const {
     if (const auto found = ids_.find(bytes); found != ids_.end()) return found->second;
-    throw UsageError("a merge makes or takes '" + short_quote(bytes) + "', which is no token of the vocabulary");
+    throw UsageError("a merge uses or creates '" + short_quote(bytes) + "', which is not a token of the vocabulary");
   }
 
   void encode_part(std::string_view text, std::vector<Id>& tokens, Remembered& remembered) const {
@@ -89,7 +88,7 @@ class BpeVocabulary : public Vocabulary {
       text.remove_prefix(word.size());
       auto known = remembered.find(word);
       if (known == remembered.end()) {
-        if (remembered.size() == kMostRemembered) remembered.clear();
+        if (remembered.size() == kMaxCachedWords) remembered.clear();
         known = remembered.emplace(word, tokens_of_word(word)).first;
       }
       tokens.insert(tokens.end(), known->second.begin(), known->second.end());
@@ -97,10 +96,12 @@ class BpeVocabulary : public Vocabulary {
   }
 
   std::vector<Id> tokens_of_word(const std::string& word) const {
-    if (whole_words_) {
+    if (keep_whole_words_) {
       if (const auto found = ids_.find(word); found != ids_.end()) return {found->second};
     }
-    // Parts form a linked list. A part that was merged into the one before it has no length. A queued pair may be outdated.
+    // The tokens of the word form a linked list of parts. A merge appends a part to the part before it, and marks the appended
+    // part as `gone`. The merge does not update the queue. So a queued pair may be outdated, and is compared with the current
+    // parts when it leaves the queue.
     struct Part {
       Id id = 0;
       std::size_t before = 0, after = 0;
@@ -112,7 +113,7 @@ class BpeVocabulary : public Vocabulary {
     for (std::size_t i = 0; i < end; ++i) {
       parts.push_back({.id = of_byte_[static_cast<unsigned char>(word[i])], .before = i == 0 ? end : i - 1, .after = i + 1});
     }
-    using Waiting = std::tuple<std::size_t, std::size_t, Id>;  // rank, place, merged token: ordered by rank, then by place
+    using Waiting = std::tuple<std::size_t, std::size_t, Id>;  // a possible merge: its rank, position, and merged token
     std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
     const auto consider = [&](std::size_t place) {
       if (place == end || parts[place].after == end) return;
@@ -143,12 +144,12 @@ class BpeVocabulary : public Vocabulary {
   }
 
   std::unordered_map<std::string, Id> ids_;
-  std::vector<std::string> bytes_;  // by id
+  std::vector<std::string> bytes_;  // bytes of each token, indexed by its id
   std::array<Id, 256> of_byte_{};
   std::unordered_map<std::uint64_t, Merge> merges_;
   AddedTokens added_;
   bool prefix_space_;
-  bool whole_words_;
+  bool keep_whole_words_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Byte-level BPE (Sennrich et al. 2016, in GPT-2's form): cuts a text into words, and makes each byte a token. Then it merges
-// neighbouring pairs in the order of the merges, until none is left. Gives the same tokens as Hugging Face's tokenizers.
-// Invalid UTF-8 becomes U+FFFD, as with Python's "replace" before one of its tokenizers.
+// Byte-level BPE (Sennrich et al. 2016, in GPT-2's form). A text is split into words. At first, each byte of a word is a token.
+// Then pairs of adjacent tokens are merged, in the order of the list of merges, until no merge applies. For example, with the
+// merges "l o" and "lo w", the word "low" becomes "l o w", then "lo w", then "low". The tokens are the same as with Hugging
+// Face's tokenizers. Invalid UTF-8 is replaced by U+FFFD, as by Python's errors="replace".
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@ namespace ddprun::trainer {
 
 struct Bpe {
   struct Token {
-    std::string bytes;  // the bytes that the token represents
+    std::string bytes;  // text that the token represents
     std::uint32_t id = 0;
   };
-  std::vector<Token> tokens;                                // must have a token for each of the 256 bytes
-  std::vector<std::pair<std::string, std::string>> merges;  // pairs of bytes; the first merge has priority
-  std::vector<Token> added;                                 // matched in the text before it is cut into words
-  bool prefix_space = false;                                // puts a space before a text that begins with none
-  bool whole_words = false;                                 // a word that is a token is not split, whatever the merges say
+  std::vector<Token> tokens;                                // must contain a token for each of the 256 byte values
+  std::vector<std::pair<std::string, std::string>> merges;  // pairs of adjacent tokens to merge; earlier entries have priority
+  std::vector<Token> added;                                 // special tokens, found before the text is split into words
+  bool prefix_space = false;                                // if true, prepend a space to a text that starts without a space
+  bool keep_whole_words = false;                            // if true, a word that is itself a token is not split
 };
 
-// Throws UsageError for a byte without a token, and for a merge whose parts or result are not tokens.
+// Throws UsageError if a byte value has no token, or if an operand or the result of a merge is not a token.
 std::shared_ptr<const Vocabulary> make_bpe(const Bpe& bpe);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// The vocabulary of a text whose config names none: bytes.
+// The vocabulary that is used for a text file if the config has no tokenizer: each byte is a token.
 #include "trainer/tokens/utf8.hpp"
 #include "trainer/tokens/vocabulary.hpp"
 

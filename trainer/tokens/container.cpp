@@ -1,4 +1,3 @@
-// Implementation of container.hpp.
 #include "trainer/tokens/container.hpp"
 
 #include <array>
@@ -13,7 +12,7 @@ unsigned byte_at(std::string_view bytes, std::size_t place) {
   return static_cast<unsigned char>(bytes[place]);
 }
 
-// RFC 1952: magic, method, flags, time, extra flags, system.
+// Checks a gzip header (RFC 1952): magic, method, flags, time, extra flags, operating system.
 bool is_gzip(std::string_view bytes) {
   constexpr std::size_t kHeader = 10;
   if (bytes.size() < kHeader || byte_at(bytes, 3) > 0x1f) return false;
@@ -25,7 +24,8 @@ bool is_bzip2(std::string_view bytes) {
   return bytes.size() >= 10 && bytes[3] >= '1' && bytes[3] <= '9' && bytes.substr(4, 6) == "1AY&SY"sv;
 }
 
-// Protocols 4 and 5 begin with a frame. Its length has 8 bytes, and the upper ones are 0.
+// Pickle protocols 4 and 5 start with a frame. The frame's length is stored in 8 bytes, and the upper bytes are 0 in a file of
+// normal size.
 bool is_pickle(std::string_view bytes) {
   return bytes.size() >= 11 && bytes.substr(8, 3) == "\0\0\0"sv;
 }
@@ -34,22 +34,22 @@ bool is_tar(std::string_view bytes) {
   return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar"sv;
 }
 
-// The header's length comes first, then the header, which begins with a brace.
+// A safetensors file starts with 8 bytes for the length of its header. The header is a JSON object.
 bool is_safetensors(std::string_view bytes) {
   if (bytes.size() < 10 || (bytes.substr(8, 2) != "{\""sv && bytes.substr(8, 2) != "{}"sv)) return false;
   return bytes.substr(4, 4) == "\0\0\0\0"sv;
 }
 
 struct Container {
-  std::string_view magic;  // the first bytes
+  std::string_view magic;  // the first bytes of the file
   std::string_view name;
-  bool (*more_fields)(std::string_view bytes) = nullptr;  // further checks if the magic is short
+  bool (*more_fields)(std::string_view bytes) = nullptr;  // checks more than the magic; null if the magic is sufficient
 };
 
 constexpr std::array kContainers{
     Container{"\x93NUMPY"sv, "a NumPy array (.npy)"},
     Container{"PK\3\4"sv, "a zip archive (.zip, .npz, .pt)"},
-    Container{"PK\5\6"sv, "a zip archive (.zip, .npz, .pt)"},  // an empty archive
+    Container{"PK\5\6"sv, "a zip archive (.zip, .npz, .pt)"},  // an archive without files
     Container{"PAR1"sv, "a Parquet file"},
     Container{"ARROW1\0\0"sv, "an Arrow file"},
     Container{"\x28\xb5\x2f\xfd"sv, "a zstd file"},
@@ -64,7 +64,7 @@ constexpr std::array kContainers{
     Container{"GGUF"sv, "a GGUF file"},
     Container{"Obj\1avro"sv, "an Avro file"},
     Container{"%PDF-1."sv, "a PDF file"},
-    // torch.save() before PyTorch 1.6: protocol 2, a long integer of 10 bytes, PyTorch's magic number.
+    // A file of torch.save() before PyTorch 1.6: pickle protocol 2, then PyTorch's magic number as an integer of 10 bytes.
     Container{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv, "a PyTorch file (.pt)"},
     Container{"\x80\x04\x95"sv, "a pickle of Python", is_pickle},
     Container{"\x80\x05\x95"sv, "a pickle of Python", is_pickle},

@@ -1,13 +1,14 @@
-// Recognises formats that hold tokens or text inside another format, by their first bytes. A token file is read as bare tokens
-// or as text. Without this check a container's header or compressed bytes would silently become training data. Pure.
+// Recognizes compressed files, archives and other formats by their first bytes. A token file has no magic number: its bytes are
+// read as tokens or as text. Without this check, a NumPy header or compressed bytes would silently become training data.
 #pragma once
 
 #include <string_view>
 
 namespace ddprun::trainer {
 
-// For example "a NumPy array (.npy)"; empty for no known container. A format needs a magic of four bytes or more, or further
-// header fields, since a bare token file may begin with any bytes.
+// Returns the name of the format, for example "a NumPy array (.npy)", or an empty string if no known format matches. A token
+// file may start with any bytes. To avoid false matches, a format is recognized only by at least four fixed bytes, or by more
+// fields than the magic number.
 std::string_view container_of(std::string_view bytes);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of special_tokens.hpp.
 #include "trainer/tokens/special_tokens.hpp"
 
 #include <algorithm>
@@ -27,24 +26,25 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::array kKeysOfTokens{"bos_token",           "eos_token", "unk_token",  "sep_token",
                                    "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
                                    "extra_special_tokens"};
-// Tokenizer classes of transformers that cut a text into words by GPT-2's pattern.
-constexpr std::array<std::string_view, 10> kClassesWithWordsOfGpt2{"",
-                                                                   "GPT2Tokenizer",
-                                                                   "RobertaTokenizer",
-                                                                   "BartTokenizer",
-                                                                   "LEDTokenizer",
-                                                                   "LongformerTokenizer",
-                                                                   "BlenderbotTokenizer",
-                                                                   "PreTrainedTokenizer",
-                                                                   "TokenizersBackend",
-                                                                   "CodeGenTokenizer"};
+// The tokenizer classes of the library transformers that split a text into words by GPT-2's pattern. An empty name means the
+// default class.
+constexpr std::array<std::string_view, 10> kGpt2TokenizerClasses{"",
+                                                                 "GPT2Tokenizer",
+                                                                 "RobertaTokenizer",
+                                                                 "BartTokenizer",
+                                                                 "LEDTokenizer",
+                                                                 "LongformerTokenizer",
+                                                                 "BlenderbotTokenizer",
+                                                                 "PreTrainedTokenizer",
+                                                                 "TokenizersBackend",
+                                                                 "CodeGenTokenizer"};
 
-// Returns an empty object if the file does not exist.
+// Reads a JSON object from the file. Returns an empty object if the file does not exist.
 TokenJson read_if_there(const fs::path& file) {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 26;
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 26;
   std::error_code unknown;
   if (!fs::exists(file, unknown)) return TokenJson::object();
-  const std::string text = read_bounded(file, kMostBytes, "a list of special tokens");
+  const std::string text = read_bounded(file, kMaxBytes, "a list of special tokens");
   try {
     TokenJson json = parse_json_within(text, {.depth = 16, .values = 1 << 20});
     if (!json.is_object()) throw UsageError("is not a JSON object");
@@ -56,10 +56,11 @@ TokenJson read_if_there(const fs::path& file) {
 
 class SpecialTokens {
  public:
-  // `numbers`: from a token's text to its number.
+  // `numbers` maps the text of a token to its id. `file` is used only in error messages.
   SpecialTokens(const TokenJson& numbers, const fs::path& file) : numbers_(numbers), file_(file) {}
 
-  // `named`: a text, an object with "content", or a list or an object of these.
+  // Adds the tokens in `named`, which is a string, an object with the string "content", or a list or object of such values. If
+  // `id` is not given, the constructor's `numbers` must contain the token's id.
   void add(const TokenJson& named, std::optional<std::uint32_t> id = {}) {
     if (named.is_string()) return add_text(named.get<std::string>(), id);
     if (named.is_array()) {
@@ -75,12 +76,12 @@ class SpecialTokens {
 
  private:
   void add_object(const TokenJson& object, std::optional<std::uint32_t> id) {
-    if (!object["content"].is_string()) throw UsageError(file_.string() + ": has a token without a text at \"content\"");
+    if (!object["content"].is_string()) throw UsageError(file_.string() + ": has a token without a string at \"content\"");
     const std::string text = object["content"].get<std::string>();
     for (const char* trait : {"lstrip", "rstrip", "single_word"}) {
       if (const auto found = object.find(trait); found == object.end() || *found == false) continue;
       throw UsageError(file_.string() + ": token '" + short_quote(text) + "' has \"" + trait +
-                       "\": true, which can't be read; expected false");
+                       "\": true, which is not supported; expected false");
     }
     add_text(text, id);
   }
@@ -91,9 +92,8 @@ class SpecialTokens {
       const auto number = numbers_.find(text);
       if (number == numbers_.end() || !number->is_number_unsigned() ||
           number->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max()) {
-        throw UsageError(
-            file_.string() + ": has the special token '" + short_quote(text) +
-            "', whose number is in neither vocab.json nor added_tokens.json. Add it there, or save a tokenizer.json");
+        throw UsageError(file_.string() + ": has the special token '" + short_quote(text) +
+                         "', whose id is in neither vocab.json nor added_tokens.json. Add it there, or save a tokenizer.json");
       }
       id = number->get<std::uint32_t>();
     }
@@ -104,19 +104,21 @@ class SpecialTokens {
   const fs::path& file_;
 };
 
-void require_words_of_gpt2(const TokenJson& config, const fs::path& file) {
+void require_gpt2_words(const TokenJson& config, const fs::path& file) {
   const auto named = config.find("tokenizer_class");
   if (named == config.end() || !named->is_string()) return;
   const std::string whole = named->get<std::string>();
   std::string_view name = whole;
   if (name.ends_with("Fast")) name.remove_suffix(4);
-  if (std::ranges::find(kClassesWithWordsOfGpt2, name) != kClassesWithWordsOfGpt2.end()) return;
-  throw UsageError(file.string() + ": has the tokenizer_class '" + short_quote(whole) +
-                   "'; expected GPT2Tokenizer or one with its pattern of words. Tokenize the text in Python, or save a "
-                   "tokenizer.json");
+  if (std::ranges::find(kGpt2TokenizerClasses, name) != kGpt2TokenizerClasses.end()) return;
+  throw UsageError(
+      file.string() + ": has the tokenizer_class '" + short_quote(whole) +
+      "'; expected GPT2Tokenizer or a tokenizer with the same word pattern. Tokenize the text in Python, or save a "
+      "tokenizer.json");
 }
 
-// For a folder without any of the three files.
+// Adds each entry of the vocabulary that is in brackets, such as "<pad>" or "[CLS]", and is not the result of a merge. Used if
+// the folder has no file that lists the special tokens.
 void add_entries_in_brackets(Bpe& bpe, const TokenJson& vocabulary, std::map<std::string, std::uint32_t>& tokens) {
   std::unordered_set<std::string> made;
   for (const auto& [left, right] : bpe.merges) made.insert(left + right);
@@ -133,7 +135,7 @@ void add_special_tokens(Bpe& bpe, const TokenJson& vocabulary, const fs::path& f
   const fs::path map_file = folder / "special_tokens_map.json", config_file = folder / "tokenizer_config.json",
                  added_file = folder / "added_tokens.json";
   const TokenJson map = read_if_there(map_file), config = read_if_there(config_file), added = read_if_there(added_file);
-  require_words_of_gpt2(config, config_file);
+  require_gpt2_words(config, config_file);
   bpe.prefix_space = config.value("add_prefix_space", TokenJson(false)) == true;
 
   TokenJson numbers = vocabulary;

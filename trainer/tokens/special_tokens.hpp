@@ -1,9 +1,11 @@
-// Finds the special entries of a vocab.json. They are matched in a text before it is cut or merged, as in transformers.
+// Finds the special tokens of a vocab.json. Special tokens are searched in a text before it is split into words, as in the
+// library transformers.
 //
-// vocab.json and merges.txt do not mark them. Three other files of the same folder may: special_tokens_map.json,
-// tokenizer_config.json and added_tokens.json. Without them, an entry is special if three conditions hold: no merge produces it
-// (so that it could never occur), it has more than one byte, and it is in brackets, such as "<s>" or "[PAD]". tokenizers' own
-// trainers write special tokens in this form. "<|endoftext|>" is always special: GPT-2's tokenizer has it by default.
+// vocab.json and merges.txt do not mark special tokens. Three other files of the folder may list them: special_tokens_map.json,
+// tokenizer_config.json and added_tokens.json. If all three files are missing, an entry of vocab.json is special under three
+// conditions. No merge produces the entry, so it could otherwise never occur in a text. The entry has more than one byte. The
+// entry is in brackets, such as "<s>" or "[PAD]", as the trainers of the library tokenizers write special tokens.
+// "<|endoftext|>" is always special, as in GPT-2's tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +15,10 @@
 
 namespace ddprun::trainer {
 
-// Adds them to `bpe.added`, and reads add_prefix_space of tokenizer_config.json. `vocabulary` is the content of vocab.json;
-// `bpe` has its tokens and merges. Throws UsageError that begins with the file's path: the file is damaged, a token has no
-// number or strips adjacent spaces, or the tokenizer class has another pattern of words.
+// Adds the special tokens to `bpe.added`, and sets `bpe.prefix_space` from tokenizer_config.json. `vocabulary` is the content
+// of vocab.json. `bpe` must already have its tokens and merges. Throws UsageError, starting with the file's path, in these
+// cases: a file is damaged, a special token has no id, a token would strip adjacent spaces, or the tokenizer class has a
+// different word pattern.
 void add_special_tokens(Bpe& bpe, const nlohmann::json& vocabulary, const std::filesystem::path& folder);
 
 }  // namespace ddprun::trainer

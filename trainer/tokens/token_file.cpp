@@ -1,4 +1,3 @@
-// Implementation of token_file.hpp.
 #include "trainer/tokens/token_file.hpp"
 
 #include <ATen/ops/empty.h>
@@ -14,17 +13,18 @@
 
 #include "common/base/error.hpp"
 #include "trainer/data/fingerprint.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/data/samples.hpp"
+#include "trainer/reading/mapped_file.hpp"
 #include "trainer/tokens/container.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are read as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "token files are read without byte swapping");
 
-// Header of llm.c: 256 numbers of 32 bits. The first three are the magic, the version and the number of tokens. GPT-2 and Llama
-// 3 files differ in the first two.
+// The header of llm.c has 256 numbers of 32 bits. The first three are the magic, the version and the number of tokens. llm.c's
+// GPT-2 and Llama 3 files have different magics and versions, which determine the number of bytes per token.
 constexpr std::size_t kHeaderBytes = 1024;
 struct HeaderKind {
   std::int32_t magic = 0;
@@ -47,7 +47,7 @@ std::int64_t read_at(const char* from) {
 }
 
 struct Tokens {
-  std::string_view bytes;  // without the header
+  std::string_view bytes;  // the tokens, without the header
   std::size_t width = 1;   // bytes per token
 
   std::int64_t count() const { return static_cast<std::int64_t>(bytes.size() / width); }
@@ -62,9 +62,10 @@ struct Tokens {
 void refuse_container(std::string_view bytes, const std::filesystem::path& file) {
   const std::string_view found = container_of(bytes);
   if (found.empty()) return;
-  throw UsageError(file.string() + ": is " + std::string(found) +
-                   "; expected text, or bare tokens of 16 or 32 bits in a *.bin. Unpack it: for an array of NumPy, " +
-                   "array.astype('uint16').tofile('tokens.bin')");
+  throw UsageError(
+      file.string() + ": is " + std::string(found) +
+      "; expected a text file, or a *.bin file of 16-bit or 32-bit tokens. Convert the file; for a NumPy array, use " +
+      "array.astype('uint16').tofile('tokens.bin')");
 }
 
 Tokens tokens_in(std::string_view bytes, const std::filesystem::path& file, std::size_t width) {
@@ -73,26 +74,30 @@ Tokens tokens_in(std::string_view bytes, const std::filesystem::path& file, std:
   for (const HeaderKind& kind : kHeaderKinds) {
     if (magic != kind.magic) continue;
     if (version != kind.version) {
-      throw UsageError(file.string() + ": has version " + std::to_string(version) + " of a header of llm.c; version " +
-                       std::to_string(kind.version) + ", with tokens of " + std::to_string(8 * kind.width) +
-                       " bits, can be read");
+      throw UsageError(file.string() + ": has version " + std::to_string(version) + " of llm.c's header; expected version " +
+                       std::to_string(kind.version) + ", with tokens of " + std::to_string(8 * kind.width) + " bits");
     }
     bytes.remove_prefix(kHeaderBytes);
     if (count < 0 || static_cast<std::size_t>(count) * kind.width != bytes.size()) {
-      throw UsageError(file.string() + ": its header says " + std::to_string(count) + " tokens of " +
-                       std::to_string(kind.width) + " bytes, and " + std::to_string(bytes.size()) + " bytes follow");
+      throw UsageError(file.string() + ": its header states " + std::to_string(count) + " tokens of " +
+                       std::to_string(kind.width) + " bytes each, but " + std::to_string(bytes.size()) + " bytes follow");
     }
     return {.bytes = bytes, .width = kind.width};
   }
   if (bytes.size() % width != 0) {
-    throw UsageError(file.string() + ": has " + std::to_string(bytes.size()) + " bytes, which are no tokens of " +
-                     std::to_string(width) + "; text has another name than *.bin");
+    throw UsageError(file.string() + ": has " + std::to_string(bytes.size()) +
+                     " bytes, which is not a multiple of the token size, " + std::to_string(width) +
+                     "; a text file must not be named *.bin");
   }
   return {.bytes = bytes, .width = width};
 }
 
 std::string_view bytes_in(const std::vector<std::uint32_t>& tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(std::uint32_t)};
+}
+
+Description description_of(std::int64_t block) {
+  return {.tensors = {{.sizes = {block}, .type = at::kLong}, {.sizes = {block}, .type = at::kLong}}};
 }
 
 class TokenSource : public Source {
@@ -114,19 +119,12 @@ class TokenSource : public Source {
       throw UsageError(file.string() + ": has " + std::to_string(tokens_.count()) + " tokens; one sample of data.block_size " +
                        std::to_string(block_) + " needs " + std::to_string(block_ + 1));
     }
-    if (limit > size_) {
-      throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
-                       std::to_string(size_) + " samples of data.block_size " + std::to_string(block_) +
-                       ". Lower it, or set it to 0 for all.");
-    }
-    if (limit > 0) size_ = limit;
+    size_ = samples_to_use(limit, size_, limit_key, file.string(), "samples of data.block_size " + std::to_string(block_));
   }
 
   std::int64_t size() const override { return size_; }
-  Description describe() const override {
-    return {.tensors = {{.sizes = {block_}, .type = at::kLong}, {.sizes = {block_}, .type = at::kLong}}};
-  }
-  // Reads the sample if documents are separated.
+  Description describe() const override { return description_of(block_); }
+  // Returns the number of tokens that the sample predicts. If documents are separated, the call reads the sample from the file.
   double weight(std::int64_t sample) const override {
     std::int64_t predicted = block_;
     for (std::int64_t i = 0; end_of_document_ && i < block_; ++i) {
@@ -165,11 +163,11 @@ class TokenSource : public Source {
     const std::int64_t token = tokens_.at(place);
     if (token < vocabulary_) return token;
     throw UsageError(file_.string() + ": token " + std::to_string(place) + " is " + std::to_string(token) +
-                     "; with data.vocab_size " + std::to_string(vocabulary_) + " it has to be below that");
+                     "; expected a number below data.vocab_size, " + std::to_string(vocabulary_));
   }
 
   std::filesystem::path file_;
-  std::unique_ptr<const MappedFile> mapped_;  // null if the text was encoded in memory
+  std::unique_ptr<const MappedFile> mapped_;  // null if the text was encoded into encoded_
   std::vector<std::uint32_t> encoded_;
   Tokens tokens_;
   std::int64_t block_;
@@ -194,14 +192,14 @@ std::shared_ptr<const Vocabulary> vocabulary_of(const DataConfig& config) {
   auto vocabulary = read_vocabulary(config.tokenizer);
   if (vocabulary->size() <= config.vocab_size) return vocabulary;
   throw UsageError("data.tokenizer " + config.tokenizer + " has " + std::to_string(vocabulary->size()) +
-                   " tokens, and data.vocab_size is " + std::to_string(config.vocab_size) + "; it has to be as many");
+                   " tokens, but data.vocab_size is " + std::to_string(config.vocab_size) + "; both must be equal");
 }
 
 std::string encode_token_file(const std::vector<std::uint32_t>& tokens, std::int64_t vocabulary_size) {
   const bool narrow = vocabulary_size <= std::int64_t{1} << 16;
   const HeaderKind& kind = kHeaderKinds[narrow ? 0 : 1];
   if (tokens.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
-    throw UsageError(std::to_string(tokens.size()) + " tokens are more than a header of llm.c can say; cut the text in parts");
+    throw UsageError(std::to_string(tokens.size()) + " tokens are too many for llm.c's header; split the text into parts");
   }
   std::array<std::int32_t, kHeaderBytes / sizeof(std::int32_t)> header{kind.magic, kind.version,
                                                                        static_cast<std::int32_t>(tokens.size())};
@@ -212,7 +210,7 @@ std::string encode_token_file(const std::vector<std::uint32_t>& tokens, std::int
 }
 
 Description describe_tokens(const DataConfig& config) {
-  return {.tensors = {{.sizes = {config.block_size}, .type = at::kLong}, {.sizes = {config.block_size}, .type = at::kLong}}};
+  return description_of(config.block_size);
 }
 
 Sources read_tokens(const DataConfig& config) {

@@ -1,4 +1,3 @@
-// Implementation of utf8.hpp.
 #include "trainer/tokens/utf8.hpp"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ Character first_character(std::string_view text) {
                              : lead >= 0xF0 && lead <= 0xF4 ? 4
                                                             : 0;
   if (length == 0) return {.code = kReplacementCharacter, .bytes = 1, .valid = false};
-  // Rejects overlong encodings, surrogates, and codes beyond the last character.
+  // The smallest and largest valid second byte. They exclude overlong encodings, surrogates, and codes above U+10FFFF.
   const unsigned char least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t code = lead & (0x7F >> length);

@@ -1,5 +1,5 @@
-// Converts text to tokens and back: by bytes, or by a byte-level BPE vocabulary (bpe.hpp). Used to read training text and to
-// write generated text.
+// Converts text to tokens and back, either by bytes or by a byte-level BPE vocabulary (bpe.hpp). It encodes training text and
+// decodes generated text.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// Immutable; calls are safe from several threads.
+// A vocabulary is immutable, so several threads can use it.
 class Vocabulary {
  public:
   Vocabulary() = default;
@@ -18,14 +18,15 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // Number of tokens; they count from 0.
+  // Returns the number of tokens. Valid tokens are 0 to size() - 1.
   virtual std::int64_t size() const = 0;
   virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
-  // The bytes that a token represents. A UTF-8 character may extend over several tokens. U+FFFD for a number without a token.
+  // Returns the bytes that a token represents, or U+FFFD for an unknown token. The bytes may be only a part of a UTF-8
+  // character.
   virtual std::string bytes_of(std::int64_t token) const = 0;
 };
 
-// Each byte is a token.
+// Returns the vocabulary in which each byte is a token.
 std::shared_ptr<const Vocabulary> byte_vocabulary();
 
 }  // namespace ddprun::trainer

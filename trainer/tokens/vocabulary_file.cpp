@@ -1,4 +1,3 @@
-// Implementation of vocabulary_file.hpp.
 #include "trainer/tokens/vocabulary_file.hpp"
 
 #include <algorithm>
@@ -12,9 +11,10 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/json_problem.hpp"
 #include "common/bounded/json_limits.hpp"
 #include "common/bounded/short_quote.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/reading/mapped_file.hpp"
 #include "trainer/tokens/bpe.hpp"
 #include "trainer/tokens/special_tokens.hpp"
 #include "trainer/tokens/utf8.hpp"
@@ -25,26 +25,27 @@ namespace {
 namespace fs = std::filesystem;
 using JsonValue = nlohmann::json;
 
-// Limits of a file. A message for a file that exceeds one names it.
-constexpr std::size_t kMostFileBytes = std::size_t{1} << 27;
+// Limits on the size of a vocabulary. A file that exceeds a limit is refused.
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 27;
 constexpr JsonLimits kJsonLimits{.depth = 32, .entries = "tokens"};
-constexpr std::size_t kMostAdded = std::size_t{1} << 20;
-constexpr std::size_t kMostAddedBytes = 256;  // bytes of one token
-// Numbers may have gaps, and the table has an entry for each number up to the highest.
-constexpr std::size_t kMostGaps = 65'536;
+constexpr std::size_t kMaxAdded = std::size_t{1} << 20;
+constexpr std::size_t kMaxAddedBytes = 256;  // maximum length of an added token
+// Limit on gaps between ids. An id needs memory even if no token has it, because tokens are stored in an array by id.
+constexpr std::size_t kMaxGaps = 65'536;
 
-// GPT-2's bytes_to_unicode(): these files write unprintable bytes as characters from 256 on.
+// Inverse of GPT-2's bytes_to_unicode(). Vocabulary files write each unprintable byte as a character from U+0100 on.
 std::map<char32_t, char> bytes_by_character() {
   std::map<char32_t, char> bytes;
   char32_t next = 256;
   for (char32_t byte = 0; byte < 256; ++byte) {
-    const bool as_it_is = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
-    bytes[as_it_is ? byte : next++] = static_cast<char>(byte);
+    const bool is_printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+    bytes[is_printable ? byte : next++] = static_cast<char>(byte);
   }
   return bytes;
 }
 
-// The bytes that a spelling represents. A token with other characters represents itself.
+// Returns the bytes that a token in a vocabulary file represents. If the token has a character that does not represent a byte,
+// returns the token unchanged.
 std::string bytes_of_spelling(std::string_view spelling) {
   static const std::map<char32_t, char> kBytes = bytes_by_character();
   std::string bytes;
@@ -60,15 +61,15 @@ std::string bytes_of_spelling(std::string_view spelling) {
 
 JsonValue read_json(const fs::path& file) {
   const MappedFile mapped(file);
-  if (mapped.bytes().size() > kMostFileBytes) {
+  if (mapped.bytes().size() > kMaxFileBytes) {
     throw UsageError("has " + std::to_string(mapped.bytes().size()) + " bytes; a vocabulary has at most " +
-                     std::to_string(kMostFileBytes));
+                     std::to_string(kMaxFileBytes));
   }
   require_json_within(mapped.bytes(), kJsonLimits);
   try {
     return JsonValue::parse(mapped.bytes());
-  } catch (const JsonValue::parse_error& error) {
-    throw UsageError("is no JSON: byte " + std::to_string(error.byte));
+  } catch (const JsonValue::exception& error) {
+    throw UsageError("is not valid JSON (" + json_problem(error, mapped.bytes()) + ")");
   }
 }
 
@@ -77,44 +78,44 @@ void require(bool holds, const std::string& problem) {
 }
 
 std::uint32_t id_in(const JsonValue& id, const std::string& token) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  require(id.is_number_unsigned() && id.get<std::uint64_t>() <= kMost, "the number of token '" + short_quote(token) + "' is " +
-                                                                           short_quote(id.dump()) +
-                                                                           "; expected one from 0 to " + std::to_string(kMost));
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint32_t>::max();
+  require(id.is_number_unsigned() && id.get<std::uint64_t>() <= kMax, "the id of token '" + short_quote(token) + "' is " +
+                                                                          short_quote(id.dump()) + "; expected one from 0 to " +
+                                                                          std::to_string(kMax));
   return id.get<std::uint32_t>();
 }
 
 void require_numbers_without_gaps(const Bpe& bpe) {
-  const std::size_t tokens = bpe.tokens.size() + bpe.added.size(), most = 2 * tokens + kMostGaps;
+  const std::size_t tokens = bpe.tokens.size() + bpe.added.size(), most = 2 * tokens + kMaxGaps;
   for (const auto* list : {&bpe.tokens, &bpe.added}) {
     for (const Bpe::Token& token : *list) {
-      require(token.id < most, "the number of token '" + short_quote(token.bytes) + "' is " + std::to_string(token.id) +
-                                   "; of " + std::to_string(tokens) + " tokens it has to be below " + std::to_string(most));
+      require(token.id < most, "the id of token '" + short_quote(token.bytes) + "' is " + std::to_string(token.id) + "; with " +
+                                   std::to_string(tokens) + " tokens it must be below " + std::to_string(most));
     }
   }
 }
 
 void require_added_within(const std::vector<Bpe::Token>& added) {
-  require(added.size() <= kMostAdded, "has more than " + std::to_string(kMostAdded) + " added tokens");
+  require(added.size() <= kMaxAdded, "has more than " + std::to_string(kMaxAdded) + " added tokens");
   for (const Bpe::Token& token : added) {
-    require(token.bytes.size() <= kMostAddedBytes,
-            "added token '" + short_quote(token.bytes) + "' is longer than " + std::to_string(kMostAddedBytes) + " bytes");
+    require(token.bytes.size() <= kMaxAddedBytes,
+            "added token '" + short_quote(token.bytes) + "' is longer than " + std::to_string(kMaxAddedBytes) + " bytes");
   }
 }
 
 std::vector<Bpe::Token> tokens_listed(const JsonValue& vocabulary) {
-  require(vocabulary.is_object(), "expected an object of tokens and their numbers");
+  require(vocabulary.is_object(), "expected an object that maps tokens to their ids");
   std::vector<Bpe::Token> tokens;
   for (const auto& [spelling, id] : vocabulary.items()) tokens.push_back({bytes_of_spelling(spelling), id_in(id, spelling)});
   return tokens;
 }
 
-// Parses "left right".
+// Parses the text of a merge, such as "left right".
 std::pair<std::string, std::string> merge_in(std::string_view text) {
   const std::size_t space = text.find(' ');
   const bool two = space != std::string_view::npos && space > 0 && space + 1 < text.size() &&
                    text.find(' ', space + 1) == std::string_view::npos;
-  require(two, "expected two tokens with a space between them as a merge, found '" + short_quote(text) + "'");
+  require(two, "expected a merge of two tokens separated by a space, found '" + short_quote(text) + "'");
   return {bytes_of_spelling(text.substr(0, space)), bytes_of_spelling(text.substr(space + 1))};
 }
 
@@ -140,14 +141,14 @@ std::vector<std::pair<std::string, std::string>> merges_in(const JsonValue& list
       continue;
     }
     require(merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(),
-            "expected two tokens as a merge, found " + short_quote(merge.dump()));
+            "expected a merge of two tokens, found " + short_quote(merge.dump()));
     merges.emplace_back(bytes_of_spelling(merge[0].get_ref<const std::string&>()),
                         bytes_of_spelling(merge[1].get_ref<const std::string&>()));
   }
   return merges;
 }
 
-// The value at a JSON pointer; null if there is none.
+// Returns the value at a JSON pointer, or null if it does not exist.
 JsonValue value_at(const JsonValue& json, const std::string& pointer) {
   const JsonValue::json_pointer place(pointer);
   return json.contains(place) ? json.at(place) : JsonValue();
@@ -164,23 +165,24 @@ std::vector<Bpe::Token> added_in(const JsonValue& json) {
   for (const JsonValue& token : list) {
     const JsonValue content = value_at(token, "/content");
     require(content.is_string() && content != "",
-            "expected a text at added_tokens[].content, found " + short_quote(content.dump()));
+            "expected a string at added_tokens[].content, found " + short_quote(content.dump()));
     const std::string text = content.get<std::string>();
     for (const char* trait : {"lstrip", "rstrip", "single_word"}) {
       require(is_unset(value_at(token, std::string("/") + trait)),
-              "added token '" + short_quote(text) + "' has \"" + trait + "\": true, which can't be read");
+              "added token '" + short_quote(text) + "' has \"" + trait + "\": true, which is not supported");
     }
     added.push_back({text, id_in(value_at(token, "/id"), text)});
   }
   return added;
 }
 
-// Applies every setting that affects the tokens of a text, or refuses the file.
+// Converts a tokenizer.json. Applies each setting that affects the tokens of a text. Throws UsageError for a setting that this
+// implementation does not support.
 Bpe bpe_in(const JsonValue& json) {
   require(json.is_object(), "expected an object");
   const auto require_unset = [&json](const std::string& pointer) {
     require(is_unset(value_at(json, pointer)), "has " + short_quote(value_at(json, pointer).dump()) + " at " + pointer +
-                                                   "; only byte-level BPE with GPT-2's pattern of words can be read");
+                                                   "; only byte-level BPE with GPT-2's word pattern is supported");
   };
   require(value_at(json, "/model/type") == "BPE" ||
               (value_at(json, "/model/type").is_null() && value_at(json, "/model/merges").is_array()),
@@ -192,12 +194,12 @@ Bpe bpe_in(const JsonValue& json) {
   const JsonValue words = value_at(json, "/pre_tokenizer");
   require(value_at(words, "/type") == "ByteLevel" && value_at(words, "/use_regex") != false,
           "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + short_quote(words.dump()) +
-              "; only byte-level BPE with GPT-2's pattern of words can be read");
+              "; only byte-level BPE with GPT-2's word pattern is supported");
   return {.tokens = tokens_listed(value_at(json, "/model/vocab")),
           .merges = merges_in(value_at(json, "/model/merges")),
           .added = added_in(json),
           .prefix_space = value_at(words, "/add_prefix_space") == true,
-          .whole_words = value_at(json, "/model/ignore_merges") == true};
+          .keep_whole_words = value_at(json, "/model/ignore_merges") == true};
 }
 
 std::shared_ptr<const Vocabulary> made_of(const fs::path& file, const auto& read) {

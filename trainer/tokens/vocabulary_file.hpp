@@ -1,4 +1,4 @@
-// Reads vocabulary files of Hugging Face's libraries.
+// Reads vocabulary files of the Hugging Face libraries tokenizers and transformers.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,9 @@
 
 namespace ddprun::trainer {
 
-// `path`: a tokenizer.json, or a folder with one or with vocab.json and merges.txt. Supports byte-level BPE with GPT-2's
-// pattern of words. Throws UsageError for other files, and for settings that would give other tokens than this implementation.
+// Reads a vocabulary. `path` is a tokenizer.json, or a folder with tokenizer.json or with vocab.json and merges.txt. Supports
+// only byte-level BPE with GPT-2's word pattern. Throws UsageError for other vocabularies, and for settings that would lead to
+// different tokens than those of Hugging Face's tokenizers.
 std::shared_ptr<const Vocabulary> read_vocabulary(const std::filesystem::path& path);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,3 @@
-// Implementation of words.hpp.
 #include "trainer/tokens/words.hpp"
 
 #include "trainer/tokens/character_classes.hpp"
@@ -9,10 +8,10 @@ namespace {
 
 struct Run {
   std::size_t bytes = 0;
-  std::size_t last = 0;  // bytes of its last character
+  std::size_t last = 0;  // number of bytes of the last character
 };
 
-// The longest prefix of a text that consists of characters of that class.
+// Returns the longest prefix of `text` in which all characters have the class `wanted`.
 Run run_of(CharacterClass wanted, std::string_view text) {
   Run run;
   while (run.bytes < text.size()) {
@@ -35,8 +34,8 @@ std::size_t first_word(std::string_view text) {
   const CharacterClass kind = class_of(first_character(rest).code);
   if (kind != CharacterClass::kSpace) return space + run_of(kind, rest).bytes;
   const Run spaces = run_of(CharacterClass::kSpace, text);
-  // The last space belongs to the next word, which may begin with one. It stays here if it is the only one, or at the end of
-  // the text.
+  // The last space of a run belongs to the next word. But if the run has only one space or ends the text, the space belongs to
+  // the run.
   const bool to_the_end = spaces.bytes == text.size() || spaces.bytes == spaces.last;
   return to_the_end ? spaces.bytes : spaces.bytes - spaces.last;
 }

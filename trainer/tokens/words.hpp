@@ -1,4 +1,5 @@
-// Cuts a text into the words within which byte-level BPE merges, as GPT-2 does (Radford et al. 2019, encoder.py):
+// Splits a text into words by GPT-2's pattern (Radford et al. 2019, encoder.py). Byte-level BPE merges tokens only within a
+// word.
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 #pragma once
 
@@ -7,7 +8,7 @@
 
 namespace ddprun::trainer {
 
-// Bytes of the first word of a text in UTF-8 that is not empty.
+// Returns the length in bytes of the first word. The text must be UTF-8 and not empty.
 std::size_t first_word(std::string_view text);
 
 }  // namespace ddprun::trainer

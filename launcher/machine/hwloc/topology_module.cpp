@@ -31,7 +31,7 @@ hwloc_obj_t node_numbered(hwloc_topology_t topology, int number) {
   return number < 0 ? nullptr : hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(number));
 }
 
-// Reads /sys/bus/pci/devices/<id>/numa_node; -1 if there is none.
+// Reads the NUMA node of a PCI device from sysfs; -1 if unknown.
 int node_by_sysfs(const char* bus_id) {
   char path[128];
   std::snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus_id);
@@ -43,8 +43,9 @@ int node_by_sysfs(const char* bus_id) {
   return node;
 }
 
-// A device below one NUMA node belongs to that node. If it is below several nodes (of a socket or the machine), the kernel may
-// know its node. On a machine with one node the answer is that node.
+// Returns the NUMA node under which hwloc places the device. If hwloc places it under several nodes (of a socket or the
+// machine), the node in sysfs is returned, or the first of these nodes if sysfs has none. A device that hwloc and sysfs do not
+// list gets the machine's only node, or -1 if the machine has several.
 int node_of_device(hwloc_topology_t topology, const char* bus_id) {
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
   hwloc_obj_t place = device != nullptr ? hwloc_get_non_io_ancestor_obj(topology, device) : nullptr;
@@ -55,11 +56,13 @@ int node_of_device(hwloc_topology_t topology, const char* bus_id) {
     if (place == nullptr && node >= 0) return -1;
   }
   if (place != nullptr) return hwloc_bitmap_first(place->nodeset);
-  if (hwloc_topology_is_thissystem(topology) == 0) return -1;
-  return hwloc_bitmap_first(hwloc_topology_get_topology_nodeset(topology));
+  const bool here = hwloc_topology_is_thissystem(topology) != 0;
+  return here && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) == 1
+             ? hwloc_bitmap_first(hwloc_topology_get_topology_nodeset(topology))
+             : -1;
 }
 
-void hand_out_cpus(hwloc_topology_t topology, const ddprun::TopologySink& sink) {
+void report_cpus(hwloc_topology_t topology, const ddprun::TopologySink& sink) {
   const bool here = hwloc_topology_is_thissystem(topology) != 0;
   hwloc_bitmap_t allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology));
   if (here) {
@@ -86,21 +89,21 @@ void hand_out_cpus(hwloc_topology_t topology, const ddprun::TopologySink& sink) 
 extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topology(int version, const char* const* bus_ids,
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
-  if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module are of different versions";
+  if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module have different versions";
   // Checked here, since hwloc would silently read this machine's topology if the file is missing.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // Includes CPUs that we may not use. A core is numbered by its lowest CPU, so the number would change if that CPU were left
-  // out.
+  // Includes CPUs that this process may not use. A core is numbered by its lowest CPU, so that number would change without
+  // them.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {
     hwloc_topology_destroy(topology);
-    return "hwloc cannot read it (HWLOC_XMLFILE, /sys)";
+    return "hwloc could not read the topology from HWLOC_XMLFILE or /sys";
   }
-  hand_out_cpus(topology, *sink);
+  report_cpus(topology, *sink);
   for (int i = 0; i < bus_id_count; ++i) sink->gpu(sink->receiver, node_of_device(topology, bus_ids[i]));
   hwloc_topology_destroy(topology);
   return nullptr;

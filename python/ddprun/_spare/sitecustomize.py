@@ -1,57 +1,65 @@
 """Makes a Python interpreter a spare: `ddprun --standby N --preload MODULES script.py`.
 
-The problem. A script's restart spends nearly all of its time in `import torch`, and in `import torch._dynamo` by DDP(). A spare
-is an interpreter that has imported both and waits. After a failure it becomes a worker. The script must then see what it sees
-in a fresh interpreter.
+The problem. When a script is restarted, nearly all of the time until its first step is spent in `import torch`, and in the
+`import torch._dynamo` of DDP(). A spare is an interpreter that has imported both and waits. After a failure it becomes a
+worker. The script must then behave as in a fresh interpreter.
 
 How it goes wrong:
-- A fork of a loaded process is sound only with one thread and without CUDA. All children share the hash seed and random state.
-- A program that waits and runs the script through runpy leaves its frames below the script's. It must also build __main__, the
-  exit after Ctrl-C and the traceback by hand.
-- A library or a variable changes after the import. The script then runs with modules that a fresh interpreter would not load.
-- A Python that ignores this file would run the script immediately, as a worker without a rank.
+- A fork of a process with torch is safe only with one thread and without CUDA. All children also share hash seed and random
+  state.
+- A program that waits, and then runs the script through runpy, leaves its frames below those of the script. It must also
+  imitate __main__, the exit after Ctrl-C and the traceback.
+- A library or an environment variable changes after the import. The script then runs with modules that a fresh interpreter
+  would not load.
+- Some invocations of Python, such as `python -I`, do not run this file. They would run the script immediately, as a worker
+  without a rank.
 
-The idea. ddprun starts a spare with the command of a worker and puts this folder first in PYTHONPATH. Python runs sitecustomize
-after its own setup and before it looks at the script. Here the spare imports the modules and waits. It then takes over the
-environment, arguments, output and channel of a worker, and this file ends. Python continues with the script by itself:
+The idea. ddprun starts a spare with the command of a worker, and puts this folder first in PYTHONPATH. Python runs
+sitecustomize after its own setup and before it opens the script. In this file the spare imports the modules and waits. When it
+becomes a worker, it receives environment, arguments, output and channel of that worker. Then this file returns, and Python
+itself continues with the script:
 
     python -u -c PLACEHOLDER python -u train.py   Python runs this file, which calls exec with the rest of the command
     python -u train.py                            this file again: imports torch, sends "ready", waits
-    a request from the agent                      sends "heard", checks what has changed, sends "runs", ends
+    a request from the agent                      sends "heard", checks for changes, sends "runs", returns
                                                   Python runs train.py as the worker
 
-PLACEHOLDER (launcher/workers/worker_environment.cpp) only reports that this Python does not run this file. If a variable or a file
-has changed, the spare calls exec with the worker's command. So the process stays the same, with a fresh interpreter in it.
+PLACEHOLDER is a program in launcher/workers/worker_environment.cpp. It runs only if Python does not run this file, and reports
+that. If an environment variable or a file has changed, the spare calls exec with the worker's command. The process id then
+stays the same, and the interpreter is fresh.
 
-The cost. With torch 2.11 a spare holds 339 MB of private memory. The detour over PLACEHOLDER takes 20 ms. torch brings some
-1,800 files to check at the takeover. So one spare checks them for all that start together, and shares the result (the board).
+The cost. With torch 2.11 a spare uses 339 MB of private memory. The exec after PLACEHOLDER takes 20 ms. At the takeover some
+1,800 files of torch must be checked. When several spares become workers together, one of them checks the files for all. It
+shares the result through a memfd, the board.
 
-What was tried. inotify instead of the check: to close the watches takes 10 to 20 ms. Import at low priority in a thread:
-thread-local settings end up in the wrong thread. To drop library pages with MADV_DONTNEED, for a faster end of the process:
-other threads can lose data without an error. docs/internals/decisions/launcher/spare-interpreters.md has the figures.
+Rejected designs. inotify in place of the file check: closing the watches takes 10 to 20 ms. An import in a low-priority thread:
+thread-local settings would apply to the wrong thread. MADV_DONTNEED on pages of libraries, to end the process faster: another
+thread can lose data silently. docs/internals/decisions/launcher/spare-interpreters.md has the measurements.
 
-launcher/spares/ is the other end. This file needs Python 3.8 and only the standard library. No other module imports it."""
+launcher/workers/ contains the agent's side. This file needs only Python 3.8 and the standard library, and no module of ours
+imports it. It is one long file for two reasons. Each module that it imported would already be in sys.modules when the script
+starts. Each further file would also take time to read."""
 
 import os
 import sys
 import time
 
-CONTROL = 3  # the descriptor of the control socket; the worker's channel takes its place
-LOOKS_WITHIN_S = 1.0  # time that a spare waits for the one that checks the files
+CONTROL = 3  # Descriptor of the socket to the agent. When the spare becomes a worker, the worker's channel replaces it.
+SCAN_TIMEOUT_S = 1.0  # maximum wait for another spare that checks the files
 WORKER_VARIABLES = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
                     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
 
 
-# ---- decisions, which are pure ----
+# ---- decisions (pure functions) ----
 
 def of_worker(name):
-    """Whether this variable differs between workers, or between a worker and its replacement."""
+    """Returns True if this environment variable differs between workers, or between a worker and its replacement."""
     return name in WORKER_VARIABLES or name.startswith(WORKER_PREFIXES)
 
 
 def first_difference(before, now):
-    """The first key, in sorted order, at which two dictionaries differ; None: they are equal."""
+    """Returns the first key, in sorted order, whose values differ between two dictionaries. Returns None if they are equal."""
     if before == now:
         return None
     for key in sorted(set(before) | set(now)):
@@ -65,51 +73,56 @@ def is_below(path, folders):
 
 
 def foreign_module(places, folders):
-    """The first module of {module: its files or folders} that is not below these folders; None: all are."""
+    """Returns the first of these modules that has a file or folder outside `folders`, or None. `places`: {module: its files or
+    folders}."""
     for name in sorted(places):
         if not all(is_below(place, folders) for place in places[name]):
             return name
     return None
 
 
-def why_plainly(before, now, hidden):
-    """Why the script needs a fresh interpreter; empty: the spare is equal to one. `before` and `now` are Sights."""
+def reason_for_plain_start(before, now, hidden):
+    """Returns why the script needs a fresh interpreter, or "" if the spare is equivalent to one. `before` is the Observation
+    after the imports of the spare, and `now` the present one."""
     variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
                                 {k: v for k, v in now.environment.items() if not of_worker(k)})
     if variable:
-        return "the variable " + variable + " has changed"
+        return "the environment variable " + variable + " has changed"
     file = first_difference(before.files, now.files)
     if file:
         return file + " has changed"
     if hidden:
-        return hidden + " is found before the module that was preloaded"
+        return hidden + " would be imported instead of the preloaded module"
     return ""
 
 
-class Sight:
-    """The state on which the use of a spare depends, at one moment: the script's environment, and {file: its version}."""
+class Observation:
+    """State that must not change after the spare's imports until it becomes a worker: the environment, and {file: its
+    version}."""
 
     def __init__(self, environment, files):
         self.environment = environment
         self.files = files
 
 
-class FirstSight(Sight):
-    """The Sight of a spare that has just loaded. `text` is equal for spares with the same files in the same versions."""
+class InitialObservation(Observation):
+    """The observation of a spare after its imports. `text` is equal for spares that loaded the same versions of the same
+    files."""
 
     def __init__(self, environment, files):
-        Sight.__init__(self, environment, files)
+        Observation.__init__(self, environment, files)
         self.text = repr(sorted(files.items())).encode("ascii", "backslashreplace")
 
 
 # ---- observations of the system ----
 
 def versions_of(files):
-    """{file: its version}. The loop calls only os.stat: torch brings 1,800 files, and the new workers wait for this."""
-    look, versions = os.stat, {}
+    """Returns {file: its version}. The start of new workers waits for this call, and torch has 1,800 files. So the loop calls
+    nothing except os.stat."""
+    read_status, versions = os.stat, {}
     for file in files:
         try:
-            status = look(file)
+            status = read_status(file)
         except OSError:
             versions[file] = None
         else:
@@ -118,7 +131,8 @@ def versions_of(files):
 
 
 def library_folders():
-    """Folders of the standard library and of installed packages, also as real paths: a virtual environment may be a link."""
+    """Returns the folders of the standard library and of installed packages. Real paths are included, since a virtual
+    environment can be a symbolic link."""
     import site
     import sysconfig
 
@@ -130,7 +144,8 @@ def library_folders():
 
 
 def places_of(names):
-    """{module: its file, or its folders if it has no file}. Built-in modules and modules that code created have neither."""
+    """Returns {module: its file, or its folders if it has no file}. Built-in modules and modules created by code are
+    omitted."""
     places = {}
     for name in names:
         spec = getattr(sys.modules.get(name), "__spec__", None)
@@ -144,7 +159,8 @@ def places_of(names):
 
 
 def watched_files(places, libraries):
-    """The interpreter, the preloaded modules, and the files that can add folders to sys.path."""
+    """Returns the files that must not change while the spare waits: the interpreter, the preloaded modules, and all files that
+    can add folders to sys.path."""
     files = {os.path.realpath(sys.executable), sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")}
     for of_module in places.values():
         files.update(of_module)
@@ -158,7 +174,8 @@ def watched_files(places, libraries):
 
 
 def earlier_folders():
-    """The folders that a fresh interpreter searches first: the script's folder or the working directory, and PYTHONPATH."""
+    """Returns the folders that a fresh interpreter searches before all others: the script's folder or the working directory,
+    then PYTHONPATH."""
     script = sys.argv[0] if sys.argv and sys.argv[0] not in ("-m", "") else ""
     if not script:
         folder = os.getcwd()
@@ -170,7 +187,8 @@ def earlier_folders():
 
 
 def hidden_by(names, folders, libraries):
-    """The path of the first module in these folders that hides a preloaded one; empty: none. names: what top_level() returns."""
+    """Returns the first path in these folders that Python would import in place of a preloaded module, or "". names: the result
+    of top_level()."""
     for folder in folders:
         if os.path.realpath(folder) in libraries:
             continue
@@ -191,7 +209,7 @@ def hidden_by(names, folders, libraries):
 
 
 def top_level(names, places):
-    """{top-level name: the real path of its file or its folder}."""
+    """Returns {top-level name: the real path of its file or folder}."""
     found = {}
     for name in {name.partition(".")[0] for name in names}:
         place = os.path.realpath(places[name][0]) if places.get(name) else ""
@@ -200,7 +218,7 @@ def top_level(names, places):
 
 
 def private_memory():
-    """Bytes of memory that no other process shares."""
+    """Returns the bytes of memory that no other process shares, or 0 if the kernel does not report them."""
     try:
         with open("/proc/self/smaps_rollup") as rollup:
             return 1024 * sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
@@ -211,7 +229,7 @@ def private_memory():
 # ---- memory that the kernel frees quickly ----
 
 class Mapping:
-    """A mapping of an address space: its size, and the anonymous bytes that are in RAM."""
+    """One memory mapping of a process: its size, and how many bytes of anonymous memory it has in RAM."""
 
     def __init__(self, begin, end, rights, path):
         self.begin, self.size, self.rights, self.path = begin, end - begin, rights, path
@@ -219,7 +237,7 @@ class Mapping:
 
 
 def mappings_of(smaps):
-    """The mappings in the lines of a /proc/PID/smaps."""
+    """Parses the lines of /proc/PID/smaps into mappings."""
     found = []
     for line in smaps:
         words = line.split(None, 5)
@@ -232,7 +250,8 @@ def mappings_of(smaps):
 
 
 def for_huge_pages(mapping):
-    """Whether the mapping is data of the program and 7/8 of it is in use. A huge page also puts the unused rest into RAM."""
+    """Returns True for a mapping of the program's data of which at least 7/8 are in use. Huge pages would also allocate RAM for
+    the unused part."""
     return mapping.rights == "rw-p" and mapping.path in ("", "[heap]") and 8 * mapping.anonymous >= 7 * mapping.size
 
 
@@ -245,26 +264,29 @@ def huge_pages_are_allowed():
 
 
 def use_huge_pages():
-    """Moves data into pages of 2 MB. The kernel then frees the memory of a killed process sooner, and the next worker waits for
-    that. No byte changes, even if other threads write meanwhile. A failure leaves the memory as it is."""
+    """Moves data into pages of 2 MB. The kernel frees such memory faster when the process is killed, and the start of the next
+    worker waits until it is freed. The move is safe while other threads write. If it fails, the memory stays in small pages."""
     ctypes = sys.modules.get("ctypes")
     if ctypes is None or not huge_pages_are_allowed():
-        return  # torch and numpy import ctypes; without them data is small, and the script must not find it imported
+        # Without ctypes, which torch imports, there is little data to move. Importing it in this file would be visible to the
+        # script.
+        return
     try:
         advise = ctypes.CDLL(None).madvise
         with open("/proc/self/smaps", encoding="utf-8", errors="replace", newline="\n") as smaps:
             mappings = mappings_of(smaps)
         for mapping in filter(for_huge_pages, mappings):
-            # MADV_COLLAPSE, since Linux 6.1; an older kernel refuses it.
+            # The number 25 is MADV_COLLAPSE. Linux before 6.1 refuses it, and the memory then stays in small pages.
             advise(ctypes.c_void_p(mapping.begin), ctypes.c_size_t(mapping.size), 25)
-    except Exception:  # an audit hook may refuse anything; huge pages are optional
+    except Exception:  # huge pages are optional, and an audit hook can raise any error
         pass
 
 
 # ---- low priority ----
 
-def priority_comes_back():
-    """Whether this process may leave the scheduler's idle class again. A separate thread tries it, since it may fail."""
+def can_restore_priority():
+    """Returns True if a thread of this process can enter the scheduler's idle class and leave it again. A separate thread tries
+    this, because a thread without the right to leave remains in the idle class."""
     import _thread
 
     answer = []
@@ -287,8 +309,8 @@ def priority_comes_back():
     return bool(answer)
 
 
-def write_own(file, text):
-    """Writes to a file below /proc/self. Returns the error or None."""
+def write_proc_self(file, text):
+    """Writes text to /proc/self/FILE. Returns the error, or None."""
     try:
         with open("/proc/self/" + file, "w") as own:
             own.write(text)
@@ -301,52 +323,56 @@ def own_threads():
     try:
         return os.listdir("/proc/self/task")
     except OSError:
-        return ["0"]  # 0 is the calling thread
+        return ["0"]  # 0 means the calling thread
 
 
-def take_title(title):
-    """Sets the title of this thread and of the threads that libraries have started."""
-    write_own("comm", title)
+def set_title(title):
+    """Sets the name of this thread and of the threads that libraries have started, as shown by ps and top."""
+    write_proc_self("comm", title)
     for thread in own_threads():
-        write_own("task/" + thread + "/comm", title)
+        write_proc_self("task/" + thread + "/comm", title)
 
 
 class LowPriority:
-    """A context in which other processes run first: by the idle class, or by a low weight of the session if supported."""
+    """A context in which this process yields the CPU to others. If the process can leave the scheduler's idle class again, it
+    enters that class. Otherwise it lowers the weight of its session (autogroup), if the kernel supports that."""
 
     def __enter__(self):
-        self.idle = os.sched_getscheduler(0) == os.SCHED_OTHER and priority_comes_back()
+        self.idle = os.sched_getscheduler(0) == os.SCHED_OTHER and can_restore_priority()
         if self.idle:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         else:
-            write_own("autogroup", "19")
+            write_proc_self("autogroup", "19")
 
     def __exit__(self, *unused):
         if self.idle:
-            for thread in own_threads():  # threads of libraries have inherited the class
+            for thread in own_threads():  # threads that libraries started have inherited the idle class
                 try:
                     os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
                 except OSError:
-                    pass  # the thread has ended
+                    pass  # the thread has ended in the meantime
             return
-        for _ in range(20):  # the kernel accepts one change in 0.1 s, for all sessions together
-            if not isinstance(write_own("autogroup", "0"), BlockingIOError):
+        for _ in range(20):  # the kernel accepts only one change of an autogroup in 0.1 s, counted over all sessions
+            if not isinstance(write_proc_self("autogroup", "0"), BlockingIOError):
                 return
             time.sleep(0.05)
 
 
 # ---- the control socket ----
 
-def say(*lines):
+def send_lines(*lines):
     try:
         os.write(CONTROL, "\n".join(line.replace("\n", " ")[:1000] for line in lines).encode("utf-8", "replace"))
     except OSError:
-        pass  # the agent is gone, and the next read shows it
+        pass  # if the agent has ended, the next read detects it
 
 
-def wait_for_orders():
-    """Returns (request, descriptors of stdout, stderr and channel, descriptor of the board or None, looks). looks: this spare
-    checks the files for all. Exits when the agent has ended."""
+def wait_for_request():
+    """Waits for a request of the agent. Exits if the agent has ended.
+
+    Returns (request, descriptors of stdout, stderr and channel, descriptor of the board or None, checks_files). The board is a
+    memfd in which spares share the result of the file check. checks_files: True if this spare must check its files itself.
+    False if another spare checks them for all."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -359,7 +385,7 @@ def wait_for_orders():
     finally:
         control.detach()
     if len(fds) < 4:
-        os._exit(1 if packet else 0)  # an incomplete request, or the end of the agent
+        os._exit(1 if packet else 0)  # an incomplete request is an error, but the end of the agent is not
     size = os.fstat(fds[0]).st_size
     request = b""
     while len(request) < size:
@@ -372,13 +398,14 @@ def wait_for_orders():
     return request, fds[1:4], board, packet != b"wait"
 
 
-def wait_for_another():
-    """Waits until the spare that checks the files has finished. It may have died or been stopped, so the wait is short."""
+def wait_for_scan():
+    """Waits until the spare that checks the files has finished. That spare can have been killed or stopped, so the wait has a
+    time limit."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
     try:
-        control.settimeout(LOOKS_WITHIN_S)
+        control.settimeout(SCAN_TIMEOUT_S)
         control.recv(16)
         control.settimeout(None)
     except OSError:
@@ -387,56 +414,60 @@ def wait_for_another():
         control.detach()
 
 
-def read_board(board, most):
+def read_scan(board, most):
     try:
         return os.pread(board, most, 0)
     except OSError:
-        return b""  # treated as an empty board
+        return b""  # the caller then checks the files itself
 
 
-def write_board(board, text):
+def publish_scan(board, text):
     try:
         os.pwrite(board, text, 0)
     except OSError:
-        pass  # no memory: the other spares check the files themselves
+        pass  # without the text, each spare checks the files itself
 
 
-def versions_now(before, board, looks):
-    """The present versions of before.files. Spares that become workers together nearly always depend on the same files. So one
-    of them checks its files, and writes them to the board if they are unchanged. A spare with the same files in the same
-    versions need not check them. If there is no board (None), each spare checks."""
-    if not looks:
-        wait_for_another()
-        if read_board(board, len(before.text) + 1) == before.text:
+def current_versions(before, board, checks_files):
+    """Returns the present versions of before.files.
+
+    Spares that become workers together nearly always depend on the same files. One of them checks its files. If they are
+    unchanged, it writes their names and versions (`text`) to the board, a memfd that the spares share. A spare whose `text` is
+    equal skips its check. Without a board (None), each spare checks its own files."""
+    if not checks_files:
+        wait_for_scan()
+        if read_scan(board, len(before.text) + 1) == before.text:
             return before.files
     now = versions_of(before.files)
-    if looks and board is not None and now == before.files:
-        write_board(board, before.text)
+    if checks_files and board is not None and now == before.files:
+        publish_scan(board, before.text)
     return now
 
 
 def parse_request(request):
-    """(arguments with the interpreter first, environment as a list of (name, value))."""
+    """Returns (arguments with the interpreter first, environment as a list of (name, value))."""
     texts = request.split(b"\0")[:-1]
     count = int(texts[0])
     arguments, variables = texts[2:2 + count], texts[2 + count:]
     return arguments, [tuple(variable.split(b"=", 1)) for variable in variables]
 
 
-# ---- becoming a spare, and the worker ----
+# ---- start of a spare, and its change to a worker ----
 
 def given_environment():
-    """The environment at the start of this process, in its order. Python and .pth files may have changed os.environ since."""
+    """Returns the environment with which this process was started, in the original order. os.environ can differ: Python and
+    .pth files may have changed it."""
     try:
         with open("/proc/self/environ", "rb") as own:
             variables = [variable.split(b"=", 1) for variable in own.read().split(b"\0") if b"=" in variable]
-    except OSError:  # a program with extra privileges may not read its own entry
+    except OSError:  # a process with extra privileges cannot read its own /proc entry
         variables = os.environb.items()
     return {os.fsdecode(name): os.fsdecode(value) for name, value in variables}
 
 
-def become(arguments, environment):
-    """Replaces this process by another program. Resets the signals that Python ignores from its start."""
+def exec_program(arguments, environment):
+    """Replaces this process by another program. Python ignores SIGPIPE and SIGXFSZ, and exec keeps ignored signals ignored. So
+    the default actions are restored first."""
     import _signal
 
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
@@ -444,50 +475,51 @@ def become(arguments, environment):
     os.execve(arguments[0], arguments, environment)
 
 
-def take_output(fds):
-    """Moves stdout and stderr to descriptors 1 and 2, and initializes the streams for the new files."""
+def set_output(fds):
+    """Duplicates the new stdout and stderr to descriptors 1 and 2, and initializes sys.stdout and sys.stderr for them."""
     for number, fd in zip((1, 2), fds):
         os.dup2(fd, number)
         os.close(fd)
     for stream, number in ((sys.__stdout__, 1), (sys.__stderr__, 2)):
-        before = stream.buffer  # a FileIO, since Python was started with -u
+        before = stream.buffer  # unbuffered (a FileIO), since Python was started with -u
         raw = type(before)(number, "wb", closefd=False)
         raw.name = before.name
         stream.__init__(raw, stream.encoding, stream.errors, "\n", stream.line_buffering, stream.write_through)
 
 
-def take_environment(variables, changed):
+def set_environment(variables, changed):
     os.environ.clear()
     for name, value in variables:
         os.environ[os.fsdecode(name)] = os.fsdecode(value)
-    for name, value in changed.items():  # a module made this change during its import
+    for name, value in changed.items():  # apply the changes that the preloaded modules made to the environment
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
 
 
-def take_arguments(arguments):
+def set_arguments(arguments):
     arguments = [os.fsdecode(argument) for argument in arguments]
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = arguments
 
 
-def look_again():
-    """Makes importers find files that are newer than their caches."""
+def invalidate_finders():
+    """Clears the caches of importers, so that they find files that were created after the caches were filled."""
     for finder in list(sys.path_importer_cache.values()):
         if hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
 
 
 def real_sitecustomize(own_folder):
-    """Imports the sitecustomize of the installation, as Python would have done. Returns whether there is one."""
+    """Imports the sitecustomize module of the Python installation, as Python would have done without this file. Returns True if
+    the installation has one."""
     sys.path[:] = [path for path in sys.path if path != own_folder]
     sys.path_importer_cache.pop(own_folder, None)
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401: not this file
+        import sitecustomize  # noqa: F401: not this file, which is no longer in sys.path
         return True
     except ImportError as error:
         if error.name != "sitecustomize":
@@ -497,7 +529,8 @@ def real_sitecustomize(own_folder):
 
 
 def load(modules, environment):
-    """Imports the modules. Returns (folders of libraries, watched files, top-level names, changes of the environment)."""
+    """Imports the modules. Returns (folders of libraries, files to check, {top-level name: path}, changes of the
+    environment)."""
     import importlib
 
     before = set(sys.modules)
@@ -506,40 +539,40 @@ def load(modules, environment):
         try:
             importlib.import_module(name)
         except Exception as error:
-            leave("cannot preload " + name + ": " + type(error).__name__ + ": " + str(error))
+            exit_unfit("cannot preload " + name + ": " + type(error).__name__ + ": " + str(error))
     if "ddprun" in sys.modules:
-        leave("will not preload ddprun: a worker imports it when it knows its rank")
+        exit_unfit("cannot preload ddprun: only a worker with a rank can import it")
     new = set(sys.modules) - before
     places = places_of(new)
     foreign = foreign_module(places, libraries)
     if foreign:
-        leave("will not preload " + foreign + ", which lies in " + places[foreign][0] +
-              ": only installed packages and the standard library are preloaded")
+        exit_unfit("cannot preload " + foreign + ", which is in " + places[foreign][0] +
+              ": only installed packages and the standard library can be preloaded")
     changed = {name: os.environ.get(name) for name in set(os.environ) | set(environment)
                if os.environ.get(name) != environment.get(name)}
     return libraries, watched_files(places, libraries), top_level(new, places), changed
 
 
-def leave(why):
-    say("unfit", why)
+def exit_unfit(why):
+    send_lines("unfit", why)
     os._exit(0)
 
 
-def be_spare():
-    if sys.argv[0] == "-c":  # PLACEHOLDER; its arguments are the worker's command
-        become(sys.argv[1:], given_environment())
-    began = time.monotonic()
+def run_spare():
+    if sys.argv[0] == "-c":  # the arguments of PLACEHOLDER are the worker's command
+        exec_program(sys.argv[1:], given_environment())
+    started = time.monotonic()
     given = given_environment()
     own_folder = os.path.dirname(os.path.abspath(__file__))
     modules = [name for name in os.environ.pop("DDPRUN_PRELOAD").split(",") if name]
-    path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is first
+    path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # its first entry is this folder
     if len(path) > 1:
         os.environ["PYTHONPATH"] = path[1]
     elif os.environ.pop("DDPRUN_PRELOAD_EMPTY_PATH", None):
         os.environ["PYTHONPATH"] = ""
     else:
         del os.environ["PYTHONPATH"]
-    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # they belong to the worker
+    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # only a worker may have these
         os.environ.pop(name, None)
     environment = {name: value for name, value in given.items() if name == "PYTHONPATH" or not name.startswith("DDPRUN_PRELOAD")}
     for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):
@@ -549,48 +582,48 @@ def be_spare():
     installed = real_sitecustomize(own_folder)
     with open("/proc/self/comm") as own:
         title = own.read().rstrip("\n")
-    write_own("comm", "ddprun-spare")
+    write_proc_self("comm", "ddprun-spare")
     with LowPriority():
         libraries, watched, names, changed = load(modules, environment)
-        before = FirstSight(environment, versions_of(watched))
+        before = InitialObservation(environment, versions_of(watched))
         use_huge_pages()
     hidden = hidden_by(names, earlier_folders(), libraries)
     if hidden:
-        leave(hidden + " hides a module that would be preloaded: the script imports that one")
-    say("ready", str(int(1000 * (time.monotonic() - began))), str(private_memory()))
+        exit_unfit(hidden + " hides a module to preload: the script would import this file instead")
+    send_lines("ready", str(int(1000 * (time.monotonic() - started))), str(private_memory()))
 
-    request, (output, errors, channel), board, looks = wait_for_orders()
-    say("heard")
+    request, (output, errors, channel), board, checks_files = wait_for_request()
+    send_lines("heard")
     arguments, variables = parse_request(request)
     hidden = hidden_by(names, earlier_folders(), libraries)
-    now = Sight({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
-                versions_now(before, board, looks))
+    now = Observation({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
+                current_versions(before, board, checks_files))
     if board is not None:
         os.close(board)
-    why = why_plainly(before, now, hidden)
-    say("runs", why)
-    take_title(title)
+    why = reason_for_plain_start(before, now, hidden)
+    send_lines("runs", why)
+    set_title(title)
     os.dup2(channel, CONTROL)
     os.close(channel)
-    take_output((output, errors))
+    set_output((output, errors))
     if why:
-        become(arguments, dict(variables))
-    take_environment(variables, changed)
-    take_arguments(arguments)
-    look_again()
+        exec_program(arguments, dict(variables))
+    set_environment(variables, changed)
+    set_arguments(arguments)
+    invalidate_finders()
     return installed
 
 
 if __name__ == "sitecustomize" and "DDPRUN_PRELOAD" in os.environ:
     try:
-        _installed = be_spare()
+        _installed = run_spare()
     except BaseException as error:
-        # After an error the script must not run here as if it were a worker.
+        # The process must exit after an error. Otherwise Python would run the script in this process, without a rank.
         import traceback
 
         traceback.print_exc()
-        say("unfit", "a spare has failed: " + type(error).__name__ + ": " + str(error))
+        send_lines("unfit", "the spare interpreter failed: " + type(error).__name__ + ": " + str(error))
         os._exit(1)
     if not _installed:
-        # The installation has no module of this name, so Python expects this error.
+        # Python ignores this error, which it expects if the installation has no sitecustomize.
         raise ImportError("no sitecustomize", name="sitecustomize")

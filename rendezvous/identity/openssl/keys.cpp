@@ -1,4 +1,3 @@
-// Implementation of keys.hpp.
 #include "rendezvous/identity/openssl/keys.hpp"
 
 #include <openssl/core_names.h>
@@ -9,10 +8,9 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <new>
 #include <stdexcept>
 
-#include "rendezvous/identity/openssl/session.hpp"
+#include "rendezvous/identity/openssl/tls_session.hpp"
 
 namespace ddprun {
 namespace {
@@ -21,7 +19,7 @@ constexpr std::string_view kMark = "ddprun";
 constexpr std::string_view kKeyLabel = "ddprun rendezvous key";
 constexpr std::string_view kRunLabel = "ddprun run id";
 constexpr std::size_t kKeyBytes = 32;
-// TLS_AES_128_GCM_SHA256. TLS 1.3 binds an external key to the hash of its cipher suite.
+// TLS_AES_128_GCM_SHA256. In TLS 1.3, a pre-shared key is valid only with the hash function of one cipher suite.
 constexpr std::array<unsigned char, 2> kCipher{0x13, 0x01};
 
 using Kdf = std::unique_ptr<EVP_KDF, OpensslFree<EVP_KDF_free>>;
@@ -35,7 +33,7 @@ OSSL_PARAM octets(const char* name, std::string_view value) {
   return OSSL_PARAM_construct_octet_string(name, const_cast<char*>(value.data()), value.size());
 }
 
-// HKDF (RFC 5869) with our label as salt; token, version and run id are its input.
+// HKDF (RFC 5869). The input key is the token, the salt is our label, and the info is the protocol version and the run id.
 std::array<unsigned char, kKeyBytes> derive_key(const TlsCredentials& credentials) {
   std::string info(1, static_cast<char>(credentials.protocol_version));
   info += credentials.run_id;
@@ -58,14 +56,14 @@ SslContextPointer make_context(OpensslKeys* keys) {
   require(SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256") == 1);
   require(SSL_CTX_set1_groups_list(c, "X25519:P-256") == 1);
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT would disguise the handshake as TLS 1.2 for middle boxes, but there are none between the
-  // nodes of a job. Without SSL_OP_ALLOW_NO_DHE_KEX both sides refuse a key exchange without Diffie-Hellman.
+  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT disguises the handshake as TLS 1.2. We clear it, since no middlebox between the nodes of a
+  // job needs this. SSL_OP_ALLOW_NO_DHE_KEX is cleared so that both sides refuse a key exchange without Diffie-Hellman.
   SSL_CTX_clear_options(c, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(c, 0);
   SSL_CTX_set_max_early_data(c, 0);
   SSL_CTX_set_recv_max_early_data(c, 0);
-  // An idle connection frees its buffers. Ten thousand of them would need much memory.
+  // An idle connection frees its buffers. Otherwise ten thousand connections would need a lot of memory.
   SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_psk_find_session_callback(c, OpensslSession::find_key);
   SSL_CTX_set_psk_use_session_callback(c, OpensslSession::offer_key);

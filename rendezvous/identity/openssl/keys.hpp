@@ -1,11 +1,10 @@
-// The keys of one job inside OpenSSL. They are derived from token, run id and protocol version, and offered or looked up in a
-// handshake. session.hpp uses them for each connection.
+// The pre-shared key of one job, as an OpenSSL object. It is derived from the token, the run id and the protocol version. In a
+// handshake, a client offers the key and a server looks it up (tls_session.hpp).
 #pragma once
 
 #include <openssl/ssl.h>
 
 #include <optional>
-#include <vector>
 
 #include "rendezvous/identity/tls.hpp"
 
@@ -21,18 +20,20 @@ struct OpensslFree {
 using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 using SslSessionPointer = std::unique_ptr<SSL_SESSION, OpensslFree<SSL_SESSION_free>>;
 
-// The PSK identity that a client sends in its hello. It is clear text, but the handshake binds it to the key. It is "ddprun",
-// one byte of protocol version, the run's digest, and the instance. Its first seven bytes keep their place in every version.
+// The PSK identity that a client sends in its ClientHello: "ddprun", one byte with the protocol version, the digest of the run
+// id, and the instance id. It is not encrypted, but the handshake authenticates it with the key. The first seven bytes have the
+// same format in every version. So each side can read the version of the other side.
 std::string to_identity(const TlsPeer& self);
 
-// Returns nullopt if `identity` was not made by ddprun. From an identity of another version it reads only the version.
+// Parses a PSK identity. Returns nullopt if it was not sent by ddprun. If the sender has another protocol version, only the
+// version is set.
 std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t own_version);
 
 ShortRunDigest digest_of_run(std::string_view run_id);
 
 class OpensslKeys final : public TlsKeys {
  public:
-  // Throws std::bad_alloc or std::runtime_error; module.cpp catches both.
+  // Throws std::bad_alloc or std::runtime_error. module.cpp catches both.
   explicit OpensslKeys(const TlsCredentials& credentials);
 
   std::unique_ptr<TlsSession> open(TlsRole role) noexcept override;
@@ -41,7 +42,7 @@ class OpensslKeys final : public TlsKeys {
   SSL_CTX* context() const { return context_.get(); }
   const TlsPeer& self() const { return self_; }
   const std::string& identity() const { return identity_; }
-  // A copy of the key as an SSL_SESSION. Each connection gets its own, since TLS writes into it.
+  // Returns a copy of the key as an SSL_SESSION. Each connection needs a separate copy, since OpenSSL writes into it.
   SslSessionPointer key() const;
 
  private:

@@ -1,8 +1,9 @@
-// Checkpoints of a ddprun::State on disk, in ddptrain's format: safetensors with checksums. A checkpoint is published as a
-// whole or not at all. The folder has step-000000400/{manifest.json,model.safetensors,optimizer.safetensors} and `latest`.
+// Checkpoints of a ddprun::State on disk, in ddptrain's format: safetensors with checksums. A checkpoint becomes visible only
+// when it is complete. The folder contains checkpoints such as
+// step-000000400/{manifest.json,model.safetensors,optimizer.safetensors}, and the link `latest`.
 //
-// With ddprun::Job, pass the object to Job::run(), which loads the newest checkpoint and saves when one is due. Without Job,
-// call load() on every rank, and save() or save_if_due() on one rank.
+// With ddprun::Job, pass the Checkpointing object to Job::run(). This function loads the newest checkpoint, and saves when a
+// save is due. Without Job, call load() on every rank, and save() or save_if_due() on one rank.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +15,35 @@ namespace ddprun {
 class State;
 
 struct CheckpointOptions {
-  std::int64_t every_steps = 0;  // a save is due at each multiple of this; 0: never, but Job::run() saves at its end
+  std::int64_t every_steps = 0;  // interval of saves in steps; if 0, only Job::run() saves, at its end
   std::int64_t keep = 3;         // number of newest checkpoints to keep; at least 1
-  bool background = true;        // written by a thread from a copy in host memory, while training continues
+  bool background = true;        // if true, a thread writes a copy of the state while training continues
 };
 
-// For the training thread only. The class has a thread of its own, which needs no care of the caller.
+// Only the training thread may use this class. Saves in the background run on a thread that the class creates.
 class Checkpointing {
  public:
-  // The constructor changes nothing on disk. Each training run needs a folder of its own. Throws ddprun::UsageError for invalid
+  // The constructor changes nothing on disk. Each training run needs a separate folder. Throws ddprun::UsageError for invalid
   // options.
   explicit Checkpointing(std::filesystem::path folder, CheckpointOptions options = {});
-  ~Checkpointing();  // waits for a save in the background
+  ~Checkpointing();  // waits until a save in the background has ended
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Loads the newest valid checkpoint into `state`. Returns false, with `state` untouched, if there is no checkpoint. A
+  // Loads the newest valid checkpoint into `state`. If there is no checkpoint, returns false and leaves `state` unchanged. A
   // checkpoint with a wrong checksum is skipped and reported on stderr. Throws ddprun::BadCheckpointError if no checkpoint is
-  // valid. Throws ddprun::UsageError if the checkpoint has another model or optimizer. `state` may then hold some of its
-  // weights and must not be used. Call on every rank; nothing is exchanged.
+  // valid. Throws ddprun::UsageError if the checkpoint has a different model or optimizer. `state` may then have some weights
+  // of the checkpoint and must not be used. Call on every rank; the ranks do not communicate.
   bool load(State& state);
 
-  // Call on one rank. The checkpoint is published when the call returns. If this state is published already, the call does
-  // nothing. It first waits for a save in the background. Throws std::system_error (disk full), ddprun::DivergedError for
-  // weights that are NaN or infinite, and ddprun::SupersededError if another process has started to save in this folder.
+  // Call on one rank. When the call returns, the checkpoint is complete on disk. The call first waits for a save in the
+  // background. If this state is already on disk, the call does nothing. Throws std::system_error (disk full),
+  // ddprun::DivergedError if a weight is NaN or infinite, and ddprun::SupersededError if another process has started to save in
+  // this folder.
   void save(const State& state);
-  // Call after each step on the same rank as save(). Saves when `every_steps` requires it, in the background if the options ask
-  // for that. A failed save is reported on stderr, and training continues. The next call throws the other errors of save().
+  // Call after each step, on the same rank as save(). Saves if the step is a multiple of `every_steps`, in the background if
+  // CheckpointOptions::background is true. A failed save is reported on stderr, and training continues. Other errors of save()
+  // are thrown by the next call.
   void save_if_due(const State& state);
 
   struct Impl;  // defined in the library

@@ -1,7 +1,15 @@
-// Which samples a rank takes in which step: a pure function of (seed, step, rank, number of ranks). The order of an epoch is
-// PyTorch's: torch.randperm(samples) with the generator seeded by seed + epoch. Of each global batch rank r of W takes every
-// W-th sample, beginning with the r-th. So the order depends neither on how many ranks share it nor on restarts, and there is
-// nothing to save. Nothing is padded or dropped: the last batch of an epoch may be smaller.
+// Decides which samples a rank processes in which step, as a pure function of (seed, step, rank, number of ranks). The order of
+// an epoch is PyTorch's: torch.randperm(samples) with the generator seeded by seed + epoch. The global batch of a step is the
+// next part of this order. Rank r of W processes the samples r, r + W, r + 2 W and so on of the global batch. An example with
+// 10 samples, a global batch of 4 and 2 ranks:
+//
+//   step   global batch   rank 0            rank 1
+//   0      order[0..3]    order[0], [2]     order[1], [3]
+//   1      order[4..7]    order[4], [6]     order[5], [7]
+//   2      order[8..9]    order[8]          order[9]
+//
+// A restart or a different number of ranks does not change the global batches, so there is no state to save. No samples are
+// padded or dropped, so the last batch of an epoch may be smaller.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +20,22 @@ namespace ddprun {
 struct DistributedShare {
   std::int64_t epoch = 0;             // counted from 0
   std::vector<std::int64_t> samples;  // indices from 0; never empty
-  // Weight of this rank's mean loss. With it, the mean over ranks that DataParallel computes is the mean over the global batch.
-  // It is 1 if all ranks have the same number of samples. It is 0 if a smaller last batch left no sample for this rank.
-  // `samples` then holds a sample of another rank, since every rank must run backward.
+  // Weight of this rank's mean loss. With this weight, the mean over ranks in DataParallel is the mean over the global batch.
+  // It is 1 if all ranks have the same number of samples. If a small last batch has no sample for this rank, the weight is 0,
+  // and `samples` contains a sample of another rank, because every rank must run backward.
   double weight = 1;
 };
 
-// For one thread at a time: it caches the order of the newest epoch.
+// Not thread-safe, since the object caches the order of the newest epoch.
 class DistributedSampler {
  public:
-  // `batch_size` is the global batch size. Throws ddprun::UsageError (std::runtime_error) unless both numbers are above 0.
+  // `batch_size` is the global batch size. Throws ddprun::UsageError (a std::runtime_error) unless `samples` and `batch_size`
+  // are above 0.
   DistributedSampler(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed = 0);
 
   std::int64_t steps_per_epoch() const { return (samples_ + batch_size_ - 1) / batch_size_; }
 
-  // Share of the step after `finished` finished steps; 0 <= rank < world.
+  // Returns the samples of `rank` in the step after `finished` finished steps. Requires 0 <= rank < world.
   DistributedShare share(std::int64_t finished, int rank, int world);
 
  private:

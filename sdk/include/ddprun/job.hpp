@@ -1,10 +1,11 @@
-// A worker's place in its job: its rank and the group of all ranks. It reports progress, stops at the same step on all ranks,
-// and forms the next group after the loss of a worker.
+// The connection of a worker to its job: the worker's rank and the process group of all ranks. A Job reports progress, stops at
+// the same step on all ranks, and forms a new process group after the loss of a worker.
 //
-// Under ddprun a lost worker is replaced while the others keep their state: Job::run() calls the loop again, and no step is
-// lost. The same program also trains under torchrun, srun, mpirun or a shell. It reads RANK, WORLD_SIZE, MASTER_ADDR and
-// MASTER_PORT, or the variables of Slurm, Open MPI and PMIx. There a lost worker ends the others, and the next start continues
-// from the newest checkpoint. Without any of these variables the job has one worker.
+// Under ddprun a lost worker is replaced while the other workers keep their state. Job::run() calls the training loop again,
+// and no finished step is lost. The same program also trains under torchrun, srun, mpirun or a shell. It then reads RANK,
+// WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or the variables of Slurm, Open MPI and PMIx. In these environments the loss of a
+// worker ends the other workers, and the next start resumes from the newest checkpoint. Without any of these variables the job
+// has one worker.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -24,17 +25,17 @@ class Group;
 class State;
 
 struct JobOptions {
-  enum class Device { kAuto, kCpu, kCuda };  // kAuto: the GPU of this local rank if it has one
+  enum class Device { kAuto, kCpu, kCuda };  // kAuto: the GPU whose index is the local rank, or the CPU without a GPU
   Device device = Device::kAuto;
-  std::chrono::milliseconds timeout{600'000};  // limit of one exchange between ranks
+  std::chrono::milliseconds timeout{600'000};  // maximum duration of one collective
 };
 
-// One object for each process. Create it in main() before any other thread and any tensor: it takes over SIGTERM, SIGINT and
-// SIGHUP, and opens CUDA. For the training thread only.
+// Create one object per process, in main() before any other thread and any tensor, since the object handles SIGTERM, SIGINT and
+// SIGHUP and initializes CUDA. Only the training thread may use this class.
 class Job {
  public:
-  // `program`: name and version for display ("myloop 1.0"). Does not wait for other ranks. Throws ddprun::UsageError for an
-  // invalid environment, with the name of the variable, and if a requested GPU does not exist.
+  // `program` is a name and version for display, such as "myloop 1.0". The constructor does not wait for other ranks. Throws
+  // ddprun::UsageError if an environment variable is invalid, or if the requested GPU does not exist.
   explicit Job(std::string program, const JobOptions& options = {});
   ~Job();
   Job(const Job&) = delete;
@@ -42,17 +43,21 @@ class Job {
 
   int rank() const;
   int local_rank() const;
-  int world() const;  // ranks
+  int world() const;  // number of ranks
   c10::Device device() const;
 
-  // Meets the other ranks and calls `train` with their group. All ranks hold the same state by then. The state is that of the
-  // survivors of a loss, else the newest checkpoint of any rank, else the initial state of rank 0. `train` returns when
-  // Group::next_step() is false, or earlier at the same step on all ranks. After a loss it is called again with the state that
-  // was reached. Objects that it made from the group, such as DataParallel, must not outlive the call.
+  // Connects to the other ranks and calls `train` with the group of all ranks. Before the call all ranks get the same state.
+  // After the loss of a worker, this is the state of the survivors. Otherwise it is the newest checkpoint of any rank, or if
+  // there is no checkpoint, the initial state of rank 0.
   //
-  // At the end rank 0 saves a state that is not saved yet, and all ranks wait for that. Returns the exit code for main(): 0, or
-  // 85 if the job was asked to stop. If training fails, the process ends inside this call, with a line on stderr and a code of
-  // docs/exit-codes.md. It does not return, since destructors would wait for lost peers.
+  // `train` must return when Group::next_step() returns false, or earlier at the same step on all ranks. After the loss of a
+  // worker, `train` is called again and must continue from the current `state`. Objects that `train` creates from the group,
+  // such as DataParallel, must not outlive the call.
+  //
+  // At the end rank 0 saves the state if it is not saved yet, and all ranks wait until the save has ended. Returns the exit
+  // code for main(): 0, or 85 after a stop request. If training fails, the process exits inside this call, with a message on
+  // stderr and an exit code of docs/exit-codes.md. The call does not return then, because destructors could wait for lost
+  // workers.
   int run(State& state, Checkpointing& checkpoints, const std::function<void(Group&)>& train);
   int run(State& state, const std::function<void(Group&)>& train);
 
@@ -62,28 +67,28 @@ class Job {
   std::unique_ptr<Impl> impl_;
 };
 
-// The ranks that train together until one of them is lost. From then on each call that exchanges data throws an exception for
-// Job::run(): do not catch it. For the training thread only.
+// The ranks that train together until one of them is lost. After the loss of a rank, each call that communicates throws an
+// exception. Do not catch this exception: Job::run() handles it. Only the training thread may use this class.
 class Group {
  public:
   int rank() const;
   int world() const;
-  // Null in a world of one.
+  // Returns null if there is only one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
-  // Call before each step. Returns whether another step follows. Returns false after `total` steps, and after a stop request
-  // (SIGTERM), at the same step on all ranks. Reports the finished step to the agent a few times a second, and saves if a
-  // checkpoint is due.
+  // Call before each step. Returns true if another step follows. Returns false after `total` steps. After a stop request
+  // (SIGTERM) the call returns false at the same step on all ranks. The call also reports the finished step to the agent, a few
+  // times a second, and saves a checkpoint if a save is due.
   bool next_step(std::int64_t total);
 
-  // Seeds LibTorch's default generator for this step and rank, so that a repeated step draws the same numbers.
+  // Seeds LibTorch's default generator for this step and rank, so that a repeated step uses the same random numbers.
   void seed_step(std::uint64_t seed) const;
 
-  // Sets a metric of the newest finished step: "loss", "lr", "samples_per_s" or a name of your own. Only rank 0's values are
-  // shown. The next progress message carries the value, so call this before next_step(). Cheap.
+  // Sets a metric of the newest finished step: "loss", "lr", "samples_per_s" or any other name. ddprun shows the values of rank
+  // 0 only. Call this before next_step(), which sends the value. The call only stores the value, so it is cheap.
   void figure(const std::string& name, double value);
 
-  // Replaces each value by its sum over all ranks. Collective. Do not call it between the last exchange of a step and
+  // Replaces each value by its sum over all ranks. Collective. Do not call sum() between the last gradient sum of a step and
   // State::update().
   void sum(std::span<double> values) const;
 

@@ -1,13 +1,13 @@
-// The parts of ddptrain for a training loop and main() of your own. Each can be used without the others:
+// The parts of ddptrain, for a program with its own training loop and main(). Each part can be used without the others:
 //
 //   State                a model, its optimizer and the number of finished steps
 //   DataParallel         gradients summed over the ranks
 //   DistributedSampler   which samples a rank takes in which step
 //   Checkpointing        checkpoints on disk
-//   Job, Group           rank, progress, stop at one step, live recovery: the worker channel; torchrun and MPI too
+//   Job, Group           rank, progress, stop at the same step, live recovery; also under torchrun and MPI
 //
-// share/ddprun/loop of an installation is a complete program, explained in docs/own-worker.md. Until version 1.0 these headers
-// change with each version.
+// An installation contains a complete program in share/ddprun/loop, which docs/own-worker.md explains. Until version 1.0 these
+// headers can change with each version.
 #pragma once
 
 // IWYU pragma: begin_exports

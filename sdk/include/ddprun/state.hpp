@@ -1,5 +1,5 @@
-// The state that must survive a failure in a training loop of your own: a model, its optimizer and the number of finished
-// steps. ddprun::Job sends it to a newly started worker, ddprun::Checkpointing saves it, ddprun::DataParallel trains it.
+// The state of a custom training loop that must survive a failure: a model, its optimizer and the number of finished steps.
+// ddprun::Job sends it to a new worker, ddprun::Checkpointing saves it, and ddprun::DataParallel trains it.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,29 @@ class Optimizer;
 
 namespace ddprun {
 
-// For the training thread only. The caller shares the model and owns the optimizer. From the first step on, only the values of
-// tensors may change. Do not add, remove or reshape parameters.
+// Only the training thread may use this class. The object shares ownership of the model. The optimizer must outlive the object.
+// From the first step on, only the values of tensors may change. Do not add, remove or reshape parameters.
 class State {
  public:
-  // `model` must be on its device already. `optimizer` must hold parameters of that model and be torch::optim's SGD, Adam,
+  // `model` must already be on its device. `optimizer` must contain parameters of `model`, and be torch::optim's SGD, Adam,
   // AdamW, RMSprop or Adagrad. A frozen parameter (requires_grad false) is saved but not trained. A parameter with two names in
-  // the model counts once. `optimizer` must outlive this object. Throws ddprun::UsageError (std::runtime_error) for another
-  // optimizer, or if it holds parameters that the model lacks.
+  // the model counts once. Throws ddprun::UsageError (a std::runtime_error) for a different kind of optimizer, or if
+  // `optimizer` contains parameters that the model lacks.
   State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Number of finished steps of the whole training. Derive the data position, learning rate and random numbers from it. Then an
-  // interrupted run computes the same as an uninterrupted one.
+  // Returns the number of finished steps of the whole training run. Derive the data position, the learning rate and random
+  // numbers from this number. A resumed run then computes the same results as an uninterrupted run.
   std::int64_t step() const;
 
-  // Runs the optimizer's step and counts the step as finished. Call it once per step, after the last collective. Between that
-  // collective and this call, allow only errors that occur on every rank: else the ranks' states differ.
+  // Runs the optimizer's step and counts the step as finished. Call once per step, after the last collective. Between that
+  // collective and this call, only errors that occur on every rank are allowed. Otherwise the states of the ranks differ.
   void update();
 
-  // Named numbers that survive too, such as the best accuracy so far or a loss scale. They must be the same on all ranks.
+  // Named numbers that are part of the state, such as the best accuracy so far or a loss scale. They must be the same on all
+  // ranks.
   std::map<std::string, double>& values();
 
   struct Impl;  // defined in the library

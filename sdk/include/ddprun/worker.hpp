@@ -1,10 +1,11 @@
-// A worker program of your own has four parts: a Task (the model, its loss, the metrics of an evaluation), a Source (the
-// samples), TaskKeys (additional keys of train.json) and the macro DDPRUN_WORKER. The macro defines main(). The program has all
-// features of ddptrain: command line, train.json, agent, restarts, exact resume, live recovery, checkpoints and metrics.
-// sdk/example has a complete program. `ddprun init cpp FOLDER` writes another to start from.
+// Include this header in a custom worker program. Such a program has four parts: a Task (the model, its loss, the metrics of an
+// evaluation), a Source (the samples), TaskKeys (additional keys of train.json) and the macro DDPRUN_WORKER, which defines
+// main(). The program has all features of ddptrain: command line, train.json, agent, restarts, exact resume, live recovery,
+// checkpoints and metrics. sdk/example has a complete program. `ddprun init cpp FOLDER` creates another program as a starting
+// point.
 //
-// Until version 1.0 these headers change with each version: build a worker with the same ddprun that starts it. Both sides
-// check the version.
+// Until version 1.0 these headers can change with each version. Build a worker with the same version of ddprun that starts the
+// worker. Both programs check the version.
 #pragma once
 
 // IWYU pragma: begin_exports
@@ -18,7 +19,8 @@
 #include "trainer/task/task.hpp"
 // IWYU pragma: end_exports
 
-// Defines main() of a program that trains this Subject (trainer/life/subject.hpp). Use it once, outside all namespaces.
+// Defines main() of a program that trains the Subject in the arguments (trainer/life/subject.hpp). Use this macro once, outside
+// all namespaces.
 #define DDPRUN_WORKER(...)                                                \
   int main(int argc, char** argv) {                                       \
     return ::ddprun::trainer::run_worker_main(argc, argv, (__VA_ARGS__)); \

@@ -1,4 +1,4 @@
-// Base64 encoding and decoding.
+// Tests Base64 encoding and decoding, and the rejection of invalid Base64 text.
 #include "common/base/base64.hpp"
 
 #include <map>
@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-TEST(Base64, HasTheVectorsOfItsStandard) {
+TEST(Base64, MatchesTheRfcVectors) {
   const std::map<std::string, std::string> vectors{{"", ""},
                                                    {"f", "Zg=="},
                                                    {"fo", "Zm8="},
@@ -23,7 +23,7 @@ TEST(Base64, HasTheVectorsOfItsStandard) {
   }
 }
 
-TEST(Base64, EveryByteComesBack) {
+TEST(Base64, RoundTripsEveryByte) {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
   EXPECT_EQ(from_base64(to_base64(bytes)), bytes);

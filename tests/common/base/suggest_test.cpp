@@ -1,4 +1,4 @@
-// The suggestions of "did you mean", and the cases without one.
+// Tests which name is suggested after a typing error ("did you mean"), and when none is suggested.
 #include "common/base/suggest.hpp"
 
 #include <gtest/gtest.h>
@@ -11,36 +11,36 @@ namespace {
 constexpr std::array<std::string_view, 6> kKeys{"optimizer", "batch_size", "epochs", "lr", "model", "max_steps"};
 
 TEST(Suggest, FindsTheNearestName) {
-  EXPECT_EQ(nearest("optimzer", kKeys), "optimizer");
-  EXPECT_EQ(nearest("epoch", kKeys), "epochs");
-  EXPECT_EQ(nearest("mdoel", kKeys), "model");
+  EXPECT_EQ(closest_name("optimzer", kKeys), "optimizer");
+  EXPECT_EQ(closest_name("epoch", kKeys), "epochs");
+  EXPECT_EQ(closest_name("mdoel", kKeys), "model");
 }
 
-TEST(Suggest, DashesAndCaseAreNoMistakes) {
-  EXPECT_EQ(nearest("batch-size", kKeys), "batch_size");
-  EXPECT_EQ(nearest("Batch-Sizes", kKeys), "batch_size");
+TEST(Suggest, DashesAndCaseAreIgnored) {
+  EXPECT_EQ(closest_name("batch-size", kKeys), "batch_size");
+  EXPECT_EQ(closest_name("Batch-Sizes", kKeys), "batch_size");
 }
 
-TEST(Suggest, ASwapCountsOne) {
-  EXPECT_EQ(nearest("rl", kKeys), "lr");
+TEST(Suggest, TranspositionCostsOne) {
+  EXPECT_EQ(closest_name("rl", kKeys), "lr");
 }
 
-TEST(Suggest, KeepsQuietWhenNothingIsNear) {
-  EXPECT_EQ(nearest("colour", kKeys), "");
-  EXPECT_EQ(nearest("x", kKeys), "") << "two edits turn x into lr, but they share nothing";
-  EXPECT_EQ(nearest("", kKeys), "");
-  EXPECT_EQ(nearest("lr", {}), "");
-  EXPECT_EQ(nearest(std::string(100'000, 'a'), kKeys), "");
+TEST(Suggest, SuggestsNothingIfNothingIsClose) {
+  EXPECT_EQ(closest_name("colour", kKeys), "");
+  EXPECT_EQ(closest_name("x", kKeys), "") << "two edits turn x into lr, but they share nothing";
+  EXPECT_EQ(closest_name("", kKeys), "");
+  EXPECT_EQ(closest_name("lr", {}), "");
+  EXPECT_EQ(closest_name(std::string(100'000, 'a'), kKeys), "");
 }
 
-TEST(Suggest, LongNamesMayHaveMoreMistakes) {
+TEST(Suggest, LongNamesTolerateMoreMistakes) {
   constexpr std::array<std::string_view, 1> names{"find_unused_parameters"};
-  EXPECT_EQ(nearest("find_unsed_paramters", names), "find_unused_parameters");
+  EXPECT_EQ(closest_name("find_unsed_paramters", names), "find_unused_parameters");
 }
 
-TEST(Suggest, TheFirstOfEquallyNearNamesWins) {
+TEST(Suggest, TheFirstOfEquallyCloseNamesWins) {
   constexpr std::array<std::string_view, 2> names{"step_a", "step_b"};
-  EXPECT_EQ(nearest("step_c", names), "step_a");
+  EXPECT_EQ(closest_name("step_c", names), "step_a");
 }
 
 TEST(Suggest, Sentence) {

@@ -1,4 +1,4 @@
-// Files and JSON texts with limits, and short quotations.
+// Files and JSON texts are read only up to a limit, and messages quote only a short part of them.
 #include "common/bounded/bounded_file.hpp"
 
 #include <gtest/gtest.h>
@@ -36,23 +36,23 @@ class BoundedFile : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(BoundedFile, IsReadUpToItsLimit) {
+TEST_F(BoundedFile, ReadsUpToTheLimit) {
   EXPECT_EQ(read_bounded(written("12345"), 5, "a note"), "12345");
   EXPECT_EQ(read_bounded(written(""), 0, "a note"), "");
 }
 
-TEST_F(BoundedFile, LongerThanItsLimitIsRefusedWithTheLimit) {
+TEST_F(BoundedFile, OversizedFileErrorNamesTheLimit) {
   const std::filesystem::path file = written("123456");
-  EXPECT_EQ(problem_of([&] { read_bounded(file, 5, "a note"); }), file.string() + ": has 6 bytes; a note has at most 5");
+  EXPECT_EQ(problem_of([&] { read_bounded(file, 5, "a note"); }), file.string() + ": has 6 bytes; the maximum for a note is 5");
 }
 
-TEST_F(BoundedFile, WithoutASizeIsReadUpToItsLimit) {
+TEST_F(BoundedFile, FileWithoutSizeIsReadUpToTheLimit) {
   EXPECT_FALSE(read_bounded("/proc/self/status", 1 << 20, "a status").empty());
   EXPECT_NE(problem_of([] { read_bounded("/proc/self/status", 10, "a status"); }).find("more than 10 bytes"),
             std::string::npos);
 }
 
-TEST_F(BoundedFile, OfAnotherKindIsRefusedAndNotWaitedFor) {
+TEST_F(BoundedFile, NonRegularFileIsRefusedWithoutBlocking) {
   const std::filesystem::path pipe = folder_.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_NE(problem_of([&] { read_bounded(pipe, 5, "a note"); }).find("is not a regular file"), std::string::npos);
@@ -67,7 +67,7 @@ TEST(ShortQuote, KeepsAtMostOneHundredBytes) {
       << "no half of a character";
 }
 
-TEST(JsonLimits, HoldForEachKindOfSize) {
+TEST(JsonLimits, EachLimitIsEnforced) {
   struct Row {
     std::string text;
     JsonLimits limits;
@@ -84,6 +84,9 @@ TEST(JsonLimits, HoldForEachKindOfSize) {
       {R"({"a": 1, "a": 2})", {.unique_keys = true}, "has the key 'a' twice"},
       {R"({"a": 1, "a": 2})", {}, ""},
       {"[1, ", {}, "is not valid JSON (it ends too early, after 4 bytes)"},
+      {"[" + std::string(1000, '9') + "]",
+       {},
+       "is not valid JSON (a number in it is too large: expected at most about 1.8e308)"},
   };
   for (const Row& row : rows) {
     EXPECT_EQ(problem_of([&] { parse_json_within(row.text, row.limits); }), row.problem) << row.text.substr(0, 40);

@@ -1,4 +1,5 @@
-// Messages pass the worker channel unchanged, for any split into pieces; invalid frames are refused.
+// Messages pass through the worker channel (a socket between agent and worker) unchanged, however the bytes are split into
+// chunks. Invalid frames are refused.
 #include "common/channel/codec.hpp"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ TEST(Codec, AFrameIsTwoLengthsJsonAndBytes) {
       frame(R"({"id":7,"message":"","number":3,"status":"ok","type":"store_reply","value":2})", std::string("\0\xff", 2)));
 }
 
-TEST(Codec, WorkerMessagesSurvive) {
+TEST(Codec, WorkerMessagesRoundTrip) {
   const Hello hello = through_worker_channel(Hello{1, "0.1.0 (LibTorch 2.11)", 4711});
   EXPECT_EQ(hello.protocol, 1);
   EXPECT_EQ(hello.version, "0.1.0 (LibTorch 2.11)");
@@ -74,7 +75,7 @@ TEST(Codec, WorkerMessagesSurvive) {
     EXPECT_EQ(change.epoch, 2);
   }
 
-  EXPECT_EQ(through_worker_channel(Progress{.figures = {{"accuracy", 0.5}}}).figures, (FigureList{{"accuracy", 0.5}}));
+  EXPECT_EQ(through_worker_channel(Progress{.figures = {{"accuracy", 0.5}}}).figures, (MetricList{{"accuracy", 0.5}}));
   EXPECT_EQ(through_worker_channel(Progress{.figures_step = 7}).figures_step, 7);
   EXPECT_FALSE(through_worker_channel(Progress{}).figures_step);
   for (const Stage stage : {Stage::kBatchNorm, Stage::kSomewhere})
@@ -84,7 +85,7 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(position.stage, Stage::kOptimizer);
 
   const EvalResult eval = through_worker_channel(EvalResult{400, 2, {{"loss", 0.25}, {"accuracy", 0.9025}}, 10000});
-  EXPECT_EQ(eval.figures, (FigureList{{"loss", 0.25}, {"accuracy", 0.9025}}));
+  EXPECT_EQ(eval.figures, (MetricList{{"loss", 0.25}, {"accuracy", 0.9025}}));
   EXPECT_EQ(eval.samples, 10000);
 
   WorkerError error{ErrorKind::kOutOfMemory, "CUDA out of memory", "cuda:1", 17, Phase::kSaving, 1 << 30, {}, 123, false, 84};
@@ -115,7 +116,7 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(regrouped.step, 120);
 }
 
-TEST(Codec, AgentMessagesSurvive) {
+TEST(Codec, AgentMessagesRoundTrip) {
   const Stop stop = through_agent_channel(Stop{Stop::Mode::kSave, 30000, "SIGTERM"});
   EXPECT_EQ(stop.mode, Stop::Mode::kSave);
   EXPECT_EQ(stop.deadline_ms, 30000);
@@ -123,14 +124,14 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
   EXPECT_EQ(through_agent_channel(IgnoreSignal{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
-  const Regroup place =
+  const Regroup regroup =
       through_agent_channel(Regroup{.generation = 5, .rank = 3, .world_size = 6, .group_rank = 1, .group_world_size = 2});
-  EXPECT_EQ(std::tuple(place.rank, place.world_size, place.group_rank, place.group_world_size), std::tuple(3, 6, 1, 2));
+  EXPECT_EQ(std::tuple(regroup.rank, regroup.world_size, regroup.group_rank, regroup.group_world_size), std::tuple(3, 6, 1, 2));
   through_agent_channel(Hold{});
-  const AssignRank word = through_agent_channel(AssignRank{.rank = 5, .local_rank = 1, .restart_count = 7});
-  EXPECT_EQ(word.rank, 5);
-  EXPECT_EQ(word.local_rank, 1);
-  EXPECT_EQ(word.restart_count, 7);
+  const AssignRank assignment = through_agent_channel(AssignRank{.rank = 5, .local_rank = 1, .restart_count = 7});
+  EXPECT_EQ(assignment.rank, 5);
+  EXPECT_EQ(assignment.local_rank, 1);
+  EXPECT_EQ(assignment.restart_count, 7);
   through_agent_channel(PositionRequest{});
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);
@@ -149,7 +150,7 @@ TEST(Codec, DoublesRoundTripBitForBit) {
   }
 }
 
-TEST(Codec, DivergedLossesSurvive) {
+TEST(Codec, NonFiniteLossesRoundTrip) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(std::isnan(*through_worker_channel(Progress{.loss = std::nan("")}).loss));
   EXPECT_EQ(through_worker_channel(Progress{.loss = kInfinity}).loss, kInfinity);
@@ -179,7 +180,7 @@ TEST(Codec, KeysAndValuesAreBytes) {
   EXPECT_EQ(out.timeout_ms, -1);
 }
 
-TEST(Codec, EveryStoreOperationAndStatusSurvives) {
+TEST(Codec, StoreOperationsAndStatusesRoundTrip) {
   for (int op = 0; op <= static_cast<int>(StoreRequest::Op::kNumKeys); ++op) {
     StoreRequest request{.op = static_cast<StoreRequest::Op>(op), .keys = {}, .value = "", .expected = ""};
     EXPECT_EQ(through_worker_channel(request).op, request.op);
@@ -190,7 +191,7 @@ TEST(Codec, EveryStoreOperationAndStatusSurvives) {
   }
 }
 
-TEST(Codec, TheLargestValuePassesAndOneByteMoreDoesNot) {
+TEST(Codec, LargestValuePassesAndOneByteMoreFails) {
   StoreRequest request{.keys = {std::string(kMaxKeyBytes, 'k')}, .value = std::string(kMaxValueBytes, 'v'), .expected = ""};
   EXPECT_EQ(through_worker_channel(request).value.size(), kMaxValueBytes);
   request.value += 'v';
@@ -202,7 +203,7 @@ TEST(Codec, TheLargestValuePassesAndOneByteMoreDoesNot) {
   EXPECT_THROW(encode(FromWorker(request)), ProtocolError);
 }
 
-TEST(Codec, ErrorMessagesAreMendedAndCutRatherThanLost) {
+TEST(Codec, ErrorMessagesAreRepairedAndTruncated) {
   WorkerError error;
   error.message = "bad \xff byte";
   EXPECT_EQ(through_worker_channel(error).message, "bad \xEF\xBF\xBD byte");
@@ -210,11 +211,11 @@ TEST(Codec, ErrorMessagesAreMendedAndCutRatherThanLost) {
   error.device = std::string(2 * kMaxTextBytes, '\x01');
   EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes);
   error.message = "x";
-  while (error.message.size() < 2 * kMaxTextBytes) error.message += "\xC3\xA9";  // the cut falls within a character
+  while (error.message.size() < 2 * kMaxTextBytes) error.message += "\xC3\xA9";  // the limit falls within a two-byte character
   EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes - 1);
 }
 
-TEST(Codec, BytesMayComeInAnyPieces) {
+TEST(Codec, DecodesBytesInAnyPieces) {
   std::string stream;
   for (std::int64_t i = 0; i < 50; ++i) {
     stream += encode(FromWorker(StopReady{i}));
@@ -239,15 +240,17 @@ TEST(Codec, BytesMayComeInAnyPieces) {
   }
 }
 
-TEST(Codec, LimitsAreCheckedBeforeTheBytesCome) {
-  EXPECT_EQ(refused_bytes("\xff\xff\xff\xff"), "a frame says it has 4294967295 bytes, from 4 to 17825788 are allowed");
-  EXPECT_EQ(refused_bytes(std::string(4, '\0')), "a frame says it has 0 bytes, from 4 to 17825788 are allowed");
-  EXPECT_EQ(refused_bytes(std::string("\x08\0\0\0\x05\0\0\0", 8)), "a frame of 8 bytes says its JSON has 5");
+TEST(Codec, LimitsAreCheckedBeforeTheBytesArrive) {
+  EXPECT_EQ(refused_bytes("\xff\xff\xff\xff"),
+            "expected a frame of 4 to 17825788 bytes, found a declared length of 4294967295");
+  EXPECT_EQ(refused_bytes(std::string(4, '\0')), "expected a frame of 4 to 17825788 bytes, found a declared length of 0");
+  EXPECT_EQ(refused_bytes(std::string("\x08\0\0\0\x05\0\0\0", 8)),
+            "a frame of 8 bytes declares a JSON part of 5 bytes, which is too long");
 }
 
-TEST(Codec, WhatIsNotAMessageIsRefused) {
-  EXPECT_EQ(refused_bytes(frame("")), "a frame's JSON is not an object");
-  EXPECT_EQ(refused_bytes(frame("[1]")), "a frame's JSON is not an object");
+TEST(Codec, InvalidMessagesAreRefused) {
+  EXPECT_EQ(refused_bytes(frame("")), "the header of a frame is not a JSON object");
+  EXPECT_EQ(refused_bytes(frame("[1]")), "the header of a frame is not a JSON object");
   EXPECT_EQ(refused_bytes(frame("{}")), "a message has no type");
   EXPECT_EQ(refused_bytes(frame(R"({"type":"signal"})")), "field 'signal' is missing");
   EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":"9"})")),
@@ -256,16 +259,16 @@ TEST(Codec, WhatIsNotAMessageIsRefused) {
             "field 'signal': expected an integer in range, found number");
   EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":1.5})")),
             "field 'signal': expected an integer in range, found number");
-  EXPECT_EQ(refused_bytes(frame(R"({"type":"phase","phase":"x","step":0,"epoch":0})")),
-            "field 'phase' has a value that is not known");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"phase","phase":"x","step":0,"epoch":0})")), "field 'phase' has an unknown value");
   const std::string store = R"({"type":"store","id":1,"op":"set","keys":[1],"value":9,"expected":0,"amount":0,"timeout_ms":0})";
-  EXPECT_EQ(refused_bytes(frame(store, "kv")), "field 'value' should have 9 bytes, the frame has 1 left");
+  EXPECT_EQ(refused_bytes(frame(store, "kv")),
+            "field 'value' has a declared length of 9 bytes, but only 1 are left in the frame");
 }
 
-TEST(Codec, WhatANewerMinorVersionMayAddIsPassedOver) {
+TEST(Codec, AdditionsOfNewerMinorVersionsAreIgnored) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"dance","tempo":3})", "bytes of it")));
-  decoder.feed(bytes_of(frame(R"({"type":"stop"})")));  // a message that only the agent may send
+  decoder.feed(bytes_of(frame(R"({"type":"stop"})")));  // only the agent may send this message
   decoder.feed(bytes_of(frame(R"({"type":"signal","signal":9,"more":[1]})", "bytes behind it")));
   EXPECT_EQ(std::get<SignalReceived>(decoder.next_from_worker().value()).signal, 9);
   EXPECT_FALSE(decoder.next_from_worker().has_value());
@@ -275,7 +278,7 @@ TEST(Codec, WhatANewerMinorVersionMayAddIsPassedOver) {
   EXPECT_EQ(std::get<StopAt>(decoder.next_from_agent().value()).step, 5);
 }
 
-TEST(Codec, WhatAnOlderMinorVersionLacksHasADefault) {
+TEST(Codec, FieldsMissingInOlderMinorVersionsGetDefaults) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"hello","protocol":1,"version":"v","pid":2})")));
   EXPECT_EQ(std::get<Hello>(decoder.next_from_worker().value()).minor, 0);
@@ -286,23 +289,24 @@ TEST(Codec, WhatAnOlderMinorVersionLacksHasADefault) {
       << "it costs nothing where there are none";
 }
 
-TEST(Codec, TheTimesOfStepsArriveAndTheirNumbersAreChecked) {
+TEST(Codec, StepTimesRoundTripAndAreValidated) {
   const Pace pace{.times = {{.step = 7, .steps = 1, .own_us = 20'000, .waiting_us = 3, .data_us = 0}, {.step = 9, .steps = 2}}};
   EXPECT_EQ(through_worker_channel(pace).times, pace.times);
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"pace","times":[[1,2,3,4,5,"of a newer version"]]})")));
   EXPECT_EQ(std::get<Pace>(decoder.next_from_worker().value()).times.at(0).data_us, 5);
   EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":[[1,2,3,4]]})")),
-            "field 'times': expected five numbers for each, found array");
+            "field 'times': expected five numbers for each step, found array");
   EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":[[1,2,3,4,0.5]]})")),
             "field 'times': expected an integer in range, found number");
   EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":7})")),
-            "field 'times': expected an array of the times of steps, found number");
+            "field 'times': expected an array of step times, found number");
   EXPECT_THROW(encode(FromWorker(Pace{.times = std::vector<StepTime>(kMaxStepTimes + 1)})), ProtocolError);
 }
 
-// In another major version, the rest of the message and all later messages may mean something else.
-TEST(Codec, OfAnotherMajorVersionOnlyTheVersionIsRead) {
+// The rest of a message from a different major version, and all later messages, may have a different meaning. So only the
+// version is read.
+TEST(Codec, OnlyTheVersionOfAnotherMajorIsRead) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"hello","protocol":2,"minor":7,"version":"9.0","pid":"twelve"})")));
   const Hello hello = std::get<Hello>(decoder.next_from_worker().value());
@@ -315,7 +319,8 @@ TEST(Codec, OfAnotherMajorVersionOnlyTheVersionIsRead) {
             "field 'protocol': expected an integer in range, found string");
 }
 
-// Random damage gives a message, an incomplete frame or a ProtocolError, and never a crash. DDPRUN_TEST_SEED repeats a run.
+// Randomly damaged bytes give a message, an incomplete frame or a ProtocolError, but never a crash. A failure prints its seed,
+// and DDPRUN_TEST_SEED=SEED repeats the failure.
 TEST(Codec, DamagedStreamsNeverCrash) {
   const char* given = std::getenv("DDPRUN_TEST_SEED");
   const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();

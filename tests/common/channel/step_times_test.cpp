@@ -1,4 +1,4 @@
-// When step times are sent, and which steps are combined.
+// Tests when a worker sends its step times, and how many steps one entry of the message combines.
 #include "common/channel/step_times.hpp"
 
 #include <gtest/gtest.h>
@@ -12,34 +12,34 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Counts the messages for one kind of step, and the steps in them.
-struct Told {
+// Total number of messages sent for a series of equal steps, and the number of steps that these messages cover.
+struct Sent {
   int messages = 0;
   std::int64_t steps = 0;
 };
 
-Told tell(int steps, std::int64_t each_ms) {
+Sent add_steps(int steps, std::int64_t each_ms) {
   StepTimes times;
   StepTimes::Time now{milliseconds(1000)};
-  times.add({.step = 1, .own_us = 1'000'000}, now);  // the first is sent immediately
-  Told told;
+  times.add({.step = 1, .own_us = 1'000'000}, now);  // the first step is sent immediately
+  Sent sent;
   for (std::int64_t step = 2; step < 2 + steps; ++step) {
     now += milliseconds(each_ms);
     if (const auto pace = times.add({.step = step, .own_us = each_ms * 900, .waiting_us = each_ms * 100}, now)) {
-      ++told.messages;
-      told.steps += total_of(*pace)->steps;
+      ++sent.messages;
+      sent.steps += total_of(*pace)->steps;
     }
   }
-  return told;
+  return sent;
 }
 
-TEST(StepTimes, ShortStepsAreToldTogetherOnceASecond) {
+TEST(StepTimes, ShortStepsAreMergedIntoOneMessagePerSecond) {
   StepTimes times;
   StepTimes::Time now{milliseconds(1000)};
-  EXPECT_TRUE(times.add({.step = 1, .own_us = 20'000, .waiting_us = 1'000, .data_us = 5}, now)) << "the first at once";
+  EXPECT_TRUE(times.add({.step = 1, .own_us = 20'000, .waiting_us = 1'000, .data_us = 5}, now)) << "the first immediately";
   std::optional<Pace> pace;
   std::int64_t step = 1;
-  while (!pace && step < 100) {  // 19 ms each: six steps make a piece
+  while (!pace && step < 100) {  // the steps take 19 ms each, and six of them are combined into one entry
     now += milliseconds(19);
     pace = times.add({.step = ++step, .own_us = 18'000, .waiting_us = 1'000, .data_us = 2}, now);
   }
@@ -49,7 +49,7 @@ TEST(StepTimes, ShortStepsAreToldTogetherOnceASecond) {
   EXPECT_EQ(pace->times.back(), (StepTime{.step = 55, .steps = 6, .own_us = 108'000, .waiting_us = 6'000, .data_us = 12}));
 }
 
-TEST(StepTimes, AStepThatIsToldAgainIsCountedOnce) {
+TEST(StepTimes, RepeatedStepIsCountedOnce) {
   StepTimes times;
   StepTimes::Time now{milliseconds(1000)};
   EXPECT_TRUE(times.add({.step = 1, .own_us = 30'000}, now));
@@ -62,39 +62,39 @@ TEST(StepTimes, AStepThatIsToldAgainIsCountedOnce) {
   EXPECT_EQ(times.add({.step = 3, .own_us = 30'000}, now)->times.back().own_us, 30'000);
 }
 
-TEST(StepTimes, WakeTheAgentFiveTimesASecondAtMost) {
-  const Told quick = tell(1000, 1);  // 1000 steps of 1 ms
+TEST(StepTimes, SendsAtMostFiveMessagesPerSecond) {
+  const Sent quick = add_steps(1000, 1);  // 1000 steps of 1 ms each
   EXPECT_EQ(quick.messages, 1);
   EXPECT_EQ(quick.steps, 1000);
-  EXPECT_EQ(tell(50, 20).messages, 5) << "ten steps a message";
-  const Told slower = tell(20, 50);
+  EXPECT_EQ(add_steps(50, 20).messages, 5) << "ten steps a message";
+  const Sent slower = add_steps(20, 50);
   EXPECT_EQ(slower.messages, 4) << "five steps a message, so that a straggler is named within 20";
   EXPECT_EQ(slower.steps, 20);
-  EXPECT_EQ(tell(10, 400).messages, 3) << "of 400 ms: three a message";
-  EXPECT_EQ(tell(10, 2000).messages, 10) << "each";
+  EXPECT_EQ(add_steps(10, 400).messages, 3) << "of 400 ms: three a message";
+  EXPECT_EQ(add_steps(10, 2000).messages, 10) << "each";
 }
 
-TEST(StepTimes, NumbersThatCannotBeHaveNoSum) {
+TEST(StepTimes, ImpossibleNumbersHaveNoSum) {
   const auto total =
       total_of({.times = {{.step = 3, .steps = 2, .own_us = 5, .waiting_us = 6, .data_us = 1}, {.step = 4, .own_us = 1}}});
   EXPECT_EQ(total, (StepTime{.step = 4, .steps = 3, .own_us = 6, .waiting_us = 6, .data_us = 1}));
   EXPECT_FALSE(total_of({}));
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (const StepTime& wrong : {StepTime{.step = -1}, StepTime{.steps = 0}, StepTime{.steps = kMost}, StepTime{.own_us = -1},
-                                StepTime{.waiting_us = kMost}, StepTime{.data_us = -1}}) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  for (const StepTime& wrong : {StepTime{.step = -1}, StepTime{.steps = 0}, StepTime{.steps = kMax}, StepTime{.own_us = -1},
+                                StepTime{.waiting_us = kMax}, StepTime{.data_us = -1}}) {
     EXPECT_FALSE(total_of({.times = {StepTime{.step = 1}, wrong}}));
   }
 }
 
-TEST(StepTimes, AMessageHasRoomForAllOfThem) {
+TEST(StepTimes, FullMessageIsSentEarly) {
   StepTimes times;
   const StepTimes::Time now{milliseconds(1000)};
   EXPECT_TRUE(times.add({.step = 1, .own_us = 20'000}, now));
-  std::size_t told = 0;
-  for (std::int64_t step = 2; told == 0; ++step) {
-    if (const auto pace = times.add({.step = step, .own_us = 20'000}, now)) told = pace->times.size();
+  std::size_t sent = 0;
+  for (std::int64_t step = 2; sent == 0; ++step) {
+    if (const auto pace = times.add({.step = step, .own_us = 20'000}, now)) sent = pace->times.size();
   }
-  EXPECT_EQ(told, kMaxStepTimes);
+  EXPECT_EQ(sent, kMaxStepTimes);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The committed files in configs/ and docs/ match the code. With DDPRUN_REGENERATE=1 the generated parts are written instead.
+// The committed files in configs/ and docs/ match the code. With DDPRUN_REGENERATE=1 the tests write the generated parts
+// instead of comparing them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "common/config/parse_config.hpp"
 #include "common/config/schema.hpp"
 #include "tests/common/temporary_folder.hpp"
+#include "tests/repository.hpp"
 
 namespace ddprun {
 namespace {
@@ -15,20 +17,20 @@ namespace {
 using test::read_text;
 using test::write_text;
 
-const std::filesystem::path kSource = DDPRUN_SOURCE_DIR;
-constexpr const char* kHowToMend = "run the unit tests of common/ once with DDPRUN_REGENERATE=1 in the environment";
+const std::filesystem::path kSource = test::repository();
+constexpr const char* kHowToRegenerate = "run the unit tests of common/ once with DDPRUN_REGENERATE=1 in the environment";
 
 bool regenerating() {
   return std::getenv("DDPRUN_REGENERATE") != nullptr;
 }
 
-TEST(CommittedFiles, TheSchemaIsWhatTheTableSays) {
+TEST(CommittedFiles, SchemaMatchesTheKeyTable) {
   const auto file = kSource / "configs/train.schema.json";
   if (regenerating()) write_text(file, config_schema_json());
-  EXPECT_EQ(read_text(file), config_schema_json()) << kHowToMend;
+  EXPECT_EQ(read_text(file), config_schema_json()) << kHowToRegenerate;
 }
 
-TEST(CommittedFiles, TheReferenceIsWhatTheTableSays) {
+TEST(CommittedFiles, ReferenceMatchesTheKeyTable) {
   const auto file = kSource / "docs/configuration.md";
   const std::string begin = "<!-- begin -->\n", end = "<!-- end -->";
   std::string page = read_text(file);
@@ -36,7 +38,7 @@ TEST(CommittedFiles, TheReferenceIsWhatTheTableSays) {
   ASSERT_NE(last, std::string::npos);
   if (regenerating()) write_text(file, page.replace(first, last - first, "\n" + config_reference_markdown() + "\n"));
   page = read_text(file);
-  EXPECT_EQ(page.substr(first, page.find(end) - first), "\n" + config_reference_markdown() + "\n") << kHowToMend;
+  EXPECT_EQ(page.substr(first, page.find(end) - first), "\n" + config_reference_markdown() + "\n") << kHowToRegenerate;
 }
 
 TEST(CommittedFiles, EveryConfigLoads) {
@@ -52,7 +54,7 @@ TEST(CommittedFiles, EveryConfigLoads) {
   EXPECT_GE(loaded, 3);
 }
 
-TEST(CommittedFiles, TheDemoIsAsItsDescriptionSays) {
+TEST(CommittedFiles, DemoMatchesItsDescription) {
   const TrainConfig config = load_config(kSource / "configs/fashion-mnist.json");
   EXPECT_EQ(config.model.type, ModelConfig::Type::kCnn);
   EXPECT_EQ(config.data.dir, "/usr/share/datasets/fashion-mnist");
@@ -63,7 +65,8 @@ TEST(CommittedFiles, TheDemoIsAsItsDescriptionSays) {
   EXPECT_EQ(config.checkpoint.every_steps, 100);
 }
 
-// Walks the schema without a library: it has every key of the table with its mark and default, and closes every object.
+// Checks the schema without a schema library: it has every key of the table with its default, and every object refuses other
+// keys.
 TEST(Schema, HasEveryKeyAndClosesEveryObject) {
   const auto schema = nlohmann::json::parse(config_schema_json());
   EXPECT_TRUE(schema.at("properties").contains("$schema"));
@@ -90,7 +93,7 @@ TEST(Schema, KeysOfOneTypeDependOnTheType) {
       << "adamw is the default";
 }
 
-// The reader must accept its own defaults.
+// Each default must itself be a value that the parser accepts.
 TEST(Keys, EveryDefaultIsAccepted) {
   for (const Key& key : config_keys()) {
     if (key.required) continue;

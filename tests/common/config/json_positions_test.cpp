@@ -1,4 +1,4 @@
-// The places of keys and values, and the messages for syntax errors.
+// Tests the positions of keys and values in a JSON text, and the messages for syntax errors.
 #include "common/config/json_positions.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(JsonPositions, DuplicateKeysAreNamedWithBothPlaces) {
   EXPECT_EQ(problem("{\"a\": {\"b\": 1,\n \"b\": 2}}"), "2:2: key 'b' is given twice (/a/b); first at 1:8");
 }
 
-TEST(JsonPositions, SyntaxErrorsSayWhatWasExpected) {
+TEST(JsonPositions, SyntaxErrorsNameTheExpectation) {
   EXPECT_EQ(problem(""), "1:1: expected '{', found the end of the file");
   EXPECT_EQ(problem("// only\n"), "2:1: expected '{', found the end of the file");
   EXPECT_EQ(problem("}"), "1:1: expected '{', found '}'");
@@ -76,29 +76,31 @@ TEST(JsonPositions, SyntaxErrorsSayWhatWasExpected) {
   EXPECT_EQ(problem("{} {"), "1:4: expected the end of the file, found '{'");
 }
 
-TEST(JsonPositions, BrokenTokensSayWhatIsWrongWithThem) {
+TEST(JsonPositions, BrokenTokensAreExplained) {
   EXPECT_EQ(problem("{\"a\": 'x'}"), "1:7: expected a value after ':', found a single quote: strings need double quotes");
   EXPECT_EQ(problem("{'a': 1}"),
             "1:2: expected a key in double quotes or '}', found a single quote: strings need double quotes");
   EXPECT_EQ(problem("{\"a\": True}"), "1:7: expected a value, found 'True': write true");
   EXPECT_EQ(problem("{\"a\": None}"), "1:7: expected a value, found 'None': write null");
   EXPECT_EQ(problem("{\"a\": cnn}"), "1:7: expected a value, found 'cnn': strings need double quotes");
-  EXPECT_EQ(problem("{\"a\": NaN}"), "1:7: expected a value, found 'NaN', which JSON doesn't have");
-  EXPECT_EQ(problem("{\"a\": .5}"), "1:7: expected a value, found '.5': numbers begin with a digit or '-'");
+  EXPECT_EQ(problem("{\"a\": NaN}"), "1:7: expected a value, found 'NaN', which is not a value in JSON");
+  EXPECT_EQ(problem("{\"a\": .5}"), "1:7: expected a value, found '.5': numbers start with a digit or '-'");
   EXPECT_EQ(problem("{\"a\": 1.}"), "1:7: expected a number, found '1.'");
   EXPECT_EQ(problem("{\"a\": -x}"), "1:7: expected a number, found '-x'");
   EXPECT_EQ(problem("{\"a\": 1e999}"), "1:7: this number is too large: expected at most about 1.8e308, found '1e999'");
   EXPECT_EQ(problem("{\"a\": \"x}"), "1:7: expected '\"' at the end of this string, found the end of the file");
   EXPECT_EQ(problem("{\"a\": \"x,\n\"b\": 1}"), "1:7: expected '\"' at the end of this string, found the end of the line");
-  EXPECT_EQ(problem("{\"a\": \"x\ty\"}"), "1:9: control characters in strings must be written as \\u00XX");
-  EXPECT_EQ(problem("{\"a\": \"\\x\"}"), "1:9: expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
-  EXPECT_EQ(problem("{\"a\": \"\xff\"}"), "1:8: this string is not valid UTF-8");
+  EXPECT_EQ(problem("{\"a\": \"x\ty\"}"), "1:9: this string contains a control character: write it as \\u00XX");
+  EXPECT_EQ(
+      problem("{\"a\": \"\\x\"}"),
+      "1:9: unknown escape sequence in a string: expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
+  EXPECT_EQ(problem("{\"a\": \"\xff\"}"), "1:8: this string is not valid UTF-8: save the file as UTF-8");
   EXPECT_EQ(problem("{ /* open\n"), "1:3: expected '*/' at the end of this comment, found the end of the file");
-  EXPECT_EQ(problem("{ / x\n}"), "1:3: expected '//' or '/*' to begin a comment");
+  EXPECT_EQ(problem("{ / x\n}"), "1:3: expected '//' or '/*' to start a comment, found '/'");
   EXPECT_EQ(problem("{\"a\": 1 # x\n}"), "1:9: expected ',' or '}' after the value, found '#'");
 }
 
-TEST(JsonPositions, NumbersOfOtherLanguagesAreNamedWholeAndWhereTheyStand) {
+TEST(JsonPositions, ForeignNumberSyntaxIsShownInFull) {
   const auto of = [](const std::string& number) { return problem("{\"seed\":" + number + ",\n\"data\":{\"dir\":\"d\"}}"); };
   EXPECT_EQ(of("010"), "1:9: expected a number, found '010': JSON numbers have no leading zeros; write 10");
   EXPECT_EQ(of("-08.5"), "1:9: expected a number, found '-08.5': JSON numbers have no leading zeros; write -8.5");
@@ -113,7 +115,7 @@ TEST(JsonPositions, NumbersOfOtherLanguagesAreNamedWholeAndWhereTheyStand) {
   EXPECT_EQ(problem("[0,-0,0.5,1e3,1E+3,-0.0e-1]"), "none");
 }
 
-TEST(JsonPositions, WordsWhereNoValueBelongs) {
+TEST(JsonPositions, MisplacedWordsAreRefused) {
   EXPECT_EQ(problem("{seed:1}"), "1:2: expected a key in double quotes or '}', found 'seed': write it in double quotes");
   EXPECT_EQ(problem("{\"a\":1, -x:1}"),
             "1:9: expected a key in double quotes after ',', found '-x': write it in double quotes");
@@ -136,7 +138,7 @@ TEST(JsonPositions, OtherEncodingsAreNamed) {
 
 TEST(JsonPositions, NestingHasALimit) {
   EXPECT_EQ(problem(std::string(64, '[') + std::string(64, ']')), "none");
-  EXPECT_EQ(problem(std::string(100'000, '[')), "1:65: expected at most 64 levels of '{' and '['");
+  EXPECT_EQ(problem(std::string(100'000, '[')), "1:65: expected at most 64 levels of nested '{' and '[', found more");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The valid content of a train.json, and the exact message for each error.
+// Tests which train.json is valid, and the exact message for each error.
 #include "common/config/parse_config.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TrainConfig parsed(const std::string& text, const Overrides& overrides = {}) {
   return parse_config(text, "train.json", "/base", overrides);
 }
 
-// The message for a config without other errors.
+// Returns the error message for the config in `text`; "no error" if the config is valid.
 std::string refused_config(const std::string& text, const Overrides& overrides = {}) {
   try {
     parsed(text, overrides);
@@ -31,20 +31,19 @@ std::string refusal_of_override(const std::string& override_text) {
   return refusal_of_keys("\"epochs\": 3", {override_text});
 }
 
-TEST(ParseConfig, APathOfAShellIsRefused) {
+TEST(ParseConfig, UnexpandedShellPathIsRefused) {
   for (const std::string path : {"~/data", "~", "$HOME/data"}) {
     try {
       parse_config(R"({"data": {"dir": ")" + path + R"("}})", "train.json", "/", {});
       ADD_FAILURE() << path;
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("expected the whole path, found \"" + path + "\" (/data/dir)"),
-                std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("not expanded here, found \"" + path + "\" (/data/dir)"), std::string::npos)
           << error.what();
     }
   }
 }
 
-TEST(ParseConfig, TenThousandMistakesAreRefusedInOneGo) {
+TEST(ParseConfig, TenThousandErrorsAreReportedTogether) {
   constexpr int kMistakes = 10'000;
   std::string unknown;
   for (int i = 0; i < kMistakes; ++i) unknown += (i == 0 ? "\"k" : ", \"k") + std::to_string(i) + "\": 1";
@@ -58,13 +57,13 @@ TEST(ParseConfig, TenThousandMistakesAreRefusedInOneGo) {
             std::string::npos);
 }
 
-TEST(ParseConfig, ControlCharactersOfTheInputStayOutOfMessages) {
+TEST(ParseConfig, ControlCharactersAreEscapedInMessages) {
   EXPECT_EQ(refusal_of_keys(R"("\u001b[31mred\n": 1)"),
             "train.json:2:1: unknown key '\\u001b[31mred\\u000a' (/\\u001b[31mred\\u000a).");
   EXPECT_EQ(refusal_of_override("\x1b[31m=1").find('\x1b'), std::string::npos);
 }
 
-TEST(ParseConfig, TheEndOfADocumentIsATokenOrNone) {
+TEST(ParseConfig, EndOfDocumentIsATokenOrNull) {
   const auto parsed = [](const std::string& end) {
     return parse_config(R"({"model": {"type": "gpt"}, "data": {"dir": "d", "type": "tokens", "end_of_document": )" + end + "}}",
                         "train.json", "/base")
@@ -76,12 +75,12 @@ TEST(ParseConfig, TheEndOfADocumentIsATokenOrNone) {
   EXPECT_THROW(parsed("50257"), UsageError);
 }
 
-TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
+TEST(ParseConfig, OutOfRangeNumbersAreShownAsWritten) {
   EXPECT_EQ(refusal_of_keys("\"epochs\": 99999999999999999999999"),
             "train.json:2:11: expected an integer from 1 to 1000000000, found 99999999999999999999999 (/epochs)");
   EXPECT_EQ(
       refusal_of_keys("\"optimizer\": {\"lr\": 1e-400}"),
-      "train.json:2:21: expected a number above 0, found 1e-400, which is too close to 0 to be told from it (/optimizer/lr)");
+      "train.json:2:21: expected a number above 0, found 1e-400, which is so close to 0 that it rounds to 0 (/optimizer/lr)");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": 0.0e5}"),
             "train.json:2:21: expected a number above 0, found 0.0e5 (/optimizer/lr)");
   EXPECT_EQ(refusal_of_keys("\"epochs\": " + std::string(100, '9')),
@@ -91,7 +90,7 @@ TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
             "override 'epochs=99999999999999999999999': expected an integer from 1 to 1000000000, found "
             "99999999999999999999999 (/epochs)");
   EXPECT_EQ(refusal_of_override("optimizer.lr=1e999"),
-            "override 'optimizer.lr=1e999': expected a number above 0, found 1e999, which is too large: numbers end at about "
+            "override 'optimizer.lr=1e999': expected a number above 0, found 1e999, which is too large: the maximum is about "
             "1.8e308 (/optimizer/lr)");
   EXPECT_NE(refusal_of_override("seed=-1e999").find(", found -1e999, which is too large"), std::string::npos);
   EXPECT_NE(refusal_of_override("optimizer.betas=[0.9,1e999]").find(", found [0.9,1e999], which is too large"),
@@ -101,16 +100,16 @@ TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"name=1e999"}).name, "1e999");
 }
 
-TEST(ParseConfig, AZeroCharacterInAStringIsNamed) {
+TEST(ParseConfig, ZeroByteInAStringIsReported) {
   EXPECT_EQ(refused_config(R"({"data": {"dir": "/tmp\u0000b"}})"),
-            "train.json:1:18: expected a string without a zero character, \\u0000, found \"/tmp\\u0000b\" (/data/dir)");
+            "train.json:1:18: expected a string without a null character, \\u0000, found \"/tmp\\u0000b\" (/data/dir)");
 }
 
 TEST(ParseConfig, OnlyTheDataFolderIsRequired) {
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}})");
   TrainConfig expected;
   expected.data.dir = "/base/d";
-  expected.optimizer.weight_decay = 0.01;  // the default for adamw
+  expected.optimizer.weight_decay = 0.01;  // the default weight decay of AdamW
   EXPECT_EQ(to_json_text(config), to_json_text(expected));
 }
 
@@ -146,7 +145,7 @@ TEST(ParseConfig, WeightDecayDependsOnTheOptimizerUnlessGiven) {
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"optimizer.type=adam"}).optimizer.weight_decay, 0.0);
 }
 
-TEST(ParseConfig, GroupsOfParametersAndFrozenOnes) {
+TEST(ParseConfig, ParameterGroupsAndFrozenParameters) {
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}, "model": {"freeze": ["layer1.*", "stem"]}, "optimizer":
     {"groups": [{"parameters": "*.bias", "weight_decay": 0}, {"parameters": "head.*", "lr_scale": 10}]}})");
   EXPECT_EQ(config.model.freeze, (std::vector<std::string>{"layer1.*", "stem"}));
@@ -161,38 +160,37 @@ TEST(ParseConfig, GroupsOfParametersAndFrozenOnes) {
             1u);
 }
 
-TEST(ParseConfig, AColumnWithoutANameCanBeLeftOut) {
+TEST(ParseConfig, UnnamedColumnCanBeLeftOut) {
   EXPECT_EQ(parsed(R"({"data": {"type": "csv", "dir": "d", "target": "y", "leave_out": [""]}, "model": {"type": "mlp"}})")
                 .data.leave_out,
             std::vector<std::string>{""});
 }
 
-TEST(ParseConfig, GroupsThatAreWrongInside) {
+TEST(ParseConfig, InvalidParameterGroups) {
   const auto refusal = [](const std::string& groups) { return refusal_of_keys(R"("optimizer": {"groups": )" + groups + "}"); };
   EXPECT_TRUE(refusal("3").starts_with("train.json:2:25: expected an array of up to 1000 objects such as")) << refusal("3");
   EXPECT_EQ(refusal("[{}]"),
-            "train.json:2:26: key 'parameters' is missing: a pattern of parameters' names, such as \"*.bias\" "
+            "train.json:2:26: key 'parameters' is missing: set it to a pattern of parameter names, such as \"*.bias\" "
             "(/optimizer/groups/0)");
   EXPECT_EQ(refusal(R"([{"parameters": "a"}, {"parameters": "b", "lr_scael": 2}])"),
             "train.json:2:79: unknown key 'lr_scael'. Did you mean 'lr_scale'? (/optimizer/groups/1/lr_scael)");
   EXPECT_EQ(refusal(R"([{"parameters": "a", "weight_decay": -1}])"),
-            "train.json:2:62: expected a number from 0, found -1 (/optimizer/groups/0/weight_decay)");
-  EXPECT_TRUE(refusal(R"([{"parameters": ""}])").find("expected a pattern of parameters' names") != std::string::npos);
+            "train.json:2:62: expected a number of at least 0, found -1 (/optimizer/groups/0/weight_decay)");
+  EXPECT_TRUE(refusal(R"([{"parameters": ""}])").find("expected a pattern of parameter names") != std::string::npos);
   EXPECT_EQ(refusal_of_keys(R"("model": {"freeze": [1]})"),
             "train.json:2:21: expected an array of up to 1000 strings, found [1] (/model/freeze)");
 }
 
-TEST(ParseConfig, OneCycleRisesByItself) {
+TEST(ParseConfig, OneCycleRefusesWarmup) {
   EXPECT_EQ(refusal_of_keys(R"("schedule": {"type": "one_cycle", "warmup_steps": 3})"),
-            "train.json:2:51: expected 0 or nothing beside \"one_cycle\", which rises by itself: see pct_start "
-            "(/schedule/warmup_steps)");
+            "train.json:2:51: expected 0 or no value, since schedule type \"one_cycle\" has its own warm-up: set pct_start "
+            "instead (/schedule/warmup_steps)");
 }
 
-TEST(ParseConfig, TheBestOfAFigureOfOnesOwnIsSaid) {
-  EXPECT_EQ(
-      refusal_of_keys(R"("checkpoint": {"best_by": "f1"})"),
-      "train.json:2:27: set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is "
-      "it known which is best, found \"f1\" (/checkpoint/best_by)");
+TEST(ParseConfig, CustomBestMetricNeedsBestIs) {
+  EXPECT_EQ(refusal_of_keys(R"("checkpoint": {"best_by": "f1"})"),
+            "train.json:2:27: expected a metric name that ends in 'accuracy' or 'loss', found \"f1\": for this metric, also "
+            "set checkpoint.best_is to \"highest\" or \"lowest\" (/checkpoint/best_by)");
   for (const char* good :
        {R"({"best_by": "f1", "best_is": "highest"})", R"({"best_by": "top5_accuracy"})", R"({"best_by": "loss"})"}) {
     EXPECT_NO_THROW(parsed(R"({"data": {"dir": "d"}, "checkpoint": )" + std::string(good) + "}")) << good;
@@ -203,7 +201,7 @@ TEST(ParseConfig, UnknownKeys) {
   EXPECT_EQ(refusal_of_keys("  \"optimzer\": {\"lr\": 1}"),
             "train.json:2:3: unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"learning_rate\": 1}"),
-            "train.json:2:15: unknown key 'learning_rate' (/optimizer/learning_rate). Here it is 'optimizer.lr'.");
+            "train.json:2:15: unknown key 'learning_rate' (/optimizer/learning_rate). In ddprun it is 'optimizer.lr'.");
   EXPECT_EQ(refusal_of_keys("\"momentum\": 0.9"),
             "train.json:2:1: unknown key 'momentum' (/momentum). Did you mean 'optimizer.momentum'?");
   EXPECT_EQ(refusal_of_keys("\"optimizer.lr\": 0.9"),
@@ -224,10 +222,9 @@ TEST(ParseConfig, WrongTypes) {
   EXPECT_EQ(refusal_of_keys("\"log\": {\"tensorboard\": 1}"),
             "train.json:2:24: expected true or false, found 1 (/log/tensorboard)");
   EXPECT_EQ(refusal_of_keys("\"model\": \"cnn\""), "train.json:2:10: expected an object in braces, found \"cnn\" (/model)");
-  EXPECT_EQ(
-      refusal_of_keys("\"name\": {}"),
-      "train.json:2:9: expected a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_', found "
-      "an object (/name)");
+  EXPECT_EQ(refusal_of_keys("\"name\": {}"),
+            "train.json:2:9: expected a name of letters, digits, '.', '_' and '-', starting with a letter, digit or '_', found "
+            "an object (/name)");
   EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"\"}}"),
             "train.json:1:18: expected a string that is not empty, found \"\" (/data/dir)");
   EXPECT_EQ(refused_config("[1]"), "train.json:1:1: expected an object in braces, found [1]");
@@ -249,16 +246,16 @@ TEST(ParseConfig, ValuesOutOfRange) {
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"mlp\", \"hidden\": []}"),
             "train.json:2:36: expected an array of 1 to 1000 integers, each from 1 to 1000000000, found [] (/model/hidden)");
   EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"local_dir\": \"copies\"}"),
-            "train.json:2:29: expected an absolute path, since it names a folder on each node's own disk, found \"copies\" "
+            "train.json:2:29: expected the absolute path of a folder on each node's own disk, found \"copies\" "
             "(/checkpoint/local_dir)");
   EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"every\": \"auto\", \"every_steps\": 5}"),
-            "train.json:2:48: expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself "
-            "(/checkpoint/every_steps)");
+            "train.json:2:48: expected 0 or no value, since \"every\": \"auto\" chooses the interval: remove this key, or "
+            "set \"every\": \"given\" (/checkpoint/every_steps)");
   EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"keep\": 0}"),
             "train.json:2:24: expected an integer from 1 to 1000000000, found 0 (/checkpoint/keep)");
 }
 
-TEST(ParseConfig, NamesThatWouldLeaveTheRunsFolderAreRefused) {
+TEST(ParseConfig, RunNamesOutsideTheFolderAreRefused) {
   for (const std::string name : {"", ".", "..", "a/b", "-x", "a b", "\xC3\xA9"}) {
     EXPECT_NE(refusal_of_keys("\"name\": \"" + name + "\"").find("expected a name of letters"), std::string::npos) << name;
   }
@@ -273,14 +270,14 @@ TEST(ParseConfig, UnknownNames) {
             "\"exported\", \"gpt\", \"llama\" or \"vit\", found \"perceptron\" (/model/type)");
 }
 
-TEST(ParseConfig, TheAlphaOfAMixtureIsWithinBounds) {
+TEST(ParseConfig, MixupAlphaIsWithinBounds) {
   EXPECT_EQ(refusal_of_override("data.augment.mixup=-0.1"),
             "override 'data.augment.mixup=-0.1': expected a number from 0 to 1000, found -0.1 (/data/augment/mixup)");
   EXPECT_EQ(refusal_of_override("data.augment.mixup=1001"),
             "override 'data.augment.mixup=1001': expected a number from 0 to 1000, found 1001 (/data/augment/mixup)");
 }
 
-TEST(ParseConfig, TheHeadsOfAVitHaveOneWidth) {
+TEST(ParseConfig, VitHeadsHaveEqualWidth) {
   EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "n_embd": 10, "n_head": 4})"),
             "train.json:2:36: expected a multiple of n_head, which is 4, found 10 (/model/n_embd)");
   EXPECT_EQ(refusal_of_keys(R"("model": {"type": "vit", "patch_size": 0})"),
@@ -303,7 +300,7 @@ TEST(ParseConfig, KeysOfAnotherType) {
             "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");
 }
 
-TEST(ParseConfig, AWrongTypeNameDoesNotBlameTheKeysBesideIt) {
+TEST(ParseConfig, WrongTypeNameDoesNotBlameItsKeys) {
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sdg\", \"momentum\": 0.9}"),
             "train.json:2:23: expected \"sgd\", \"adamw\", \"adam\" or \"lion\", found \"sdg\" (/optimizer/type). Did you mean "
             "'sgd'?");
@@ -313,18 +310,19 @@ TEST(ParseConfig, RulesBetweenKeys) {
   EXPECT_EQ(refusal_of_keys("\"batch_size\": 64, \"micro_batch_size\": 128"),
             "train.json:2:39: expected at most batch_size, which is 64, found 128 (/micro_batch_size)");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sgd\", \"nesterov\": true}"),
-            "train.json:2:42: nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
+            "train.json:2:42: nesterov requires a momentum above 0, found 0: set momentum, or remove nesterov "
+            "(/optimizer/nesterov)");
   EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"d\", \"mean\": 0.5}}"),
-            "train.json:1:23: expected 'std' as well as 'mean', or neither (/data/mean)");
+            "train.json:1:23: 'mean' is set without 'std': set both, or neither (/data/mean)");
   EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"d\", \"std\": 0.5, \"mean\": null}}"),
-            "train.json:1:23: expected 'mean' as well as 'std', or neither (/data/std)");
+            "train.json:1:23: 'std' is set without 'mean': set both, or neither (/data/std)");
 }
 
 TEST(ParseConfig, MissingKeys) {
   EXPECT_EQ(refused_config("{}"),
-            "train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
+            "train.json:1:1: key 'data.dir' is missing: Folder with the data files, relative to the config file. (/data/dir)");
   EXPECT_EQ(refused_config("{\n \"data\": {}}"),
-            "train.json:2:2: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
+            "train.json:2:2: key 'data.dir' is missing: Folder with the data files, relative to the config file. (/data/dir)");
   EXPECT_EQ(refused_config("{\"data\": 1}"), "train.json:1:10: expected an object in braces, found 1 (/data)");
 }
 
@@ -336,13 +334,14 @@ TEST(ParseConfig, DuplicateKeysAndSyntax) {
 }
 
 TEST(ParseConfig, AllErrorsAreReportedTogetherInTheOrderOfTheFile) {
-  EXPECT_EQ(refused_config("{\n\"epoch\": 3,\n\"batch_size\": 0,\n\"optimizer\": {\"lr\": -1}}", {"seed=x"}),
-            "5 errors in the config:\n"
-            "  train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)\n"
-            "  train.json:2:1: unknown key 'epoch' (/epoch). Did you mean 'epochs'?\n"
-            "  train.json:3:15: expected an integer from 1 to 1000000000, found 0 (/batch_size)\n"
-            "  train.json:4:21: expected a number above 0, found -1 (/optimizer/lr)\n"
-            "  override 'seed=x': expected an integer from 0 to 9007199254740992, found the string \"x\" (/seed)");
+  EXPECT_EQ(
+      refused_config("{\n\"epoch\": 3,\n\"batch_size\": 0,\n\"optimizer\": {\"lr\": -1}}", {"seed=x"}),
+      "5 errors in the config:\n"
+      "  train.json:1:1: key 'data.dir' is missing: Folder with the data files, relative to the config file. (/data/dir)\n"
+      "  train.json:2:1: unknown key 'epoch' (/epoch). Did you mean 'epochs'?\n"
+      "  train.json:3:15: expected an integer from 1 to 1000000000, found 0 (/batch_size)\n"
+      "  train.json:4:21: expected a number above 0, found -1 (/optimizer/lr)\n"
+      "  override 'seed=x': expected an integer from 0 to 9007199254740992, found the string \"x\" (/seed)");
 }
 
 TEST(ParseConfig, ManyErrorsAreCounted) {
@@ -374,51 +373,51 @@ TEST(Overrides, MayReplaceASection) {
   EXPECT_EQ(config.optimizer.betas[0], 0.9);
 }
 
-TEST(Overrides, ANewTypeLeavesOutWhatBelongsToTheOldOne) {
-  const auto told = [](const std::string& keys, const std::vector<std::string>& overrides) {
+TEST(Overrides, NewTypeDropsKeysOfTheOldType) {
+  const auto notes_for = [](const std::string& keys, const std::vector<std::string>& overrides) {
     std::vector<std::string> notes;
     parse_config(R"({"data": {"dir": "d"}, )" + keys + "}", "t.json", "/base", overrides, &notes);
     return notes;
   };
   const std::string steps = R"("schedule": {"type": "step", "step_epochs": 2, "gamma": 0.5, "warmup_steps": 7})";
-  EXPECT_EQ(
-      told(steps, {"schedule.type=constant"}),
-      (std::vector<std::string>{"schedule.type=constant leaves out what the file says for \"step\": schedule.step_epochs, "
-                                "schedule.gamma"}));
-  EXPECT_EQ(told(steps, {"schedule.type=step"}), std::vector<std::string>{});
-  EXPECT_EQ(told(steps, {"epochs=2"}), std::vector<std::string>{});
+  EXPECT_EQ(notes_for(steps, {"schedule.type=constant"}),
+            (std::vector<std::string>{
+                "override schedule.type=constant: ignoring the keys in the file for type \"step\": schedule.step_epochs, "
+                "schedule.gamma"}));
+  EXPECT_EQ(notes_for(steps, {"schedule.type=step"}), std::vector<std::string>{});
+  EXPECT_EQ(notes_for(steps, {"epochs=2"}), std::vector<std::string>{});
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant"});
   EXPECT_EQ(config.schedule.warmup_steps, 7) << "goes with every type";
   EXPECT_EQ(config.schedule.gamma, TrainConfig{}.schedule.gamma);
-  // Errors in overrides, and errors that the file had before, are always reported.
+  // Errors in overrides are always reported, together with the errors of the file.
   EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant", "schedule.gamma=0.1"}),
                UsageError);
   EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, "schedule": {"type": "constant", "gamma": 0.5}})", {"schedule.type=linear"}),
                UsageError);
 }
 
-TEST(Overrides, MendTheFile) {
+TEST(Overrides, RepairTheFile) {
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "epochs": "x"})", {"epochs=2"}).epochs, 2);
 }
 
 TEST(Overrides, ErrorsNameTheOverride) {
-  EXPECT_EQ(refusal_of_override("epochs"), "override 'epochs': expected key.path=value, like optimizer.lr=0.01");
-  EXPECT_EQ(refusal_of_override("=3"), "override '=3': expected key.path=value, like optimizer.lr=0.01");
+  EXPECT_EQ(refusal_of_override("epochs"), "override 'epochs': expected KEY=VALUE, for example optimizer.lr=0.01");
+  EXPECT_EQ(refusal_of_override("=3"), "override '=3': expected KEY=VALUE, for example optimizer.lr=0.01");
   EXPECT_EQ(refusal_of_override("optimizer..lr=3"),
-            "override 'optimizer..lr=3': expected names between dots, found 'optimizer..lr'");
+            "override 'optimizer..lr=3': expected a name before and after each dot, found 'optimizer..lr'");
   EXPECT_EQ(refusal_of_override("optimzer.lr=3"),
             "override 'optimzer.lr=3': unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
   EXPECT_EQ(refusal_of_override("optimizer.lr=fast"),
             "override 'optimizer.lr=fast': expected a number above 0, found the string \"fast\" (/optimizer/lr)");
   EXPECT_EQ(refusal_of_override("optimizer=3"), "override 'optimizer=3': expected an object in braces, found 3 (/optimizer)");
-  EXPECT_EQ(refusal_of_override("epochs.x=3"), "override 'epochs.x=3': there is no key under /epochs, which is 3");
+  EXPECT_EQ(refusal_of_override("epochs.x=3"), "override 'epochs.x=3': expected an object at /epochs, found 3");
   EXPECT_EQ(refusal_of_override("model.hidden=[1]"),
             "override 'model.hidden=[1]': key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) "
             "(/model/hidden)");
   EXPECT_EQ(refusal_of_override("name=\xff"), "override '...': expected UTF-8");
 }
 
-TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
+TEST(Overrides, ReplacedFilePositionIsNotReported) {
   EXPECT_EQ(
       refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
       R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama" or "vit", found "x" (/model/type))");
@@ -443,11 +442,11 @@ TEST(LoadConfig, FilesThatCannotBeRead) {
     return "no error";
   };
   EXPECT_EQ(message(folder / "none.json"),
-            "can't read config " + (folder / "none.json").string() + ": No such file or directory");
+            "cannot read config " + (folder / "none.json").string() + ": No such file or directory");
   EXPECT_EQ(message(folder.path()), folder.path().string() + " is a folder, expected a config file");
   test::write_text(folder / "large.json", std::string(5 << 20, ' '));
-  EXPECT_EQ(message(folder / "large.json"),
-            "config " + (folder / "large.json").string() + " is larger than 4 MiB: is it a config file?");
+  EXPECT_EQ(message(folder / "large.json"), "config " + (folder / "large.json").string() +
+                                                " is larger than 4 MiB, the maximum for a config file: check the path");
   test::write_text(folder / "empty.json", "");
   EXPECT_EQ(message(folder / "empty.json"), (folder / "empty.json").string() + ":1:1: expected '{', found the end of the file");
 }
@@ -464,23 +463,25 @@ TEST(ParseConfig, ExportedModelsAndTensors) {
   EXPECT_NE(config_digest(parsed(exported, {"data.train=other"})), config_digest(config));
 }
 
-TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
+TEST(ParseConfig, KeysRefusedWithExportedModelsOrTensors) {
   EXPECT_EQ(refusal_of_keys(R"("model": {"type": "exported"})"),
-            "train.json:2:1: key 'model.path' is missing: the folder that the exporter wrote (/model/path)");
+            "train.json:2:1: key 'model.path' is missing: set it to the folder that python3 -m ddprun.export wrote "
+            "(/model/path)");
   EXPECT_EQ(refusal_of_keys(R"("model": {"type": "mlp", "path": "m.ddp"})"),
             "train.json:2:26: key 'path' is for model type \"exported\" only, found type \"mlp\" (/model/path)");
   const std::string exported = R"("model": {"type": "exported", "path": "m.ddp"}, )";
   EXPECT_EQ(refusal_of_keys(exported + R"("label_smoothing": 0.1)"),
-            "train.json:2:68: expected 0 or nothing beside an exported model, whose loss is part of it: export it with label "
-            "smoothing (/label_smoothing)");
+            "train.json:2:68: expected 0 or no value with an exported model, which contains its own loss: for label "
+            "smoothing, change the loss in build() and export the model again (/label_smoothing)");
   EXPECT_EQ(refusal_of_keys(exported + R"("precision": "bf16")"),
-            "train.json:2:62: expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\" (/precision)");
+            "train.json:2:62: expected \"fp32\" or \"tf32\" with an exported model, found \"bf16\" (/precision)");
   EXPECT_EQ(refusal_of_keys(exported + R"("channels_last": true)"),
-            "train.json:2:66: expected false or nothing beside an exported model, whose layout is part of it (/channels_last)");
+            "train.json:2:66: expected false or no value with an exported model, which contains its own memory layout "
+            "(/channels_last)");
   EXPECT_EQ(
       refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
-      "train.json:1:19: expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\" beside a "
-      "model of type \"cnn\"; \"tensors\" are for \"exported\" models (/data/type)");
+      "train.json:1:19: data.type \"tensors\" is for model type \"exported\" only, found model type \"cnn\": use \"idx\", "
+      "\"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\" (/data/type)");
   const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
   EXPECT_EQ(
       refused_config(tensors + R"("classes": 3}})"),
@@ -488,37 +489,40 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
       "found type \"tensors\" (/data/classes)");
   for (const char* augment : {R"("augment": {"flip": true}}})", R"("augment": {"mixup": 0.2}}})"}) {
     EXPECT_EQ(refused_config(tensors + augment),
-              "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+              "train.json:1:86: only images can be augmented, found data.type \"tensors\" (/data/augment)");
   }
 }
 
-TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {
+TEST(ParseConfig, KeysRefusedWithTablesFoldersOrValidation) {
   const auto csv = [](const std::string& more) {
     return refused_config(R"({"model": {"type": "mlp"}, "data": {"type": "csv", "dir": "d")" + more);
   };
   EXPECT_EQ(csv("}}"), "no error");
-  EXPECT_EQ(refused_config(R"({"data": {"type": "csv", "dir": "d"}})"),
-            "train.json:1:1: expected \"mlp\" beside \"csv\", whose samples are no pictures, found \"cnn\" (/model/type)");
-  EXPECT_EQ(csv(R"(, "class_names": ["a"]}})"), "train.json:1:79: expected 2 names or more, found 1 (/data/class_names)");
+  EXPECT_EQ(
+      refused_config(R"({"data": {"type": "csv", "dir": "d"}})"),
+      "train.json:1:1: expected \"mlp\", since the samples of data.type \"csv\" are not images, found \"cnn\" (/model/type)");
+  EXPECT_EQ(csv(R"(, "class_names": ["a"]}})"), "train.json:1:79: expected at least 2 names, found 1 (/data/class_names)");
   EXPECT_EQ(csv(R"(, "class_names": ["a", "b", "c", "b"]}})"),
-            "train.json:1:79: expected names that differ, found \"b\" for the classes 1 and 3 (/data/class_names)");
+            "train.json:1:79: expected a different name for each class, found \"b\" for classes 1 and 3 (/data/class_names)");
   EXPECT_EQ(csv(R"(, "predict": "number", "class_names": ["a", "b"]}})"),
-            "train.json:1:100: expected nothing where numbers are predicted, which have no classes (/data/class_names)");
+            "train.json:1:100: expected no value, since data.predict is \"number\" and such targets have no classes "
+            "(/data/class_names)");
   EXPECT_EQ(csv(R"(, "predict": "number"}, "label_smoothing": 0.1})"),
-            "train.json:1:105: expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)");
+            "train.json:1:105: expected 0 or no value, since data.predict is \"number\" and such targets are not labels "
+            "(/label_smoothing)");
   EXPECT_EQ(csv(R"(}, "channels_last": true})"),
-            "train.json:1:82: expected false or nothing beside data without channels (/channels_last)");
+            "train.json:1:82: expected false or no value, since the samples of this data have no channels (/channels_last)");
   EXPECT_EQ(csv(R"(, "augment": {"flip": true}}})"),
-            "train.json:1:64: only pictures can be augmented, found \"csv\" for data.type (/data/augment)");
+            "train.json:1:64: only images can be augmented, found data.type \"csv\" (/data/augment)");
   EXPECT_EQ(csv(R"(, "augment": {"erase": 0.1}}})"),
-            "train.json:1:85: is for data.type \"folder\", found \"csv\" (/data/augment/erase)");
+            "train.json:1:85: this key is for data.type \"folder\" only, found data.type \"csv\" (/data/augment/erase)");
   EXPECT_EQ(refused_config(R"({"data": {"type": "folder", "dir": "d", "image_size": 64, "resize": 32}})"),
             "train.json:1:69: expected 0 or at least image_size, which is 64, found 32 (/data/resize)");
   EXPECT_EQ(refused_config(R"({"data": {"dir": "d", "validation": {"fraction": 0.1, "samples": 3}}})"),
-            "train.json:1:23: expected 'fraction' or 'samples', found both (/data/validation)");
+            "train.json:1:23: expected either 'fraction' or 'samples', found both: remove one of them (/data/validation)");
 }
 
-TEST(ParseConfig, SyntheticDataNeedsNoFolderAndKnowsWhichKeysSayNothing) {
+TEST(ParseConfig, SyntheticDataNeedsNoFolderAndRefusesUnusedKeys) {
   const TrainConfig config = parsed(R"({"data": {"type": "synthetic"}})");
   EXPECT_EQ(config.data.type, DataConfig::Type::kSynthetic);
   EXPECT_EQ(config.data.shape, (std::vector<std::int64_t>{1, 28, 28}));
@@ -535,25 +539,28 @@ TEST(ParseConfig, SyntheticDataNeedsNoFolderAndKnowsWhichKeysSayNothing) {
   EXPECT_EQ(of("mlp", R"(, "block_size": 8}})"),
             "train.json:1:58: key 'block_size' is for model type \"gpt\" or \"llama\" only, found \"mlp\" (/data/block_size)");
   EXPECT_EQ(of("gpt", R"(, "shape": [5]}})"),
-            "train.json:1:58: key 'shape' is for samples that are no tokens, found model type \"gpt\" (/data/shape)");
+            "train.json:1:58: key 'shape' is for other model types than \"gpt\" and \"llama\", found \"gpt\" (/data/shape)");
   EXPECT_EQ(of("gpt", R"(, "predict": "number"}})"),
-            "train.json:1:58: key 'predict' is for samples that are no tokens, found model type \"gpt\" (/data/predict)");
+            "train.json:1:58: key 'predict' is for other model types than \"gpt\" and \"llama\", found \"gpt\" "
+            "(/data/predict)");
   EXPECT_EQ(of("mlp", R"(, "shape": [100000, 100000]}})"),
-            "train.json:1:67: expected at most 100,000,000 numbers in a sample, found more (/data/shape)");
-  EXPECT_EQ(of("resnet18", R"(, "shape": [64]}})"),
-            "train.json:1:72: expected 3 sizes, channels, height and width, beside a model of type \"resnet18\", found 1 "
+            "train.json:1:67: expected at most 100,000,000 numbers per sample, found a product of sizes above that "
             "(/data/shape)");
   EXPECT_EQ(
-      of("mlp", R"(, "train_samples": 1000000000}})"),
-      "train.json:1:75: expected at most 100,000,000 for data.type \"synthetic\", found 1000000000 (/data/train_samples)");
+      of("resnet18", R"(, "shape": [64]}})"),
+      "train.json:1:72: expected 3 sizes (channels, height and width) with model type \"resnet18\", found 1 (/data/shape)");
+  EXPECT_EQ(of("mlp", R"(, "train_samples": 1000000000}})"),
+            "train.json:1:75: expected at most 100,000,000 samples for data.type \"synthetic\", found 1000000000 "
+            "(/data/train_samples)");
   EXPECT_EQ(of("mlp", R"(}, "channels_last": true})"), "no error");
   EXPECT_EQ(of("mlp", R"(, "predict": "number"}, "label_smoothing": 0.1})"),
-            "train.json:1:99: expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)");
+            "train.json:1:99: expected 0 or no value, since data.predict is \"number\" and such targets are not labels "
+            "(/label_smoothing)");
   EXPECT_EQ(of("mlp", R"(, "augment": {"flip": true}}})"),
-            "train.json:1:58: only pictures can be augmented, found \"synthetic\" for data.type (/data/augment)");
+            "train.json:1:58: only images can be augmented, found data.type \"synthetic\" (/data/augment)");
   EXPECT_EQ(refused_config(R"({"data": {"type": "synthetc"}})").find("data.dir"), std::string::npos);
   EXPECT_EQ(refused_config(R"({"model": {"type": "mlp"}, "data": {"type": "csv"}})"),
-            "train.json:1:28: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
+            "train.json:1:28: key 'data.dir' is missing: Folder with the data files, relative to the config file. (/data/dir)");
 }
 
 TEST(PrintConfig, RoundTripsExactly) {
@@ -597,25 +604,26 @@ TEST(CompareConfigs, AnotherTypeIsOneDifference) {
   EXPECT_EQ(differences[0].pointer, "/schedule/type");
 }
 
-// Collectives depend on these keys: a node with another value would wait for the others, or they for it.
-TEST(CompareConfigs, SaysWhatTheNodesOfAJobMayDifferIn) {
+// The collectives of a run depend on these keys. With different values, one node would wait in a collective that another never
+// calls.
+TEST(CompareConfigs, JobWideKeysMustBeEqualOnAllNodes) {
   const std::string text = R"({"data": {"dir": "d"}})";
-  const auto of_whole_job = [&](const std::string& change) {
+  const auto job_wide = [&](const std::string& change) {
     const auto differences = compare_configs(parsed(text), parsed(text, {change}));
-    return differences.size() == 1 && differences[0].of_whole_job;
+    return differences.size() == 1 && differences[0].job_wide;
   };
   for (const char* change : {"epochs=9", "max_steps=5", "eval_every_epochs=2", "eval_every_steps=7", "log.every_steps=3",
                              "checkpoint.every_steps=7", "checkpoint.keep_best=1", "ddp.compare_every_steps=9",
                              "early_stopping.patience=3", "channels_last=true", "seed=1", "optimizer.ema.decay=0.9"}) {
-    EXPECT_TRUE(of_whole_job(change)) << change;
+    EXPECT_TRUE(job_wide(change)) << change;
   }
   for (const char* change : {"data.dir=e", "checkpoint.local_dir=/scratch", "data.prefetch=9", "data.loader_threads=3",
                              "micro_batch_size=8", "eval_batch_size=7", "device=cuda", "checkpoint.keep=9"}) {
-    EXPECT_FALSE(of_whole_job(change)) << change;
+    EXPECT_FALSE(job_wide(change)) << change;
   }
 }
 
-TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
+TEST(ConfigDigest, ChangesOnlyWithFixedKeys) {
   const std::string text = R"({"data": {"dir": "d"}})";
   const std::string digest = config_digest(parsed(text));
   EXPECT_EQ(digest.size(), 32u);
@@ -635,8 +643,9 @@ TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   }
 }
 
-// The digest names the folder of a node's copies. So a new key must not change it in configs that don't set that key.
-TEST(ConfigDigest, IsThatOfEarlierVersions) {
+// The digest is the name of the folder for a node's local checkpoints. Therefore a new key must not change the digest of
+// configs that do not set the key.
+TEST(ConfigDigest, EqualsThatOfEarlierVersions) {
   EXPECT_EQ(config_digest(parsed(R"({"data": {"dir": "d"}})")), "12a2b386d1f8c30d40a1ac50f66034a5");
 }
 

@@ -1,4 +1,4 @@
-// Errors inside a JSON string: each kind with its place, and the same verdict as the parser on random strings.
+// Tests the kind and position of each error inside a JSON string. On random strings our check must agree with the JSON parser.
 #include "common/config/string_fault.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ void expect_fault(const std::string& text, Kind kind, std::size_t offset) {
   EXPECT_EQ(fault->offset, offset) << text;
 }
 
-TEST(StringFaults, EachHasItsKindAndItsPlace) {
+TEST(StringFaults, EachHasItsKindAndOffset) {
   expect_fault("\"ab", Kind::kEndOfText, 3);
   expect_fault("\"ab\\", Kind::kEndOfText, 4);
   expect_fault("\"ab\\u12", Kind::kEndOfText, 7);
@@ -65,7 +65,7 @@ TEST(StringFaults, TheParserRefusesTheSameStrings) {
     text += "\"";
     const bool accepted = nlohmann::json::accept(text);
     sound += accepted ? 1 : 0;
-    // A backslash before the last quote leaves the string open.
+    // A string whose last quote follows a backslash is not closed, so our check and the parser must both refuse it.
     EXPECT_EQ(!fault_in_string(text, 0), accepted)
         << nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   }

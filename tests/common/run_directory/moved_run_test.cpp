@@ -1,4 +1,4 @@
-// A run directory that is moved, removed or being removed while its job runs: the folder that the job makes in its place.
+// Tests a run directory that is moved or removed while its job runs. The job then creates a new folder at the same path.
 #include "common/run_directory/moved_run.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@ using test::write_text;
 class MovedRun : public testing::Test {
  protected:
   MovedRun() {
-    for (int start = 0; start < 3; ++start) {  // the third start: term 3
+    // Each start raises the term (the number in the lock file) by one, so the last term is 3.
+    for (int start = 0; start < 3; ++start) {
       if (lock_ >= 0) ::close(lock_);
       lock_ = open_run_directory(root_, config(), FreshStart::kNo).lock_fd;
     }
@@ -53,7 +54,7 @@ class MovedRun : public testing::Test {
   DirectoryIdentity identity_;
 };
 
-TEST_F(MovedRun, TheNewFolderHasTheJobsTermItsConfigAndItsNewestCheckpoint) {
+TEST_F(MovedRun, NewFolderGetsTermConfigAndNewestCheckpoint) {
   fs::rename(root_, folder_ / "moved");
   ASSERT_GE(remake(), 0);
   EXPECT_EQ(read_run_term(root_), 3) << "a higher one would end the survivors, a lower one their replacements";
@@ -64,28 +65,28 @@ TEST_F(MovedRun, TheNewFolderHasTheJobsTermItsConfigAndItsNewestCheckpoint) {
   EXPECT_EQ(read_text(layout.checkpoint(40) / "manifest.json"), "40");
   EXPECT_TRUE(fs::exists(layout.run()));
   EXPECT_EQ(checkpoints_in(folder_ / "moved").size(), 2u);
-  // The next start continues there, with a higher term.
+  // The next start of the job resumes from the new folder, and its term is one higher.
   ::close(std::exchange(remade_, -1));
   const RunState next = open_run_directory(root_, config(), FreshStart::kNo);
   EXPECT_EQ(read_run_term(root_), 4);
   ::close(next.lock_fd);
 }
 
-TEST_F(MovedRun, ARemovedFolderIsMadeAgainWithoutCheckpoints) {
+TEST_F(MovedRun, RemovedFolderIsRecreatedEmpty) {
   fs::remove_all(root_);
   ASSERT_GE(remake(), 0);
   EXPECT_EQ(read_run_term(root_), 3);
   EXPECT_TRUE(checkpoints_in(root_).empty());
 }
 
-// The kernel reports each file that `rm -r` removes. A new file would make its last step fail.
-TEST_F(MovedRun, NothingIsMadeWhileTheOldFolderIsStillThere) {
+// `rm -r` first removes files and then the folder. A file that we create in between would make its final rmdir fail.
+TEST_F(MovedRun, NothingIsCreatedWhileTheOldFolderExists) {
   fs::remove(root_ / "lock");
   EXPECT_EQ(remake(), -1);
   EXPECT_FALSE(fs::exists(root_ / "lock"));
 }
 
-TEST_F(MovedRun, AnotherJobThatHasBegunThereIsLeftAlone) {
+TEST_F(MovedRun, AnotherJobInTheFolderIsLeftAlone) {
   fs::rename(root_, folder_ / "moved");
   const RunState other = open_run_directory(root_, config(), FreshStart::kNo);
   EXPECT_EQ(remake(), -1);
@@ -93,14 +94,14 @@ TEST_F(MovedRun, AnotherJobThatHasBegunThereIsLeftAlone) {
   ::close(other.lock_fd);
 }
 
-TEST_F(MovedRun, WhatWorkersHavePublishedThereBeforeStays) {
+TEST_F(MovedRun, PublishedCheckpointsStay) {
   fs::rename(root_, folder_ / "moved");
   write_text(RunLayout{root_}.checkpoint(60) / "manifest.json", "60");
   ASSERT_GE(remake(), 0);
   EXPECT_EQ(checkpoints_in(root_), std::vector<std::string>{"step-000000060"});
 }
 
-TEST_F(MovedRun, WithoutALockTheTermIsThatOfTheClaim) {
+TEST_F(MovedRun, TermComesFromTheClaimWithoutALock) {
   fs::remove(root_ / "lock");
   EXPECT_EQ(read_run_term(root_), 3) << "else a replacement would be refused as an earlier start";
 }

@@ -1,5 +1,5 @@
-// Which processes may open a run directory, with which config, and the state that is found in it. Lock files of living and dead
-// holders are real.
+// Tests which processes may open a run directory, with which config, and which state they find in it. The lock files name
+// real processes, which are running or have exited.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
 }
 
-// Opened and closed again, like after a finished run.
+// Opens the run directory and closes it again, which leaves it as after a finished run.
 RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
                 FreshStart fresh = FreshStart::kNo) {
   RunState state = open_run_directory(root, config, fresh);
@@ -66,7 +66,7 @@ TEST(RunLayout, Paths) {
   EXPECT_EQ(layout.config(), "/runs/a/config.json");
 }
 
-TEST(RunDirectory, IsMadeWithItsConfig) {
+TEST(RunDirectory, IsCreatedWithItsConfig) {
   const TemporaryFolder folder;
   const RunState state = opened(folder / "runs/a/");
   EXPECT_EQ(state.layout.root, folder / "runs/a");
@@ -88,7 +88,7 @@ TEST(RunDirectory, IsContinuedWithTheSameConfig) {
   EXPECT_FALSE(state.finished);
 }
 
-TEST(RunDirectory, UsersMayAddTheirNotes) {
+TEST(RunDirectory, UserFilesInARunAreAccepted) {
   const TemporaryFolder folder;
   opened(folder / "a");
   write_text(folder / "a/notes.txt", "looks good");
@@ -101,15 +101,14 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   write_text(folder / "a/metrics.jsonl", "{}");
   EXPECT_EQ(refused_folder(folder / "a", config_with({"optimizer.lr=0.5", "seed=7", "epochs=9"})),
             "run directory " + (folder / "a").string() +
-                " belongs to another config:\n"
-                "  /seed: 0 there, 7 now\n"
-                "  /optimizer/lr: 0.001 there, 0.5 now\n"
-                "Use --fresh to keep it under another name and begin anew, or choose another --run-dir.");
+                " belongs to another config:\n  /seed: 0 before, 7 now\n  /optimizer/lr: 0.001 before, 0.5 now\nUse --fresh to "
+                "keep it under another name and start over, or choose another --run-dir.");
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
-// For example, a wrong path in the config ended the first start before any step. Fixing it needs no --fresh.
-TEST(RunDirectory, TheConfigOfAStartThatTrainedNothingIsReplaced) {
+// For example, the first start failed before any step because of a wrong path in the config. The user can fix the path without
+// --fresh.
+TEST(RunDirectory, UntrainedRunAcceptsAnotherConfig) {
   const TemporaryFolder folder;
   opened(folder / "a");
   write_text(folder / "a/logs/round-000/rank-00000/stderr.log", "data set missing");
@@ -129,7 +128,7 @@ TEST(RunDirectory, TheConfigOfAStartThatTrainedNothingIsReplaced) {
   opened(folder / "a", config);
 }
 
-TEST(RunDirectory, FoldersThatWereMadeForItAreNoObstacle) {
+TEST(RunDirectory, EmptyFoldersAreAccepted) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "a/lost+found");
   std::filesystem::create_directories(folder / "a/tensorboard");
@@ -138,9 +137,9 @@ TEST(RunDirectory, FoldersThatWereMadeForItAreNoObstacle) {
   EXPECT_FALSE(opened(folder / "a").resumed);
 }
 
-TEST(RunDirectory, ALookRefusesTheSameAndLeavesNothing) {
+TEST(RunDirectory, ExamineRefusesTheSameAndWritesNothing) {
   const TemporaryFolder folder;
-  const auto look = [&](const std::filesystem::path& root, FreshStart fresh = FreshStart::kNo) -> std::string {
+  const auto examine = [&](const std::filesystem::path& root, FreshStart fresh = FreshStart::kNo) -> std::string {
     try {
       examine_run_directory(root, config_with({"seed=7"}), fresh);
     } catch (const UsageError& error) {
@@ -148,27 +147,27 @@ TEST(RunDirectory, ALookRefusesTheSameAndLeavesNothing) {
     }
     return "";
   };
-  EXPECT_EQ(look(folder / "a"), "");
+  EXPECT_EQ(examine(folder / "a"), "");
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
   const RunState running = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
   write_text(folder / "a/metrics.jsonl", "{}");
-  EXPECT_EQ(look(folder / "a"), refused_folder(folder / "a", config_with({"seed=7"})));
-  EXPECT_NE(look(folder / "a").find("is in use by a live run (process "), std::string::npos);
+  EXPECT_EQ(examine(folder / "a"), refused_folder(folder / "a", config_with({"seed=7"})));
+  EXPECT_NE(examine(folder / "a").find("is in use by a live run (process "), std::string::npos);
   ::close(running.lock_fd);
-  EXPECT_NE(look(folder / "a").find("belongs to another config"), std::string::npos);
-  EXPECT_EQ(look(folder / "a", FreshStart::kRename), "");
+  EXPECT_NE(examine(folder / "a").find("belongs to another config"), std::string::npos);
+  EXPECT_EQ(examine(folder / "a", FreshStart::kRename), "");
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with()));
-  EXPECT_NE(look(folder / "a/metrics.jsonl").find("is a file, expected a folder"), std::string::npos);
+  EXPECT_NE(examine(folder / "a/metrics.jsonl").find("is a file, expected a folder"), std::string::npos);
   write_text(folder / "home/thesis.txt", "precious");
-  EXPECT_NE(look(folder / "home").find("is not a run directory"), std::string::npos);
+  EXPECT_NE(examine(folder / "home").find("is not a run directory"), std::string::npos);
 }
 
-TEST(RunDirectory, ALinkThatLeadsNowhereIsNamed) {
+TEST(RunDirectory, DanglingLinkIsReported) {
   const TemporaryFolder folder;
   std::filesystem::create_directory_symlink(folder / "gone", folder / "a");
   EXPECT_EQ(refused_folder(folder / "a"), "run directory " + (folder / "a").string() + " is a link to " +
                                               (folder / "gone").string() +
-                                              ", which is not there: make that folder or choose another --run-dir");
+                                              ", which does not exist: create that folder or choose another --run-dir");
 }
 
 TEST(RunDirectory, HarmlessDifferencesAreNotedAndWritten) {
@@ -180,7 +179,7 @@ TEST(RunDirectory, HarmlessDifferencesAreNotedAndWritten) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config));
 }
 
-TEST(RunDirectory, FinishedIsJudgedByThisConfig) {
+TEST(RunDirectory, FinishedDependsOnThisConfig) {
   const TemporaryFolder folder;
   opened(folder / "a");
   add_checkpoint(folder / "a", 1407, true, 3);
@@ -193,10 +192,10 @@ TEST(RunDirectory, FinishedIsJudgedByThisConfig) {
   add_checkpoint(folder / "b", 100, true, 3, 100);
   EXPECT_TRUE(opened(folder / "b", config_with({"max_steps=100"})).finished);
   EXPECT_FALSE(opened(folder / "b", config_with({"max_steps=200"})).finished);
-  EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 is no limit";
+  EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 means no limit";
 }
 
-// The link is for users. A killed writer may leave it behind, and users remove it.
+// The link `latest` is only a convenience for users. A killed process may leave an old link, and a user may remove it.
 TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -214,44 +213,44 @@ TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   EXPECT_EQ(opened(folder / "a").latest_step, 100);
 }
 
-// If a run has nothing left to do, no other code checks its checkpoints.
-TEST(RunDirectory, ARunIsDoneByACheckpointWhoseFilesAreThere) {
+// A finished run does not load its checkpoint, so its files are checked only when the run directory is opened.
+TEST(RunDirectory, RunIsFinishedOnlyByACompleteCheckpoint) {
   const TemporaryFolder folder;
   const std::filesystem::path root = folder / "a";
   opened(root);
   add_checkpoint(root, 100, true, 3);
   add_checkpoint(root, 200, true, 3);
   const std::filesystem::path newest = RunLayout{root}.checkpoint(200), manifest = newest / "manifest.json";
-  auto said = nlohmann::json::parse(read_text(manifest));
-  said["files"]["model.safetensors"] = {{"bytes", 3}};
-  write_text(manifest, said.dump());
+  auto edited = nlohmann::json::parse(read_text(manifest));
+  edited["files"]["model.safetensors"] = {{"bytes", 3}};
+  write_text(manifest, edited.dump());
   const auto expect_the_older = [&](const std::string& problem) {
     const RunState state = opened(root);
     EXPECT_TRUE(state.finished);
     EXPECT_EQ(state.latest_step, 100);
-    EXPECT_EQ(state.notes, "the newest checkpoint is bad: " + problem + "; " + RunLayout{root}.checkpoint(100).string() +
-                               " is taken in its place");
+    EXPECT_EQ(state.notes, "the newest checkpoint is damaged: " + problem + "; " + RunLayout{root}.checkpoint(100).string() +
+                               " is used instead");
   };
   expect_the_older((newest / "model.safetensors").string() + ": No such file or directory");
   write_text(newest / "model.safetensors", "four");
-  expect_the_older((newest / "model.safetensors").string() + " has 4 bytes, its manifest says 3");
+  expect_the_older((newest / "model.safetensors").string() + " has 4 bytes, but its manifest lists 3");
   write_text(newest / "model.safetensors", "yes");
   EXPECT_EQ(opened(root).latest_step, 200);
   EXPECT_EQ(opened(root).notes, "");
   std::filesystem::remove(manifest);
-  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);  // opening it would block
-  expect_the_older(manifest.string() + " can't be read");
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);  // a FIFO: without a check, opening it would block
+  expect_the_older(manifest.string() + " cannot be read");
 }
 
-TEST(RunDirectory, APipeInPlaceOfAFileIsNotWaitedFor) {
+TEST(RunDirectory, PipeInPlaceOfAFileDoesNotBlock) {
   const TemporaryFolder folder;
   opened(folder / "a");
-  for (const auto& [name, words] :
-       {std::pair("config.json", " has to be the run's config"), std::pair("lock", " is a link, or no regular file")}) {
+  for (const auto& [name, fragment] : {std::pair("config.json", " is not a regular file: expected the run's config file"),
+                                       std::pair("lock", " is a link or not a regular file")}) {
     const std::filesystem::path file = folder / "a" / name;
     std::filesystem::rename(file, folder / "kept");
     ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-    EXPECT_NE(refused_folder(folder / "a").find(words), std::string::npos) << refused_folder(folder / "a");
+    EXPECT_NE(refused_folder(folder / "a").find(fragment), std::string::npos) << refused_folder(folder / "a");
     EXPECT_FALSE(run_lock_is_held(folder / "a"));
     EXPECT_GE(read_run_term(folder / "a"), 0);
     std::filesystem::rename(folder / "kept", file);
@@ -268,7 +267,7 @@ TEST(RunDirectory, EachHolderHasAHigherTerm) {
   }
 }
 
-TEST(RunDirectory, ABrokenManifestIsNoLatestStep) {
+TEST(RunDirectory, BrokenManifestHasNoLatestStep) {
   const TemporaryFolder folder;
   opened(folder / "a");
   for (const std::string text :
@@ -294,7 +293,7 @@ TEST(RunDirectory, FreshRenamesAndNeverDeletes) {
   EXPECT_TRUE(opened(folder / "a", config_with({"seed=2"})).resumed);
 }
 
-TEST(RunDirectory, FreshRenamesWhatALinkLeadsTo) {
+TEST(RunDirectory, FreshRenamesTheTargetOfALink) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "disk");
   std::filesystem::create_directory_symlink(folder / "disk", folder / "link");
@@ -307,8 +306,9 @@ TEST(RunDirectory, FreshRenamesWhatALinkLeadsTo) {
   EXPECT_TRUE(std::filesystem::exists(folder / "disk.1" / "config.json"));
 }
 
-// Seven tries with a wrong path would leave seven folders.
-TEST(RunDirectory, FreshAfterAStartThatNeverTrainedRenamesNothing) {
+// --fresh renames the old folder only if the run has trained. Otherwise seven attempts with a wrong path would leave seven
+// renamed folders.
+TEST(RunDirectory, FreshKeepsAnUntrainedRun) {
   const TemporaryFolder folder;
   opened(folder / "a", config_with({"seed=1"}));
   for (const char* name : {"report.json", "worker.json", "logs/round-000/rank-00000/stderr.log"})
@@ -319,16 +319,16 @@ TEST(RunDirectory, FreshAfterAStartThatNeverTrainedRenamesNothing) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with({"seed=2"})));
   write_text(folder / "a/run.json", "{}");
   EXPECT_EQ(opened(folder / "a", config_with({"seed=2"}), FreshStart::kRename).renamed_to, (folder / "a.1").string())
-      << "it exists from the moment that training begins: local copies of checkpoints may be elsewhere";
+      << "it exists from the moment that training starts: local copies of checkpoints may be elsewhere";
 }
 
-TEST(RunDirectory, FreshOfNothingRenamesNothing) {
+TEST(RunDirectory, FreshOfAMissingRunRenamesNothing) {
   const TemporaryFolder folder;
   EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, "");
   EXPECT_FALSE(std::filesystem::exists(folder / "a.1"));
 }
 
-TEST(RunDirectory, ALiveRunIsNamedAndNeverRenamed) {
+TEST(RunDirectory, LiveRunIsReportedAndNotRenamed) {
   const TemporaryFolder folder;
   const RunState running = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
   EXPECT_NE(::fcntl(running.lock_fd, F_GETFD) & FD_CLOEXEC, 0);
@@ -343,7 +343,7 @@ TEST(RunDirectory, ALiveRunIsNamedAndNeverRenamed) {
   EXPECT_TRUE(opened(folder / "a").resumed);
 }
 
-TEST(RunDirectory, AHolderThatHasNotWrittenItsNameYet) {
+TEST(RunDirectory, HolderWithoutANameYet) {
   const TemporaryFolder folder;
   opened(folder / "a");
   write_text(folder / "a/lock", "{\"ho");
@@ -359,51 +359,55 @@ std::int64_t term_of(const std::filesystem::path& root) {
   return nlohmann::json::parse(read_text(root / "lock")).at("term").get<std::int64_t>();
 }
 
-// Users remove a "stale" lock, and a copy of the folder lacks it. But no start may get a lower term than that of the claim on
-// the checkpoints, or it could publish nothing.
-TEST(RunDirectory, ARemovedLockDoesNotLowerTheTerm) {
+// Each start gets a higher term (a number in the lock file) than the start before. The lock file may be missing, because
+// users remove a lock that seems stale. But the checkpoint folder also records the term of its last writer. A start with a
+// lower term could not publish checkpoints.
+TEST(RunDirectory, RemovedLockKeepsTheTerm) {
   TemporaryFolder folder;
   for (int i = 0; i < 3; ++i) opened(folder / "a");
   write_text(folder / "a/checkpoints/.writer", R"({"host": "x", "pid": 1, "time_ns": 1, "term": 3, "restart": 1})");
   std::filesystem::remove(folder / "a/lock");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 4);
-  write_text(folder / "a/lock", "");  // as after a full disk or a crash
+  write_text(folder / "a/lock", "");  // the lock file is empty, as after a full disk or a crash
   write_text(folder / "a/checkpoints/.writer", R"({"host": "x", "pid": 1, "time_ns": 1, "term": 4, "restart": 0})");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 5);
 }
 
-TEST(RunDirectory, TheRestOfALongerHolderIsNoPartOfTheTerm) {
+TEST(RunDirectory, LongerOldHolderDoesNotChangeTheTerm) {
   TemporaryFolder folder;
   opened(folder / "a");
   const std::string text = read_text(folder / "a/lock");
-  write_text(folder / "a/lock", text + R"(:00Z","term":17})");  // killed before the old text's end was cut off
+  // A process was killed after it overwrote a longer text in the lock file, but before it truncated the file. So the end of
+  // the longer text remains.
+  write_text(folder / "a/lock", text + R"(:00Z","term":17})");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 2);
 }
 
-TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
+TEST(RunDirectory, LockProbeDoesNotDisturbAStart) {
   TemporaryFolder folder;
   opened(folder / "a");
-  write_text(folder / "a/lock", "");  // without a holder whose death could be detected
-  const int asks = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_EQ(::flock(asks, LOCK_SH | LOCK_NB), 0);
+  write_text(folder / "a/lock", "");  // names no holder, so no dead holder can be detected
+  const int shared_lock = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(shared_lock, LOCK_SH | LOCK_NB), 0);
   auto start = std::async(std::launch::async, [&] { opened(folder / "a"); });
   EXPECT_EQ(start.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  ::close(asks);
+  ::close(shared_lock);
   start.get();
 }
 
-// Another process tests the free lock at the same moment. A test that took the lock exclusively would look like a live run.
-TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) {
+// Two processes check the free lock at the same time. If a check locked the file exclusively, the other check would report a
+// live run.
+TEST(RunDirectory, LockProbesDoNotSeeEachOther) {
   const TemporaryFolder folder;
   opened(folder / "a");
-  const int asks = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_EQ(::flock(asks, LOCK_SH | LOCK_NB), 0);
+  const int shared_lock = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(shared_lock, LOCK_SH | LOCK_NB), 0);
   EXPECT_FALSE(run_lock_is_held(folder / "a"));
   EXPECT_NO_THROW(refuse_held_run(folder / "a"));
-  ::close(asks);
+  ::close(shared_lock);
   const RunState run = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
   EXPECT_TRUE(run_lock_is_held(folder / "a"));
   EXPECT_THROW(refuse_held_run(folder / "a"), UsageError);
@@ -411,8 +415,9 @@ TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldIsNoHolderToOthersWhoAsk) 
   EXPECT_FALSE(run_lock_is_held(folder / "a"));
 }
 
-// The agent was killed; its guardian holds the lock until it has ended the workers.
-TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
+// The agent was killed. The guardian process keeps the lock until it has ended the agent's workers, so the next start must
+// wait.
+TEST(RunDirectory, StartWaitsForTheGuardianOfADeadRun) {
   const TemporaryFolder folder;
   opened(folder / "a");
   const pid_t dead = ::fork();
@@ -431,8 +436,9 @@ TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
 TEST(RunDirectory, FoldersWithOtherFilesAreRefusedUntouched) {
   const TemporaryFolder folder;
   for (const char* name : {"thesis.txt", "b", "c", "d", "e"}) write_text(folder / "home" / name, "precious");
-  const std::string expected = (folder / "home").string() +
-                               " is not a run directory, it holds other files (b, c, d and 2 more): choose another --run-dir";
+  const std::string expected =
+      (folder / "home").string() +
+      " is not a run directory: it contains files from other programs (b, c, d and 2 more); choose another --run-dir";
   EXPECT_EQ(refused_folder(folder / "home"), expected);
   EXPECT_EQ(refused_folder(folder / "home", config_with(), FreshStart::kRename), expected);
   EXPECT_FALSE(std::filesystem::exists(folder / "home/lock"));
@@ -443,11 +449,10 @@ TEST(RunDirectory, FoldersWithOtherFilesAreRefusedUntouched) {
 TEST(RunDirectory, ResultsWithoutAConfigAreRefusedAndFreshKeepsThem) {
   const TemporaryFolder folder;
   write_text(folder / "a/checkpoints/x", "");
-  EXPECT_EQ(
-      refused_folder(folder / "a"),
-      "run directory " + (folder / "a").string() +
-          " has checkpoints but no config.json, so it can't be told whether this config continues it: use --fresh to keep it "
-          "under another name and begin anew, or choose another --run-dir");
+  EXPECT_EQ(refused_folder(folder / "a"),
+            "run directory " + (folder / "a").string() +
+                " has checkpoints but no config.json, so ddprun cannot check that this folder belongs to the same config: use "
+                "--fresh to keep the folder under another name and start over, or choose another --run-dir");
   EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, (folder / "a.1").string());
 }
 
@@ -458,13 +463,13 @@ TEST(RunDirectory, AConfigThatCannotBeReadIsRefusedAndFreshKeepsIt) {
   write_text(folder / "a/config.json", "{");
   const std::string message = refused_folder(folder / "a");
   EXPECT_TRUE(
-      message.starts_with("run directory " + (folder / "a").string() + " has a config.json that can't be read: use --fresh"))
+      message.starts_with("run directory " + (folder / "a").string() + " has a config.json that cannot be read: use --fresh"))
       << message;
   EXPECT_NE(message.find("config.json:1:2: expected a key"), std::string::npos) << message;
   EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, (folder / "a.1").string());
 }
 
-TEST(RunDirectory, WhatAKilledBeginningLeavesIsNoObstacle) {
+TEST(RunDirectory, LeftoversOfAKilledStartAreAccepted) {
   const TemporaryFolder folder;
   write_text(folder / "a/lock", "");
   write_text(folder / "a/token", "t");
@@ -473,53 +478,55 @@ TEST(RunDirectory, WhatAKilledBeginningLeavesIsNoObstacle) {
   EXPECT_FALSE(opened(folder / "a").resumed);
 }
 
-TEST(RunDirectory, AFileInTheWay) {
+TEST(RunDirectory, FileInPlaceOfTheRunDirectory) {
   const TemporaryFolder folder;
   write_text(folder / "a", "x");
   EXPECT_EQ(refused_folder(folder / "a"),
             "run directory " + (folder / "a").string() + " is a file, expected a folder: choose another --run-dir");
-  EXPECT_EQ(refused_folder(folder / "a/b"), "can't make run directory " + (folder / "a/b").string() +
-                                                ": Not a directory; mend that or choose another --run-dir");
+  EXPECT_EQ(refused_folder(folder / "a/b"), "cannot create run directory " + (folder / "a/b").string() +
+                                                ": Not a directory; fix the cause or choose another --run-dir");
 }
 
-TEST(RunDirectory, AFileInPlaceOfItsCheckpoints) {
+TEST(RunDirectory, FileInPlaceOfTheCheckpoints) {
   const TemporaryFolder folder;
   opened(folder / "a");
   write_text(folder / "a/checkpoints", "mine");
   EXPECT_EQ(refused_folder(folder / "a"),
             (folder / "a/checkpoints").string() +
-                " has to be the folder of the run's checkpoints, found a file: move it away, use --fresh to keep the run "
-                "directory under another name and begin anew, or choose another --run-dir");
+                " must be the run's checkpoint folder, found a file: move it away, use --fresh to keep the run directory under "
+                "another name and start over, or choose another --run-dir");
   EXPECT_FALSE(opened(folder / "a", config_with(), FreshStart::kRename).resumed);
   std::filesystem::create_directory_symlink(folder / "disk", folder / "a/checkpoints");
-  EXPECT_NE(refused_folder(folder / "a").find("found a link to " + (folder / "disk").string() + ", which is not there: "),
+  EXPECT_NE(refused_folder(folder / "a").find("found a link to " + (folder / "disk").string() + ", which does not exist: "),
             std::string::npos);
   std::filesystem::create_directory(folder / "disk");
-  EXPECT_TRUE(opened(folder / "a").resumed);  // a link to a larger disk
+  EXPECT_TRUE(opened(folder / "a").resumed);  // checkpoints may be a link to a larger disk
 }
 
-// /proc refuses new folders for every user, root included.
-TEST(RunDirectory, AFolderThatTakesNoFiles) {
+// In /proc no user can create a folder, not even root.
+TEST(RunDirectory, UnwritableFolderIsReported) {
   const std::string message = refused_folder("/proc/ddprun-run");
-  EXPECT_TRUE(message.starts_with("can't make run directory /proc/ddprun-run: ")) << message;
-  EXPECT_TRUE(message.ends_with("; mend that or choose another --run-dir")) << message;
+  EXPECT_TRUE(message.starts_with("cannot create run directory /proc/ddprun-run: ")) << message;
+  EXPECT_TRUE(message.ends_with("; fix the cause or choose another --run-dir")) << message;
 }
 
-// The copies are for the case that the run directory is lost.
-TEST(RunDirectory, LocalCopiesInsideAreRefusedBeforeAnythingIsMade) {
+// local_dir contains copies of checkpoints for the case that the run directory is lost. So local_dir must not be inside the run
+// directory.
+TEST(RunDirectory, LocalDirInsideTheRunIsRefusedFirst) {
   const TemporaryFolder folder;
-  const auto with_copies_in = [](const std::filesystem::path& path) {
+  const auto with_local_dir = [](const std::filesystem::path& path) {
     return config_with({"checkpoint.local_dir=" + path.string()});
   };
   std::filesystem::create_directory(folder / "real");
   std::filesystem::create_directory_symlink(folder / "real", folder / "link");
   for (const char* inside : {"real/run", "real/run/checkpoints", "link/run/x", "real/other/../run"}) {
-    EXPECT_NE(refused_folder(folder / "real/run", with_copies_in(folder / inside)).find("is in the run directory"),
+    EXPECT_NE(refused_folder(folder / "real/run", with_local_dir(folder / inside)).find("is inside the run directory"),
               std::string::npos)
         << inside;
     EXPECT_FALSE(std::filesystem::exists(folder / "real/run"));
   }
-  for (const char* beside : {"real", "real/run-2", "copies"}) opened(folder / "real/run", with_copies_in(folder / beside));
+  for (const char* local_dir : {"real", "real/run-2", "copies"})
+    opened(folder / "real/run", with_local_dir(folder / local_dir));
 }
 
 }  // namespace

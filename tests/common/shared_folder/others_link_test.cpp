@@ -1,4 +1,5 @@
-// Which links are followed. Creating links of other users needs root; otherwise those tests are skipped.
+// Symbolic links that belong to the same user are followed, and links of other users are not. Only root can create a link
+// that belongs to another user, so these tests are skipped without root.
 #include "common/shared_folder/others_link.hpp"
 
 #include <fcntl.h>
@@ -24,14 +25,14 @@ using test::write_text;
 
 constexpr uid_t kOther = 61008;
 
-class OthersLink : public testing::Test {
+class LinkOfAnotherUser : public testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make another user's link";
     write_text(victim_, "precious");
     fs::create_directory(root_);
   }
-  // A link to the victim in that user's folder.
+  // Creates a symbolic link to `to` in the folder of the other user.
   fs::path link(const char* name, const fs::path& to) {
     fs::create_symlink(to, root_ / name);
     EXPECT_EQ(::lchown((root_ / name).c_str(), kOther, kOther), 0);
@@ -44,7 +45,7 @@ class OthersLink : public testing::Test {
   fs::path root_ = folder_.path() / "run";
 };
 
-TEST(OwnLink, IsFollowed) {
+TEST(LinkOfThisUser, IsFollowed) {
   const TemporaryFolder folder;
   write_text(folder.path() / "file", "text");
   fs::create_symlink("file", folder.path() / "link");
@@ -57,7 +58,7 @@ TEST(OwnLink, IsFollowed) {
   EXPECT_NO_THROW(refuse_others_links(folder.path()));
 }
 
-TEST_F(OthersLink, IsNotOpened) {
+TEST_F(LinkOfAnotherUser, IsNotOpened) {
   const fs::path there = link("log", victim_);
   EXPECT_TRUE(is_others_link(there));
   EXPECT_EQ(open_unless_others_link(there, O_WRONLY | O_APPEND | O_CLOEXEC), -1);
@@ -65,13 +66,13 @@ TEST_F(OthersLink, IsNotOpened) {
   EXPECT_THROW(refuse_others_links(root_), UsageError);
 }
 
-TEST_F(OthersLink, OfThisUserInAnothersFolderIsNotOpenedEither) {
+TEST_F(LinkOfAnotherUser, InAnotherUsersFolderIsNotOpened) {
   const fs::path there = link("log", victim_);
   ASSERT_EQ(::lchown(there.c_str(), ::geteuid(), ::getegid()), 0);
   EXPECT_TRUE(is_others_link(there));
 }
 
-TEST_F(OthersLink, IsReplacedByANamedFile) {
+TEST_F(LinkOfAnotherUser, IsReplacedByTheFile) {
   const fs::path there = link("report.html", victim_);
   EXPECT_TRUE(write_named_file(there, "page"));
   EXPECT_EQ(read_text(there), "page");
@@ -79,20 +80,20 @@ TEST_F(OthersLink, IsReplacedByANamedFile) {
   EXPECT_EQ(read_text(victim_), "precious");
 }
 
-TEST_F(OthersLink, IsNoLockOfARun) {
+TEST_F(LinkOfAnotherUser, IsNotARunLock) {
   link("lock", victim_);
   EXPECT_THROW(take_run_lock(root_), UsageError);
   EXPECT_EQ(read_text(victim_), "precious");
 }
 
-TEST_F(OthersLink, IsNoLockOfARunAsASecondNameOfAFile) {
+TEST_F(LinkOfAnotherUser, HardLinkIsNotARunLock) {
   fs::create_hard_link(victim_, root_ / "lock");
   ASSERT_EQ(::chown(root_.c_str(), kOther, kOther), 0);
   EXPECT_THROW(take_run_lock(root_), UsageError);
   EXPECT_EQ(read_text(victim_), "precious");
 }
 
-TEST_F(OthersLink, KeepsARunDirectoryFromBeingOpened) {
+TEST_F(LinkOfAnotherUser, PreventsOpeningARunDirectory) {
   link("logs", folder_.path());
   const TrainConfig config;
   EXPECT_THROW(open_run_directory(root_, config, FreshStart::kNo), UsageError);

@@ -1,4 +1,4 @@
-// A reader sees the complete old or new file, and a failed write leaves nothing behind.
+// A reader sees the complete old or new file. A failed write leaves no file behind.
 #include "common/system/atomic_file.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(AtomicFile, WritesAndReplaces) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(AtomicFile, HasTheModeAskedFor) {
+TEST(AtomicFile, HasTheRequestedMode) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "token", "secret", 0600);
   struct stat status {};
@@ -51,7 +51,7 @@ TEST(MakeDurableFolder, CreatesAllMissingParentsForAnySpelling) {
   const TemporaryFolder folder;
   make_durable_folder(folder / "a/b/c");
   make_durable_folder(folder / "d/");
-  make_durable_folder(folder.path());  // exists already
+  make_durable_folder(folder.path());  // no error, although the folder already exists
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   make_durable_folder("checkpoints");
@@ -61,7 +61,7 @@ TEST(MakeDurableFolder, CreatesAllMissingParentsForAnySpelling) {
     EXPECT_TRUE(std::filesystem::is_directory(folder / made)) << made;
 }
 
-TEST(AtomicFile, AMissingFolderIsNamed) {
+TEST(AtomicFile, MissingFolderIsReported) {
   const TemporaryFolder folder;
   try {
     write_file_atomically(folder / "no/such/a", "x");
@@ -72,8 +72,8 @@ TEST(AtomicFile, AMissingFolderIsNamed) {
   }
 }
 
-// A limit on the size of files simulates a full disk: the write fails half way.
-TEST(AtomicFile, AFailedWriteLeavesTheOldFileAndNoOther) {
+// A limit on the file size simulates a full disk, so the write fails after a part of the data.
+TEST(AtomicFile, FailedWriteLeavesOnlyTheOldFile) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "old");
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
@@ -93,12 +93,12 @@ TEST(AtomicFile, AFailedWriteLeavesTheOldFileAndNoOther) {
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(code, EFBIG);
-  EXPECT_EQ(message, "can't write " + (folder / "a").string() + ": File too large");
+  EXPECT_EQ(message, "cannot write " + (folder / "a").string() + ": File too large");
   EXPECT_EQ(read_text(folder / "a"), "old");
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(AtomicFile, WhatAUserNamesAndIsNoRegularFileIsWrittenInto) {
+TEST(AtomicFile, NonRegularTargetIsWrittenInPlace) {
   const TemporaryFolder folder;
   EXPECT_TRUE(write_named_file(folder / "page", "old"));
   std::filesystem::create_symlink(folder / "page", folder / "link");

@@ -1,4 +1,4 @@
-// The queue works in order and on another thread, and its owner does not wait for slow work.
+// A FileQueue executes its work in order on another thread. The owner of the queue does not wait for slow work.
 #include "common/system/file_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 
 class FileQueueTest : public testing::Test {
  protected:
-  // Runs the posted callbacks, as an owner's loop would.
-  void hear() {
+  // Runs the posted callbacks in this thread, as the owner's event loop would.
+  void run_callbacks() {
     std::vector<FileQueue::Work> all;
     {
       const std::lock_guard lock(mutex_);
@@ -37,54 +37,55 @@ class FileQueueTest : public testing::Test {
   };
 };
 
-TEST_F(FileQueueTest, WorkIsDoneInOrderOnOneOtherThread) {
+TEST_F(FileQueueTest, RunsWorkInOrderOnOneThread) {
   FileQueue queue(post_);
   std::vector<int> done;
-  std::vector<int> heard;
+  std::vector<int> reported;
   std::thread::id on;
   for (int i = 0; i < 100; ++i) {
-    queue.add([&, i] { done.push_back(i), on = std::this_thread::get_id(); }, [&, i] { heard.push_back(i); });
+    queue.add([&, i] { done.push_back(i), on = std::this_thread::get_id(); }, [&, i] { reported.push_back(i); });
   }
   queue.finish();
-  hear();
+  run_callbacks();
   ASSERT_EQ(done.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(done[static_cast<std::size_t>(i)], i);
-  EXPECT_EQ(heard, done);
+  EXPECT_EQ(reported, done);
   EXPECT_NE(on, std::this_thread::get_id());
 }
 
-TEST_F(FileQueueTest, WhoAsksWhileItStallsWaitsOnce) {
+TEST_F(FileQueueTest, QueriesDuringAStallBlockOnce) {
   std::promise<void> thaw;
   FileQueue queue(post_);
   queue.add([] {});
   queue.finish();
   queue.add([until = thaw.get_future().share()] { until.wait(); });
-  EXPECT_EQ(queue.ask([] { return 7; }), std::nullopt);
+  EXPECT_EQ(queue.query([] { return 7; }), std::nullopt);
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(queue.is_done_within(milliseconds(600000)));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(queue.wait_for(milliseconds(600000)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(600000));
   thaw.set_value();
   queue.finish();
   int answer = 0;
   queue.add([&] { answer = 8; });
-  EXPECT_TRUE(queue.is_done_within(milliseconds(60000)));  // the late work is done now
+  EXPECT_TRUE(queue.wait_for(milliseconds(60000)));  // by now the stalled work item has been executed
   EXPECT_EQ(answer, 8);
 }
 
-// An owner that limits the waiting work would wait forever for a failed piece that is not reported.
-TEST_F(FileQueueTest, WorkThatFailsIsToldOfAndTheNextIsDone) {
+// The owner limits the number of pending work items. If a failed item were not reported as done, the owner would wait for it
+// without end.
+TEST_F(FileQueueTest, FailedWorkIsReportedAndTheNextRuns) {
   FileQueue queue(post_);
-  int heard = 0;
+  int reported = 0;
   bool done = false;
-  queue.add([] { throw std::bad_alloc(); }, [&] { ++heard; });
-  queue.add([&] { done = true; }, [&] { ++heard; });
+  queue.add([] { throw std::bad_alloc(); }, [&] { ++reported; });
+  queue.add([&] { done = true; }, [&] { ++reported; });
   queue.finish();
-  hear();
-  EXPECT_EQ(heard, 2);
+  run_callbacks();
+  EXPECT_EQ(reported, 2);
   EXPECT_TRUE(done);
 }
 
-TEST_F(FileQueueTest, ItsEndDoesWhatIsLeft) {
+TEST_F(FileQueueTest, DestructorFinishesQueuedWork) {
   std::atomic<int> done = 0;
   {
     FileQueue queue(post_);
@@ -93,16 +94,16 @@ TEST_F(FileQueueTest, ItsEndDoesWhatIsLeft) {
   EXPECT_EQ(done, 20);
 }
 
-TEST_F(FileQueueTest, WorkIsDoneAtOnceUntilSomebodyCouldBeKeptWaiting) {
-  FileQueue queue(post_, FileQueue::Begins::kAtOnce);
+TEST_F(FileQueueTest, RunsInlineUntilStartAsync) {
+  FileQueue queue(post_, FileQueue::Mode::kInline);
   std::vector<std::thread::id> on;
-  bool heard = false;
+  bool reported = false;
   const auto note = [&] { on.push_back(std::this_thread::get_id()); };
-  queue.add(note, [&] { heard = true; });
+  queue.add(note, [&] { reported = true; });
   EXPECT_EQ(on.size(), 1u);
-  hear();
-  EXPECT_TRUE(heard);
-  queue.go_behind();
+  run_callbacks();
+  EXPECT_TRUE(reported);
+  queue.start_async();
   queue.add(note);
   queue.finish();
   ASSERT_EQ(on.size(), 2u);
@@ -110,9 +111,9 @@ TEST_F(FileQueueTest, WorkIsDoneAtOnceUntilSomebodyCouldBeKeptWaiting) {
   EXPECT_NE(on.back(), std::this_thread::get_id());
 }
 
-TEST_F(FileQueueTest, WithoutWorkThereIsNoThread) {
+TEST_F(FileQueueTest, StartsNoThreadWithoutWork) {
   FileQueue queue(post_);
-  EXPECT_TRUE(queue.is_done_within(milliseconds(0)));
+  EXPECT_TRUE(queue.wait_for(milliseconds(0)));
   queue.finish();
 }
 

@@ -1,4 +1,4 @@
-// Name lookups do not block their caller.
+// A name lookup does not block its caller.
 #include "common/system/name_lookup.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class NameLookupTest : public testing::Test {
  protected:
-  // Runs the posted functions until `done`.
+  // Runs the functions posted to the event loop in this thread, until done() returns true.
   template <class Done>
   void run_until(Done done) {
     std::unique_lock lock(mutex_);
@@ -40,37 +40,37 @@ class NameLookupTest : public testing::Test {
   };
 };
 
-TEST_F(NameLookupTest, AllWhoAskForANameGetItsNumbers) {
+TEST_F(NameLookupTest, EveryCallerGetsTheAddresses) {
   NameLookup names(post_);
   std::vector<NameAnswer> answers;
-  for (int i = 0; i < 3; ++i) names.ask("localhost", [&](const NameAnswer& answer) { answers.push_back(answer); });
+  for (int i = 0; i < 3; ++i) names.query("localhost", [&](const NameAnswer& answer) { answers.push_back(answer); });
   run_until([&] { return answers.size() == 3; });
   ASSERT_FALSE(answers.front().addresses.empty()) << answers.front().error;
   EXPECT_TRUE(answers.front().addresses.front() == "127.0.0.1" || answers.front().addresses.front() == "::1");
   EXPECT_EQ(answers.back().addresses, answers.front().addresses);
-  names.ask("localhost", [&](const NameAnswer& answer) { answers.push_back(answer); });  // and once more
+  names.query("localhost", [&](const NameAnswer& answer) { answers.push_back(answer); });  // a fourth query for the same name
   run_until([&] { return answers.size() == 4; });
 }
 
 TEST_F(NameLookupTest, AnUnknownNameHasAReason) {
   NameLookup names(post_);
   std::optional<NameAnswer> answer;
-  names.ask("no-such-host.invalid", [&](const NameAnswer& one) { answer = one; });
+  names.query("no-such-host.invalid", [&](const NameAnswer& one) { answer = one; });
   run_until([&] { return answer.has_value(); });
   EXPECT_TRUE(answer->addresses.empty());
   EXPECT_NE(answer->error, "");
 }
 
-TEST_F(NameLookupTest, WhoIsGoneIsToldNothing) {
-  bool told = false;
+TEST_F(NameLookupTest, DestroyedLookupCallsNothing) {
+  bool called = false;
   {
     NameLookup names(post_);
-    names.ask("localhost", [&](const NameAnswer&) { told = true; });
+    names.query("localhost", [&](const NameAnswer&) { called = true; });
     std::unique_lock lock(mutex_);
     posted_any_.wait_for(lock, std::chrono::seconds(60), [this] { return !posted_.empty(); });
   }
   for (const auto& act : posted_) act();
-  EXPECT_FALSE(told);
+  EXPECT_FALSE(called);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Real agents with real workers: run_agent() in a child process of the test; workers are /bin/sh scripts or this binary, which
-// speaks the channel protocol. The agent's observer and the workers write every event as a line to one FIFO. The test therefore
-// waits for events and never for time.
+// Tests real agents with real workers. run_agent() runs in a child process of the test. The workers are /bin/sh scripts, or
+// this binary as a worker that uses the worker channel. The agent's observer and the workers write each event as a line to one
+// FIFO. The test waits for these lines, so it needs no sleeps.
 #include "launcher/agent/agent.hpp"
 
 #include <fcntl.h>
@@ -27,17 +27,17 @@
 namespace ddprun {
 namespace {
 
-constexpr int kPatienceMs = 60000;  // timeout for each wait; only a failing test reaches it
+constexpr int kTimeoutMs = 60000;  // timeout of each wait in milliseconds; only a failing test reaches it
 
-// ---- a worker that speaks the channel: this binary, if its environment says so ----
+// ---- a worker with a channel: this binary runs as one if its environment requests it ----
 
 class ChannelWorker {
  public:
-  void say(const channel::FromWorker& message) {
+  void send(const channel::FromWorker& message) {
     const std::string frame = channel::encode(message);
     [[maybe_unused]] const ssize_t n = ::send(3, frame.data(), frame.size(), MSG_NOSIGNAL);
   }
-  channel::FromAgent hear() {
+  channel::FromAgent receive() {
     for (;;) {
       if (auto message = decoder_.next_from_agent()) return *message;
       std::byte chunk[4096];
@@ -47,8 +47,8 @@ class ChannelWorker {
     }
   }
   channel::StoreReply store(channel::StoreRequest request) {
-    say(request);
-    return std::get<channel::StoreReply>(hear());
+    send(request);
+    return std::get<channel::StoreReply>(receive());
   }
 
  private:
@@ -62,22 +62,22 @@ void note(const std::string& line) {
   ::close(fd);
 }
 
-[[noreturn]] void be_a_channel_worker(const std::string& part) {
+[[noreturn]] void run_channel_worker(const std::string& part) {
   const int rank = std::atoi(std::getenv("RANK"));
-  const int surprises = std::getenv("TWICE") != nullptr ? 2 : 1;
+  const int progress_count = std::getenv("TWICE") != nullptr ? 2 : 1;
   ChannelWorker agent;
-  agent.say(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
+  agent.send(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
   if (part == "save" || part == "surprise") {
     ::signal(SIGTERM, SIG_IGN);
-    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so its reports come when the agent has both workers
+    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so that both workers run when rank 0 reports progress
       const auto op = rank == 0 ? channel::StoreRequest::Op::kGet : channel::StoreRequest::Op::kSet;
-      agent.store({.op = op, .keys = {"here"}, .timeout_ms = kPatienceMs});
-      for (int step = 10; rank == 0 && step < 10 + surprises; ++step) agent.say(channel::Progress{.step = step});
+      agent.store({.op = op, .keys = {"here"}, .timeout_ms = kTimeoutMs});
+      for (int step = 10; rank == 0 && step < 10 + progress_count; ++step) agent.send(channel::Progress{.step = step});
     }
     note("ready " + std::to_string(rank));
-    if (std::get<channel::Stop>(agent.hear()).mode != channel::Stop::Mode::kSave) ::_exit(1);
-    agent.say(channel::StopReady{10 + rank});
-    const auto step = std::get<channel::StopAt>(agent.hear()).step;
+    if (std::get<channel::Stop>(agent.receive()).mode != channel::Stop::Mode::kSave) ::_exit(1);
+    agent.send(channel::StopReady{10 + rank});
+    const auto step = std::get<channel::StopAt>(agent.receive()).step;
     note("saved at " + std::to_string(step));
     ::_exit(85);
   }
@@ -88,11 +88,11 @@ void note(const std::string& line) {
     }
     agent.store({.op = channel::StoreRequest::Op::kGet, .keys = {"killed"}, .timeout_ms = 0});
     note("survivor");
-    std::get<channel::Stop>(agent.hear());  // the agent's message states why it stops this worker
+    std::get<channel::Stop>(agent.receive());  // the agent sends the Stop message before it sends SIGTERM
     channel::WorkerError error;
     error.kind = channel::ErrorKind::kLostPeer;
     error.message = "peer 1 is gone";
-    agent.say(error);
+    agent.send(error);
     ::_exit(1);
   }
   if (part == "usage") {
@@ -100,7 +100,7 @@ void note(const std::string& line) {
     error.kind = channel::ErrorKind::kUsage;
     error.message = "no such dataset";
     error.exit_code = 2;
-    agent.say(error);
+    agent.send(error);
     ::_exit(2);
   }
   if (part == "store") {
@@ -112,7 +112,7 @@ void note(const std::string& line) {
       ::_exit(agent.store(request).status == channel::StoreReply::Status::kOk ? 0 : 1);
     }
     request.op = channel::StoreRequest::Op::kGet;
-    request.timeout_ms = kPatienceMs;
+    request.timeout_ms = kTimeoutMs;
     if (agent.store(request).value != std::string("\0\xff", 2)) ::_exit(2);
     request.keys = {"absent"};
     request.timeout_ms = 1;
@@ -121,26 +121,27 @@ void note(const std::string& line) {
   ::_exit(98);
 }
 
-// Runs before main() and any test.
+// Runs before main(), so the process never starts the tests if it is a worker.
 [[maybe_unused]] const bool kNotAWorker = [] {
   if (const char* part = std::getenv("DDPRUN_TEST_CHANNEL_WORKER");
       part != nullptr && std::getenv("DDPRUN_CHANNEL") != nullptr) {
-    be_a_channel_worker(part);
+    run_channel_worker(part);
   }
   return true;
 }();
 
-// ---- events, as lines ----
+// ---- the observer writes events as lines ----
 
 class LineObserver : public RunObserver {
  public:
   void on(const RunEvent& event) override {
     if (std::getenv("THROW_AT_ROUND") != nullptr && std::holds_alternative<RoundStarted>(event)) {
-      throw std::runtime_error("no Error of ours");
+      throw std::runtime_error("an exception that is not an Error");
     }
     if (std::getenv("THROW_AT_END") != nullptr && std::holds_alternative<RunEnded>(event)) throw std::bad_alloc();
-    const auto* spoke = std::get_if<WorkerSpoke>(&event);
-    if (spoke != nullptr && std::holds_alternative<channel::Progress>(spoke->message)) check(false, "progress is no surprise");
+    const auto* reported = std::get_if<WorkerReported>(&event);
+    if (reported != nullptr && std::holds_alternative<channel::Progress>(reported->message))
+      check(false, "progress is not expected");
     if (const auto* round = std::get_if<RoundStarted>(&event)) note("round " + std::to_string(round->round));
     if (const auto* started = std::get_if<WorkerStarted>(&event)) {
       note("started " + std::to_string(started->rank) + " " + std::to_string(started->pid));
@@ -161,9 +162,9 @@ class LineObserver : public RunObserver {
   }
 };
 
-// ---- the test's side ----
+// ---- the test fixture ----
 
-// A pidfd of a process that is not our child, opened while it lives.
+// A pidfd of a process that is not our child. It must be opened while the process exists.
 class Pidfd {
  public:
   explicit Pidfd(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -174,7 +175,7 @@ class Pidfd {
   bool valid() const { return fd_ >= 0; }
   bool ends() const {
     pollfd polled{fd_, POLLIN, 0};
-    return fd_ >= 0 && ::poll(&polled, 1, kPatienceMs) == 1;
+    return fd_ >= 0 && ::poll(&polled, 1, kTimeoutMs) == 1;
   }
 
  private:
@@ -188,8 +189,8 @@ class AgentTest : public testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     folder_ = name;
     ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
-    fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);  // read-write, so that there is no end of file while no
-                                                                     // writer is connected
+    // Opened for reading and writing, so that read() never returns end of file, even without a writer.
+    fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);
     plan_.kind = Plan::Kind::kProgram;
     plan_.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     plan_.run_id = "none";
@@ -207,7 +208,7 @@ class AgentTest : public testing::Test {
   }
 
   void start(const std::string& script, int workers = 1) {
-    std::string argument;  // script arguments pass through torchrun's template, in which a dollar sign is written twice
+    std::string argument;  // torchrun's template requires "$$" for a dollar sign
     for (const char c : script) argument += c == '$' ? "$$" : std::string(1, c);
     plan_.command = {"/bin/sh", "-c", argument};
     plan_.nproc_per_node = workers;
@@ -236,7 +237,7 @@ class AgentTest : public testing::Test {
       const MakeObservers make_observers = [](const AgentAccess&) {
         std::vector<std::unique_ptr<RunObserver>> observers;
         observers.push_back(std::make_unique<LineObserver>());
-        return observers;
+        return AgentObservers{.observers = std::move(observers)};
       };
       code = run_agent(plan_, files_, make_observers, std::nullopt,
                        [](int exit_code) { note("left with " + std::to_string(exit_code)); });
@@ -248,8 +249,8 @@ class AgentTest : public testing::Test {
     ::_exit(code);
   }
 
-  // Returns the rest of the first line that begins with this and has not been returned yet. Lines of different writers arrive
-  // in any order.
+  // Waits for a line that starts with `beginning` and returns the remainder of that line. A line is returned only once. Lines
+  // of different writers may arrive in any order.
   std::string wait_for(const std::string& beginning) {
     for (;;) {
       for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos; buffer_.erase(0, newline + 1)) {
@@ -264,8 +265,8 @@ class AgentTest : public testing::Test {
         return rest;
       }
       pollfd polled{fifo_, POLLIN, 0};
-      if (::poll(&polled, 1, kPatienceMs) != 1) {
-        ADD_FAILURE() << "nobody said '" << beginning << "'; said was:\n" << seen_;
+      if (::poll(&polled, 1, kTimeoutMs) != 1) {
+        ADD_FAILURE() << "no line starts with '" << beginning << "'; the lines are:\n" << seen_;
         return "";
       }
       char chunk[4096];
@@ -275,7 +276,7 @@ class AgentTest : public testing::Test {
   }
   pid_t wait_for_pid(const std::string& beginning) { return static_cast<pid_t>(std::atoi(wait_for(beginning).c_str())); }
 
-  // Returns the agent's exit code, 128 + N for a signal. An agent that does not end is killed, and the test fails.
+  // Returns the agent's exit code, or 128 + N after signal N. If the agent does not end, kills it and fails the test.
   int exit_code() {
     if (!Pidfd(agent_).ends()) {
       ADD_FAILURE() << "the agent did not end; its lines were:\n" << seen_;
@@ -294,13 +295,14 @@ class AgentTest : public testing::Test {
   Plan plan_;
   AgentFiles files_;
   std::string channel_part_;
-  std::vector<std::string> variables_;  // variables of the agent
-  std::string buffer_;                  // the bytes read so far that do not form a whole line
-  std::vector<std::string> lines_;      // lines not returned yet
+  std::vector<std::string> variables_;  // additional environment variables of the agent, each set to 1
+  std::string buffer_;                  // bytes of an incomplete line
+  std::vector<std::string> lines_;      // lines that wait_for() has not returned yet
   std::string seen_;
 };
 
-// Writes its pid, then waits forever in a session of its own and ignores SIGTERM. Its parents are gone.
+// A shell command that starts a daemon. The daemon writes its pid, has its own session and ignores all signals except SIGKILL.
+// The processes that started the daemon have exited.
 constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
 
 TEST_F(AgentTest, AllWorkersSucceed) {
@@ -309,7 +311,7 @@ TEST_F(AgentTest, AllWorkersSucceed) {
   EXPECT_EQ(wait_for("left with "), "0");
 }
 
-TEST_F(AgentTest, AWorkersExitCodeIsPassedOn) {
+TEST_F(AgentTest, TheWorkerExitCodeIsReturned) {
   start("[ $RANK = 1 ] && { echo oops >&2; exit 7; }; sleep 1000", 3);
   EXPECT_EQ(wait_for("failed "), "exit_code rank 1 |oops");
   EXPECT_EQ(wait_for("left with "), "7");
@@ -331,14 +333,14 @@ TEST_F(AgentTest, RestartsUntilItWorks) {
   EXPECT_TRUE(std::filesystem::exists(files_.log_root / "round-001"));
 }
 
-TEST_F(AgentTest, RoundsAreCountedOn) {
+TEST_F(AgentTest, RoundNumbersContinue) {
   std::filesystem::create_directories(files_.log_root / "round-004");
   start("exit 0");
   EXPECT_EQ(wait_for("round "), "5");
   EXPECT_EQ(exit_code(), 0);
 }
 
-TEST_F(AgentTest, TheBudgetEnds) {
+TEST_F(AgentTest, AnExhaustedBudgetEndsTheJob) {
   plan_.max_restarts = 1;
   start("exit 5");
   wait_for("failed ");
@@ -346,8 +348,9 @@ TEST_F(AgentTest, TheBudgetEnds) {
   EXPECT_EQ(exit_code(), 5);
 }
 
-// Errors of the system and of libraries, and a lack of memory.
-TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
+// Exceptions of types other than Error come from libraries or the system, for example std::bad_alloc. They must end the job as
+// well.
+TEST_F(AgentTest, AForeignExceptionEndsTheJob) {
   variables_ = {"THROW_AT_ROUND"};
   start("echo started >$FIFO; sleep 1000");
   EXPECT_EQ(wait_for("end "), "89");
@@ -355,20 +358,21 @@ TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// After an internal error in a callback, the agent still serves the channels, so that the workers can agree on a step.
-TEST_F(AgentTest, WorkersSaveWhenACheckOfOursFails) {
+// After an internal error in a callback, the agent must still serve the channels. Only then can the workers agree on a step and
+// save.
+TEST_F(AgentTest, WorkersSaveAfterAFailedCheck) {
   start_channel_workers("surprise", 2);
   EXPECT_EQ(wait_for("saved at "), "11");
   EXPECT_EQ(wait_for("saved at "), "11");
   EXPECT_EQ(wait_for("end "), "89");
   const std::string why = wait_for("why ");
   EXPECT_TRUE(why.starts_with("internal error at tests/launcher/agent/agent_test.cpp:")) << why;
-  EXPECT_NE(why.find(": progress is no surprise;"), std::string::npos) << why;
+  EXPECT_NE(why.find(": progress is not expected;"), std::string::npos) << why;
   EXPECT_EQ(exit_code(), 89);
 }
 
-// A second failure, in the handling of the first one, makes the agent end without waiting.
-TEST_F(AgentTest, ASecondFailureOfOursEndsTheJobAtOnce) {
+// The second error occurs while the agent handles the first one. The agent must then end without waiting for the workers.
+TEST_F(AgentTest, ASecondInternalErrorEndsTheJobImmediately) {
   variables_ = {"TWICE"};
   start_channel_workers("surprise", 2);
   EXPECT_EQ(wait_for("end "), "89");
@@ -376,8 +380,8 @@ TEST_F(AgentTest, ASecondFailureOfOursEndsTheJobAtOnce) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// In this case the agent has not reported a clean shutdown to the guardian.
-TEST_F(AgentTest, AReportWhoseEndCannotBeToldIsCompleted) {
+// The agent exits without reporting a clean shutdown to the guardian. So the guardian must complete report.json.
+TEST_F(AgentTest, GuardianCompletesTheReportAfterAnObserverError) {
   files_.report = folder_ / "report.json";
   std::ofstream(files_.report) << R"({"rounds":[1],"exit":null})";
   variables_ = {"THROW_AT_END"};
@@ -386,7 +390,7 @@ TEST_F(AgentTest, AReportWhoseEndCannotBeToldIsCompleted) {
   EXPECT_FALSE(nlohmann::json::parse(std::ifstream(files_.report))["exit"].is_null());
 }
 
-TEST_F(AgentTest, AMissingProgramIsOneLineAtOnce) {
+TEST_F(AgentTest, AMissingProgramFailsImmediately) {
   plan_.command = {"/nonexistent/program"};
   plan_.max_restarts = 3;
   start_plan();
@@ -394,13 +398,13 @@ TEST_F(AgentTest, AMissingProgramIsOneLineAtOnce) {
   EXPECT_EQ(exit_code(), 2);
 }
 
-TEST_F(AgentTest, PythonsErrorFileIsTheMessage) {
+TEST_F(AgentTest, ThePythonErrorFileIsTheMessage) {
   start(R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; exit 1)");
   EXPECT_EQ(wait_for("failed "), "exception rank 0 ValueError: bad");
   EXPECT_EQ(exit_code(), 1);
 }
 
-TEST_F(AgentTest, TheFirstCausesErrorFileIsHandedOn) {
+TEST_F(AgentTest, ErrorFileOfTheFirstCauseIsForwarded) {
   const std::string to = folder_ / "ours.json";
   ::setenv("TORCHELASTIC_ERROR_FILE", to.c_str(), 1);
   start(R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; kill -KILL $$)");
@@ -410,17 +414,17 @@ TEST_F(AgentTest, TheFirstCausesErrorFileIsHandedOn) {
             nlohmann::json::parse(R"({"message":{"message":"ValueError: bad","errorCode":-9}})"));
 }
 
-TEST_F(AgentTest, ARedirectedStderrIsWrittenByTheWorkerAndReadAfterItFailed) {
+TEST_F(AgentTest, RedirectedStderrIsReadAfterAFailure) {
   files_.layout = LogLayout::kAttempts;
-  plan_.output.redirects.everyone = Streams::kBoth;
+  plan_.output.redirects.default_streams = Streams::kBoth;
   start("echo fd $(readlink /proc/$$/fd/1) >$FIFO; echo out; echo why >&2; exit 3");
   EXPECT_EQ(wait_for("fd "), (files_.log_root / "attempt_0/0/stdout.log").string());
   EXPECT_EQ(wait_for("failed "), "exit_code rank 0 |why");
   EXPECT_EQ(exit_code(), 3);
 }
 
-TEST_F(AgentTest, WorkersHaveASessionAndNothingButTheirDescriptors) {
-  const int inherited = ::open("/dev/null", O_RDONLY);  // not CLOEXEC
+TEST_F(AgentTest, WorkersHaveASessionAndOnlyTheirDescriptors) {
+  const int inherited = ::open("/dev/null", O_RDONLY);  // without O_CLOEXEC, so a child process would inherit it
   start(
       "read line && exit 1; echo fds $(cd /proc/$$/fd && echo *) >$FIFO; echo ids $(cut -d' ' -f5,6 /proc/$$/stat) $$ >$FIFO; "
       "echo oom $(cat /proc/$$/oom_score_adj) >$FIFO");
@@ -437,7 +441,7 @@ TEST_F(AgentTest, WorkersHaveASessionAndNothingButTheirDescriptors) {
   ::close(inherited);
 }
 
-TEST_F(AgentTest, ScriptsGetTheSignalThatTheAgentGot) {
+TEST_F(AgentTest, ScriptsReceiveTheSignalOfTheAgent) {
   start("trap 'echo got INT >$FIFO; exit 0' INT; echo ready >$FIFO; while :; do sleep 1000 & wait; done", 2);
   wait_for("ready");
   wait_for("ready");
@@ -452,7 +456,7 @@ TEST_F(AgentTest, ASecondSignalKillsWorkersThatIgnoreIt) {
   const Pidfd one(wait_for_pid("ready "));
   const Pidfd other(wait_for_pid("ready "));
   signal_agent(SIGINT);
-  signal_agent(SIGQUIT);  // two signals of one kind may be merged by the kernel
+  signal_agent(SIGQUIT);  // SIGQUIT, because the kernel may merge a second SIGINT with one that is still pending
   EXPECT_EQ(exit_code(), 130);
   EXPECT_TRUE(one.ends());
   EXPECT_TRUE(other.ends());
@@ -467,7 +471,7 @@ TEST_F(AgentTest, TheShutdownTimeoutEndsInSigkill) {
   EXPECT_EQ(exit_code(), 143);
 }
 
-TEST_F(AgentTest, UserSignalsArePassedOnWithoutEndingTheJob) {
+TEST_F(AgentTest, UserSignalsAreForwardedToWorkers) {
   start("trap 'echo got USR1 >$FIFO; exit 0' USR1; echo ready >$FIFO; while :; do sleep 1000 & wait; done");
   wait_for("ready");
   signal_agent(SIGUSR1);
@@ -475,9 +479,9 @@ TEST_F(AgentTest, UserSignalsArePassedOnWithoutEndingTheJob) {
   EXPECT_EQ(exit_code(), 0);
 }
 
-// ---- no process is left ----
+// ---- no process remains ----
 
-TEST_F(AgentTest, ADaemonOfAWorkerIsGoneWithTheRound) {
+TEST_F(AgentTest, ADaemonOfAWorkerEndsWithTheRound) {
   ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
   start(std::string(kDaemon) + "read line <$FIFO.go; exit 0");
   const Pidfd daemon(wait_for_pid("daemon "));
@@ -487,14 +491,14 @@ TEST_F(AgentTest, ADaemonOfAWorkerIsGoneWithTheRound) {
   EXPECT_TRUE(daemon.ends());
 }
 
-TEST_F(AgentTest, AKilledAgentLeavesNothingAndItsReportIsCompleted) {
+TEST_F(AgentTest, AKilledAgentLeavesNoProcessAndACompleteReport) {
   files_.report = folder_ / "report.json";
   std::ofstream(files_.report) << R"({"rounds":[1],"exit":null})";
   start(std::string(kDaemon) + "trap '' TERM; echo worker $$ >$FIFO; while :; do sleep 1000; done");
   const Pidfd daemon(wait_for_pid("daemon "));
   const pid_t worker_pid = wait_for_pid("worker ");
   const Pidfd worker(worker_pid);
-  // The guardian is the worker's parent.
+  // The worker's parent is the guardian, a process between agent and workers.
   std::ifstream stat("/proc/" + std::to_string(worker_pid) + "/stat");
   std::string pid, name, state;
   int guardian_pid = 0;
@@ -513,7 +517,7 @@ TEST_F(AgentTest, AKilledAgentLeavesNothingAndItsReportIsCompleted) {
   EXPECT_EQ(report["rounds"].size(), 1u);
 }
 
-TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
+TEST_F(AgentTest, GuardianKeepsTheReportOfACleanExit) {
   files_.report = folder_ / "report.json";
   std::ofstream(files_.report) << R"({"exit":null})";
   start("exit 0");
@@ -521,10 +525,11 @@ TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
   EXPECT_TRUE(nlohmann::json::parse(std::ifstream(files_.report))["exit"].is_null());
 }
 
-TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
+TEST_F(AgentTest, ADyingWrapperLeavesItsChildTimeToSave) {
   const auto go = folder_ / "fifo.go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);  // so that neither side blocks until the other one opens it
+  // Opened for reading and writing, because open() of a FIFO waits for a process at the other end.
+  const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   const Pidfd wrapper(wait_for_pid("started 0 "));
   wait_for("ready");
@@ -532,7 +537,7 @@ TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
   EXPECT_TRUE(wrapper.ends());
   EXPECT_EQ(::write(fd, "go\n", 3), 3);
   wait_for("child saved");
-  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // closes after every process that the worker started
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");  // reported only after all of the worker's processes have ended
   EXPECT_EQ(exit_code(), 143);
   ::close(fd);
 }
@@ -545,9 +550,9 @@ TEST_F(AgentTest, AKilledGuardianEndsTheJob) {
   EXPECT_TRUE(daemon.ends());
 }
 
-TEST_F(AgentTest, ThePortIsHeldAndATakenOneIsAUsageError) {
+TEST_F(AgentTest, ATakenMasterPortIsAUsageError) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(::listen(listener, 1), 0);  // binds to a free port
+  ASSERT_EQ(::listen(listener, 1), 0);  // listen() on an unbound socket binds it to a free port
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
@@ -564,9 +569,9 @@ TEST_F(AgentTest, ThePortIsHeldAndATakenOneIsAUsageError) {
   EXPECT_NE(HeldPort::any().port(), held.port());
 }
 
-// A ddprun that holds a port binds a name in the network namespace. If the port was released in between, the name's socket has
-// another inode.
-TEST_F(AgentTest, APortThatWasAskedForIsHeldAcrossARestart) {
+// An agent that holds a port also binds an abstract socket named @ddprun/port/PORT. The worker reads its inode from
+// /proc/net/unix. A different inode after the restart would show that the port was released between the rounds.
+TEST_F(AgentTest, ARequestedPortIsHeldAcrossARestart) {
   plan_.master_port = HeldPort::any().port();
   plan_.max_restarts = 1;
   start(

@@ -1,5 +1,5 @@
-// Workers' pipes: a pipe that replaces another one is watched once, however slow the console is. The end of a job waits for the
-// console's own files.
+// Tests how the agent reads the workers' pipes. If a worker is replaced, the new pipe must be read even if the console is
+// slow. A job must not end before the console's log files are complete.
 #include "launcher/agent/output_reader.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <boost/asio/post.hpp>
 
 #include "common/system/descriptor.hpp"
-#include "launcher/agent/last_files.hpp"
+#include "launcher/agent/finish_files.hpp"
 #include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {
@@ -41,7 +41,7 @@ struct Channel {
   Descriptor reads, writes;
 };
 
-class OutputReaderTest : public testing::Test {
+class OutputReaderTest : public testing::Test, private OutputReader::Agent {
  protected:
   OutputReaderTest() {
     ::signal(SIGPIPE, SIG_IGN);
@@ -51,7 +51,7 @@ class OutputReaderTest : public testing::Test {
     reader_.begin_round(1);
   }
 
-  // Creates a new pipe for the worker's stdout; returns the worker's end.
+  // Creates a new pipe for the worker's stdout, and returns the write end.
   Descriptor adopt() {
     Channel pipe;
     reader_.adopt(0, Stream::kStdout, std::make_unique<boost::asio::posix::stream_descriptor>(io_, pipe.reads.release()));
@@ -64,29 +64,32 @@ class OutputReaderTest : public testing::Test {
     io_.restart();
     return io_.poll();
   }
+  void on_output(int /*rank*/) override {}
+  void publish(const RunEvent& /*event*/) override {}
+  void check_round_end() override {}
+  void on_output_resumed() override {}
 
   boost::asio::io_context io_;
   FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }};
   Channel out_, err_;
   ConsoleWriter console_{io_, out_.writes.get(), err_.writes.get()};
   WorkerOutput output_{io_, files_, console_, {.workers = 1}};
-  OutputReader reader_{
-      io_, console_, output_, {.printed = [](int) {}, .first = [](const FirstOutput&) {}, .ended = [] {}, .goes_on = [] {}}};
+  OutputReader reader_{io_, console_, output_, *this};
 };
 
-TEST_F(OutputReaderTest, APipeThatWasReplacedWhileTheConsoleWasSlowIsWatchedOnce) {
+TEST_F(OutputReaderTest, AReplacedPipeIsWatchedOnce) {
   console_.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes, 'x') + "\n");
   ASSERT_TRUE(console_.is_behind(Stream::kStdout));
   const Descriptor before = adopt();
   const Descriptor now = adopt();
   catch_up();
-  EXPECT_FALSE(reader_.holds_back());
+  EXPECT_FALSE(reader_.is_throttling());
   ASSERT_EQ(::write(now.get(), "a line\n", 7), 7);
   EXPECT_EQ(run(), 1u) << "one callback reads it; a second one would find nothing, at every line from now on";
   EXPECT_EQ(out_.read_now(), "[rank 0] a line\n");
 }
 
-TEST(LastFiles, AConsoleThatIsAFileIsWaitedForAndNamed) {
+TEST(FinishFiles, ASlowConsoleFileIsAwaitedAndReported) {
   const test::TemporaryFolder folder;
   const std::string name = (std::filesystem::canonical(folder.path()) / "console").string();
   for (const Stream stalled : {Stream::kStdout, Stream::kStderr}) {
@@ -101,15 +104,15 @@ TEST(LastFiles, AConsoleThatIsAFileIsWaitedForAndNamed) {
     console.files()[0].queue->add([until = disk_answers.get_future().share()] { until.wait(); }, {},
                                   std::make_shared<std::filesystem::path>(name));
     console.line(stalled, "the last line");
-    std::string said;
+    std::string printed;
     std::thread disk([&] {
       pollfd ready{other.reads.get(), POLLIN, 0};
-      if (::poll(&ready, 1, 20'000) == 1) said = other.read_now();
+      if (::poll(&ready, 1, 20'000) == 1) printed = other.read_now();
       disk_answers.set_value();
     });
     finish_files(console, {nullptr}, std::chrono::milliseconds(20));
     disk.join();
-    EXPECT_NE(said.find("the job is over and waits for its files: " + name + " takes nothing"), std::string::npos) << said;
+    EXPECT_NE(printed.find("the job has ended, but writing to " + name + " is blocked"), std::string::npos) << printed;
     std::ifstream in(name);
     EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "the last line\n");
   }

@@ -1,5 +1,5 @@
-// Waits for workers that end slowly or cannot be killed: real timers with short limits. This process plays a worker that does
-// not end.
+// Tests the deadlines for workers that exit slowly or cannot be killed. The timers are real, with short limits. The test's own
+// process acts as a worker that does not exit.
 #include "launcher/agent/slow_stop.hpp"
 
 #include <gtest/gtest.h>
@@ -12,18 +12,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class SlowStopTest : public testing::Test {
+class SlowStopTest : public testing::Test, private SlowStop::Agent {
  protected:
   SlowStop make(milliseconds unkillable = milliseconds(1)) {
-    SlowStop::Hooks hooks;
-    hooks.workers = [this] { return pids_; };
-    hooks.slow = [this](double, std::vector<StopIsSlow::Awaited> awaited) { slow_.push_back(std::move(awaited)); };
-    hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { stuck_.push_back(stuck); };
-    hooks.interrupt = [this](int rank) { interrupted_.push_back(rank); };
-    return {io_,
-            {.slow = milliseconds(1), .unkillable = unkillable, .starting = starting_, .repeat = milliseconds(1)},
-            std::move(hooks)};
+    return {io_, {.slow = milliseconds(1), .unkillable = unkillable, .starting = starting_, .repeat = milliseconds(1)}, *this};
   }
+  std::vector<pid_t> worker_pids() const override { return pids_; }
+  void report_slow_stop(double /*seconds*/, std::vector<StopIsSlow::Awaited> awaited) override {
+    slow_.push_back(std::move(awaited));
+  }
+  void feed(const AgentEvent& event) override { stuck_.push_back(std::get<agent_event::WorkerStuck>(event)); }
+  void interrupt(int rank) override { interrupted_.push_back(rank); }
+
   boost::asio::io_context io_{1};
   std::vector<pid_t> pids_{0, ::getpid()};
   std::chrono::hours starting_{1};
@@ -32,7 +32,7 @@ class SlowStopTest : public testing::Test {
   std::vector<agent_event::WorkerStuck> stuck_;
 };
 
-TEST_F(SlowStopTest, WhoHasNotEndedIsNamedOnceWithWhatTheKernelSaysOfIt) {
+TEST_F(SlowStopTest, ASlowWorkerIsReportedOnceWithItsState) {
   SlowStop stop = make();
   stop.stops();
   stop.stops();
@@ -44,7 +44,7 @@ TEST_F(SlowStopTest, WhoHasNotEndedIsNamedOnceWithWhatTheKernelSaysOfIt) {
   EXPECT_NE(slow_[0][0].summary.find("state "), std::string::npos);
 }
 
-TEST_F(SlowStopTest, ARoundThatEndsInTimeSaysNothing) {
+TEST_F(SlowStopTest, AnOrderlyRoundReportsNothing) {
   SlowStop stop = make();
   stop.stops();
   stop.killed({0, 1});
@@ -54,18 +54,19 @@ TEST_F(SlowStopTest, ARoundThatEndsInTimeSaysNothing) {
   EXPECT_TRUE(stuck_.empty());
 }
 
-TEST_F(SlowStopTest, WhoIsThereLongAfterSigkillCannotBeKilled) {
+TEST_F(SlowStopTest, AWorkerThatSurvivesSigkillIsUnkillable) {
   SlowStop stop = make();
   stop.killed({0, 1});
   io_.run();
   ASSERT_EQ(stuck_.size(), 1u) << "rank 0 has ended";
   EXPECT_EQ(stuck_[0].rank, 1);
   EXPECT_EQ(stuck_[0].pid, ::getpid());
-  EXPECT_NE(stuck_[0].message.find("cannot be killed: state "), std::string::npos) << stuck_[0].message;
+  EXPECT_NE(stuck_[0].message.find("cannot be killed: it still exists "), std::string::npos) << stuck_[0].message;
 }
 
-// With --recovery live the round continues while a killed worker is replaced: the replacement was sent no signal.
-TEST_F(SlowStopTest, TheSuccessorOfAKilledOneIsNotTakenForIt) {
+// With --recovery live, the round continues with a replacement for the killed worker. The replacement got no signal, so it must
+// not count as stuck.
+TEST_F(SlowStopTest, AReplacementIsNotTheKilledWorker) {
   SlowStop stop = make();
   pids_[1] = 1;
   stop.killed({1});
@@ -74,7 +75,7 @@ TEST_F(SlowStopTest, TheSuccessorOfAKilledOneIsNotTakenForIt) {
   EXPECT_TRUE(stuck_.empty());
 }
 
-TEST_F(SlowStopTest, EachHasTimeFromItsOwnSigkillOn) {
+TEST_F(SlowStopTest, EachWorkerHasItsOwnDeadlineAfterSigkill) {
   SlowStop stop = make(milliseconds(200));
   pids_ = {::getpid(), ::getppid()};
   stop.killed({0});
@@ -88,7 +89,7 @@ TEST_F(SlowStopTest, EachHasTimeFromItsOwnSigkillOn) {
   EXPECT_EQ(stuck_[1].rank, 1);
 }
 
-TEST_F(SlowStopTest, ASigintWhileAWorkerStartsIsRepeatedForWhoIsStillThere) {
+TEST_F(SlowStopTest, ASigintDuringStartIsRepeated) {
   SlowStop stop = make();
   stop.interrupted();
   io_.run();

@@ -1,4 +1,4 @@
-// Files that a config names but that do not exist or cannot be used.
+// Tests the check of files that a config names: files that do not exist or cannot be read.
 #include "launcher/config_files/config_files.hpp"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ TrainConfig config_of(DataConfig::Type type, const std::filesystem::path& folder
   return config;
 }
 
-TEST(ConfigFiles, AFolderThatIsAbsentIsOneLine) {
+TEST(ConfigFiles, AMissingFolderIsOneLine) {
   const TemporaryFolder folder;
   const std::string absent = (folder / "fashion").string();
-  EXPECT_EQ(missing_files(config_of(DataConfig::Type::kIdx, absent), false), Lines{"data.dir: " + absent + " is not there"});
+  EXPECT_EQ(missing_files(config_of(DataConfig::Type::kIdx, absent), false), Lines{"data.dir: " + absent + " does not exist"});
 }
 
 TEST(ConfigFiles, EachTypeOfDataHasItsFiles) {
@@ -61,15 +61,15 @@ TEST(ConfigFiles, EachTypeOfDataHasItsFiles) {
   }
 }
 
-TEST(ConfigFiles, WeightsTokenizersAndExportedModelsAreLookedForToo) {
+TEST(ConfigFiles, WeightsTokenizersAndExportedModelsAreChecked) {
   const TemporaryFolder folder;
   write_text(folder / "train.bin", "x");
   write_text(folder / "val.bin", "x");
   TrainConfig config = config_of(DataConfig::Type::kTokens, folder.path());
   config.data.tokenizer = (folder / "tokens").string();
   config.model.init = (folder / "weights.safetensors").string();
-  EXPECT_EQ(missing_files(config, false), (Lines{"data.tokenizer: " + config.data.tokenizer + " is not there",
-                                                 "model.init: " + config.model.init + " is not there"}));
+  EXPECT_EQ(missing_files(config, false), (Lines{"data.tokenizer: " + config.data.tokenizer + " does not exist",
+                                                 "model.init: " + config.model.init + " does not exist"}));
   config.model = {};
   config.data.tokenizer = "";
   config.model.type = ModelConfig::Type::kExported;
@@ -77,7 +77,7 @@ TEST(ConfigFiles, WeightsTokenizersAndExportedModelsAreLookedForToo) {
   EXPECT_EQ(missing_files(config, false).size(), 5U);
 }
 
-TEST(ConfigFiles, AnArrayInAFileOfTensorsIsLookedForInItsFile) {
+TEST(ConfigFiles, AnArrayInATensorFileIsChecked) {
   const TemporaryFolder folder;
   write_text(folder / "all.safetensors", "x");
   TrainConfig config = config_of(DataConfig::Type::kArrays, folder.path());
@@ -86,7 +86,7 @@ TEST(ConfigFiles, AnArrayInAFileOfTensorsIsLookedForInItsFile) {
   EXPECT_EQ(missing_files(config, false), Lines{});
 }
 
-TEST(ConfigFiles, AFileInPlaceOfAFolderIsNamed) {
+TEST(ConfigFiles, AFileInPlaceOfAFolderIsReported) {
   const TemporaryFolder folder;
   write_text(folder / "train", "x");
   std::filesystem::create_directory(folder / "test");
@@ -94,11 +94,11 @@ TEST(ConfigFiles, AFileInPlaceOfAFolderIsNamed) {
             Lines{"data.train_folder: " + (folder / "train").string() + " is not a folder"});
 }
 
-TEST(ConfigFiles, TheDataOfAnotherProgramIsItsOwnMatter) {
+TEST(ConfigFiles, DataOfACustomProgramIsNotChecked) {
   TrainConfig config = config_of(DataConfig::Type::kIdx, "/nowhere");
   EXPECT_EQ(missing_files(config, true), Lines{});
   config.model.init = "/nowhere/weights";
-  EXPECT_EQ(missing_files(config, true), Lines{"model.init: /nowhere/weights is not there"});
+  EXPECT_EQ(missing_files(config, true), Lines{"model.init: /nowhere/weights does not exist"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Numbers in human-readable form.
+// Tests the progress line: how its numbers are formatted, and its speed and remaining time.
 #include "launcher/events/progress.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ channel::Progress half_way() {
   return progress;
 }
 
-TEST(Duration, GrowsWithItsUnit) {
+TEST(Duration, UsesLargerUnits) {
   EXPECT_EQ(format_duration(-1), "0.0 s");
   EXPECT_EQ(format_duration(0.44), "0.4 s");
   EXPECT_EQ(format_duration(9.99), "10 s");
@@ -26,7 +26,7 @@ TEST(Duration, GrowsWithItsUnit) {
   EXPECT_EQ(format_duration(3 * 86400 + 4 * 3600), "3 d 04 h");
 }
 
-TEST(Count, HasThousands) {
+TEST(Count, SeparatesThousands) {
   EXPECT_EQ(format_count(0), "0");
   EXPECT_EQ(format_count(999), "999");
   EXPECT_EQ(format_count(1407), "1,407");
@@ -34,7 +34,7 @@ TEST(Count, HasThousands) {
   EXPECT_EQ(format_count(-123), "-123");
 }
 
-TEST(ProgressLine, SaysWhatIsKnown) {
+TEST(ProgressLine, ShowsKnownValues) {
   EXPECT_EQ(progress_line({.progress = half_way(), .seconds_left = 32.0}),
             "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left");
   EXPECT_EQ(progress_line({.progress = half_way(), .loss_step = 500}),
@@ -46,7 +46,7 @@ TEST(ProgressLine, SaysWhatIsKnown) {
       << "a script chooses the names";
 }
 
-TEST(ProgressBar, TakesTheWidthThatIsLeft) {
+TEST(ProgressBar, FillsTheRemainingWidth) {
   const std::string wide = progress_bar({.progress = half_way(), .seconds_left = 32.0}, 200);
   EXPECT_TRUE(wide.starts_with("[##########..................]  epoch 2/3")) << wide;
   for (int columns = 0; columns < 200; ++columns) {
@@ -55,7 +55,7 @@ TEST(ProgressBar, TakesTheWidthThatIsLeft) {
   }
 }
 
-TEST(ProgressMeter, CountsThisRoundOnly) {
+TEST(ProgressMeter, UsesOnlyThisRound) {
   ProgressMeter meter;
   channel::Progress progress = half_way();
   progress.step = 1000;
@@ -69,21 +69,21 @@ TEST(ProgressMeter, CountsThisRoundOnly) {
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-// Steps without a log line still move the display, so that training does not seem to stand still.
-// The number of steps of a script may be unknown.
-TEST(ProgressMeter, WithoutATotalNoTimeIsLeft) {
+// A step without a log line must also update the progress line; otherwise training seems to stall. Some scripts do not report
+// their total number of steps.
+TEST(ProgressMeter, WithoutATotalThereIsNoEstimate) {
   ProgressMeter meter;
   meter.add({.step = 1}, 1'000'000'000);
   meter.add({.step = 2}, 2'000'000'000);
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-TEST(ProgressMeter, HeartbeatsBetweenLoggedStepsHaveASpeedOfTheirOwnAndAnOldLossSaysItsStep) {
+TEST(ProgressMeter, HeartbeatsHaveASpeedAndOldLossesTheirStep) {
   constexpr std::int64_t kSecond = 1'000'000'000;
   ProgressMeter meter;
   meter.add({.step = 1, .steps_total = 1000, .samples = 100, .loss = 2.5, .samples_per_s = 50}, kSecond);
   meter.add({.step = 2, .steps_total = 1000, .samples = 200}, kSecond + kSecond / 2);
-  EXPECT_EQ(meter.shown().progress.samples_per_s, 50) << "half a second says nothing yet";
+  EXPECT_EQ(meter.shown().progress.samples_per_s, 50) << "half a second is too short for a speed";
   meter.add({.step = 5, .steps_total = 1000, .samples = 500}, 3 * kSecond);
   EXPECT_EQ(meter.shown().progress.samples_per_s, 200);
   EXPECT_EQ(meter.shown().progress.loss, 2.5);

@@ -1,5 +1,5 @@
-// The guardian's end of its socket: descriptors that come with a request, and the effects of a full or closed socket. The
-// agent's end is a plain socket here.
+// Tests the guardian's end of its socket to the agent: descriptors in requests, and a full or closed socket. The agent's end is
+// a plain socket of the test.
 #include "launcher/guardian/agent_socket.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ class AgentSocketTest : public testing::Test {
   void TearDown() override {
     for (const int fd : ends_) ::close(fd);
   }
-  void ask(const Request& request, int descriptor = -1, std::string text = {}) const {
+  void send(const Request& request, int descriptor = -1, std::string text = {}) const {
     Request copy = request;
     iovec parts[] = {{&copy, sizeof copy}, {text.data(), text.size()}};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -41,36 +41,36 @@ class AgentSocketTest : public testing::Test {
   int ends_[2] = {-1, -1};
 };
 
-TEST_F(AgentSocketTest, RequestsComeInOrderAndThenThereIsNone) {
+TEST_F(AgentSocketTest, RequestsArriveInOrder) {
   AgentSocket socket(ends_[1]);
-  ask({.kind = Request::Kind::kSignal, .worker = 3, .signal = 15});
-  ask({.kind = Request::Kind::kFarewell});
+  send({.kind = Request::Kind::kSignal, .worker = 3, .signal = 15});
+  send({.kind = Request::Kind::kCleanShutdown});
   EXPECT_EQ(socket.receive()->request.worker, 3);
-  EXPECT_EQ(socket.receive()->request.kind, Request::Kind::kFarewell);
+  EXPECT_EQ(socket.receive()->request.kind, Request::Kind::kCleanShutdown);
   EXPECT_FALSE(socket.receive());
   EXPECT_FALSE(socket.agent_is_gone());
 }
 
-TEST_F(AgentSocketTest, DescriptorsOfARequestAreClosedWithIt) {
+TEST_F(AgentSocketTest, RequestClosesItsDescriptors) {
   AgentSocket socket(ends_[1]);
-  ask({.kind = Request::Kind::kSpawn}, STDERR_FILENO);
+  send({.kind = Request::Kind::kSpawn}, STDERR_FILENO);
   int descriptor = -1;
   {
     const auto received = socket.receive();
     ASSERT_TRUE(received);
     EXPECT_EQ(received->descriptor_count, 1);
-    descriptor = received->descriptors[0];
+    descriptor = received->descriptors[0].get();
     EXPECT_EQ(::fcntl(descriptor, F_GETFD), FD_CLOEXEC);
-    EXPECT_EQ(received->descriptors[1], -1);
+    EXPECT_EQ(received->descriptors[1].get(), -1);
   }
   EXPECT_EQ(::fcntl(descriptor, F_GETFD), -1);
 }
 
-TEST_F(AgentSocketTest, WhatFollowsARequestComesWithIt) {
+TEST_F(AgentSocketTest, TextAfterARequestIsReceived) {
   AgentSocket socket(ends_[1]);
-  const std::string most(kMostInMessage, 'x');
-  ask({.kind = Request::Kind::kSpawn, .worker = 1}, STDERR_FILENO, most);
-  ask({.kind = Request::Kind::kSpawn, .worker = 2});
+  const std::string most(kMaxPacketBytes, 'x');
+  send({.kind = Request::Kind::kSpawn, .worker = 1}, STDERR_FILENO, most);
+  send({.kind = Request::Kind::kSpawn, .worker = 2});
   const auto first = socket.receive();
   EXPECT_EQ(first->request.worker, 1);
   EXPECT_EQ(std::string(first->text.begin(), first->text.end()), most);
@@ -80,9 +80,9 @@ TEST_F(AgentSocketTest, WhatFollowsARequestComesWithIt) {
   EXPECT_TRUE(second->text.empty());
 }
 
-TEST_F(AgentSocketTest, TheAgentIsGoneAfterItsLastRequest) {
+TEST_F(AgentSocketTest, AgentIsGoneAfterItsLastRequest) {
   AgentSocket socket(ends_[1]);
-  ask({.kind = Request::Kind::kFarewell});
+  send({.kind = Request::Kind::kCleanShutdown});
   ::shutdown(ends_[0], SHUT_RDWR);
   EXPECT_TRUE(socket.receive());
   EXPECT_FALSE(socket.agent_is_gone());
@@ -90,15 +90,15 @@ TEST_F(AgentSocketTest, TheAgentIsGoneAfterItsLastRequest) {
   EXPECT_TRUE(socket.agent_is_gone());
 }
 
-TEST_F(AgentSocketTest, AFullSocketKeepsTheRestForLater) {
+TEST_F(AgentSocketTest, AFullSocketQueuesNotices) {
   AgentSocket socket(ends_[1]);
-  int told = 0;
-  for (; !socket.has_more_to_send(); ++told) {
-    ASSERT_LT(told, 1'000'000);
-    socket.tell({.worker = told});
+  int sent = 0;
+  for (; !socket.has_more_to_send(); ++sent) {
+    ASSERT_LT(sent, 1'000'000);
+    socket.notify({.worker = sent});
     socket.flush();
   }
-  for (int worker = 0; worker < told; ++worker) {
+  for (int worker = 0; worker < sent; ++worker) {
     Notice notice;
     ASSERT_EQ(::recv(ends_[0], &notice, sizeof notice, MSG_DONTWAIT), static_cast<ssize_t>(sizeof notice));
     ASSERT_EQ(notice.worker, worker);

@@ -1,13 +1,14 @@
-// Out of memory on the host: this process's cgroups, their counters, and the conclusions. The counters are files in a folder of
-// the test; tests/whole_program/test_memory.py uses the real kernel.
+// Tests how the guardian detects that a worker was killed because memory ran out: the cgroups of a process, their counters,
+// and the verdict. The test writes the counters to files. tests/whole_program/test_memory.py tests the same with the real
+// kernel.
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <fstream>
 
+#include "launcher/diagnosis/oom_verdict.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
-#include "launcher/verdict/oom_verdict.hpp"
 #include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {
@@ -24,7 +25,7 @@ constexpr const char* kHybridMounts =
     "31 24 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
     "32 24 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
 
-TEST(CgroupFolders, OfAHybridMachineBothTreesAreFound) {
+TEST(CgroupFolders, HybridMachineHasBothTrees) {
   const CgroupFolders found = find_cgroups("4:memory:/batch/job 7\n1:cpu:/\n0::/\n", kHybridMounts);
   ASSERT_TRUE(found.memory && found.unified);
   EXPECT_EQ(found.memory->folder, "/sys/fs/cgroup/memory/batch/job 7");
@@ -33,7 +34,7 @@ TEST(CgroupFolders, OfAHybridMachineBothTreesAreFound) {
   EXPECT_TRUE(found.unified->is_root());
 }
 
-TEST(CgroupFolders, OfVersionTwoAlone) {
+TEST(CgroupFolders, FindsVersionTwoAlone) {
   const CgroupFolders found = find_cgroups("0::/user.slice/user@1000.service/app\n",
                                            "29 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
   EXPECT_FALSE(found.memory);
@@ -41,14 +42,14 @@ TEST(CgroupFolders, OfVersionTwoAlone) {
   EXPECT_EQ(found.unified->folder, "/sys/fs/cgroup/user.slice/user@1000.service/app");
 }
 
-TEST(CgroupFolders, OfAContainerThatSeesItsOwnPartOnly) {
+TEST(CgroupFolders, ContainerSeesOnlyItsSubtree) {
   const CgroupFolders inside = find_cgroups("5:memory:/docker/abc\n",
                                             "31 24 0:28 /docker/abc /sys/fs/cgroup/mem\\040ory ro - cgroup cgroup rw,memory\n");
   ASSERT_TRUE(inside.memory);
   EXPECT_EQ(inside.memory->folder, "/sys/fs/cgroup/mem ory");
   const CgroupFolders outside =
       find_cgroups("5:memory:/docker/abcdef\n", "31 24 0:28 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
-  EXPECT_FALSE(outside.memory);  // abcdef is not below abc
+  EXPECT_FALSE(outside.memory);  // the process is in cgroup abcdef, which is not visible: only abc is mounted
   EXPECT_FALSE(find_cgroups("0::/../elsewhere\n", kHybridMounts).unified);
   EXPECT_FALSE(find_cgroups("", "").memory);
 }
@@ -70,7 +71,7 @@ class MemoryWatchTest : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(MemoryWatchTest, OfVersionOneCountsWhatWasAddedAndFindsTheSmallestLimit) {
+TEST_F(MemoryWatchTest, VersionOneCountsNewKillsAndFindsSmallestLimit) {
   machine(7);
   write("tree/memory.limit_in_bytes", "9223372036854771712\n");
   write("tree/job/memory.limit_in_bytes", "536870912\n");
@@ -82,7 +83,7 @@ TEST_F(MemoryWatchTest, OfVersionOneCountsWhatWasAddedAndFindsTheSmallestLimit) 
   MemoryWatch watch({.memory = job(), .unified = std::nullopt}, folder_.path() / "proc");
   watch.begin();
   machine(8);
-  const MemoryEvidence evidence = watch.take(kKilled, job().folder / "worker-0", 3);
+  const MemoryEvidence evidence = watch.take(kKilled, {job().folder / "worker-0", 3});
   EXPECT_EQ(evidence.worker_kills, 1);
   EXPECT_EQ(evidence.job_kills, 0);
   EXPECT_EQ(evidence.machine_kills, 1);
@@ -93,7 +94,7 @@ TEST_F(MemoryWatchTest, OfVersionOneCountsWhatWasAddedAndFindsTheSmallestLimit) 
   EXPECT_EQ(evidence.available, 512 * kMib);
 }
 
-TEST_F(MemoryWatchTest, OfVersionTwoReadsItsOwnNames) {
+TEST_F(MemoryWatchTest, VersionTwoUsesItsFileNames) {
   machine(0);
   write("tree/job/memory.max", "max\n");
   write("tree/memory.max", "1073741824\n");
@@ -102,15 +103,16 @@ TEST_F(MemoryWatchTest, OfVersionTwoReadsItsOwnNames) {
   MemoryWatch watch({.memory = std::nullopt, .unified = job()}, folder_.path() / "proc");
   watch.begin();
   write("tree/job/memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 5\n");
-  const MemoryEvidence evidence = watch.take(kKilled, {}, -1);
-  EXPECT_EQ(evidence.worker_kills, -1);  // it has no cgroup of its own
+  const MemoryEvidence evidence = watch.take(kKilled, {});
+  EXPECT_EQ(evidence.worker_kills, -1);  // the worker has no separate cgroup
   EXPECT_EQ(evidence.job_kills, 1);
   EXPECT_EQ(evidence.limit, 1024 * kMib);
   EXPECT_EQ(evidence.limit_usage, -1);
 }
 
-// Each file that is read costs time during which the next workers wait.
-TEST_F(MemoryWatchTest, OfAnotherEndThanASigkillOnlyTheWorkersOwnCounterIsRead) {
+// The next workers start only after the guardian has read the counters. So it reads only the counters that can matter for the
+// verdict.
+TEST_F(MemoryWatchTest, WithoutSigkillOnlyTheWorkerCounterIsRead) {
   machine(7);
   write("tree/job/memory.limit_in_bytes", "536870912\n");
   write("tree/job/worker-0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n");
@@ -118,22 +120,22 @@ TEST_F(MemoryWatchTest, OfAnotherEndThanASigkillOnlyTheWorkersOwnCounterIsRead) 
   watch.begin();
   machine(8);
   for (const ExitStatus& status : {ExitStatus{.signal = SIGTERM}, ExitStatus{.code = 1}}) {
-    const MemoryEvidence nothing = watch.take(status, job().folder / "worker-0", 4);
+    const MemoryEvidence nothing = watch.take(status, {job().folder / "worker-0", 4});
     EXPECT_EQ(nothing.taken, 0);
     EXPECT_EQ(nothing.total, -1);
     EXPECT_EQ(nothing.limit, -1);
-    const MemoryEvidence killed_below = watch.take(status, job().folder / "worker-0", 3);
+    const MemoryEvidence killed_below = watch.take(status, {job().folder / "worker-0", 3});
     EXPECT_EQ(killed_below.taken, 1);
     EXPECT_EQ(killed_below.worker_kills, 1);
     EXPECT_EQ(killed_below.limit, 512 * kMib);
   }
-  EXPECT_EQ(watch.take({.code = 137}, {}, -1).machine_kills, 1);  // the exit code of a wrapper whose child was killed
+  EXPECT_EQ(watch.take({.code = 137}, {}).machine_kills, 1);  // a wrapper exits with 137 if its child was killed by SIGKILL
 }
 
-TEST_F(MemoryWatchTest, WhatAMachineDoesNotTellIsUnknown) {
+TEST_F(MemoryWatchTest, MissingCountersAreUnknown) {
   MemoryWatch watch({}, folder_.path() / "nothing");
   watch.begin();
-  const MemoryEvidence evidence = watch.take(kKilled, {}, -1);
+  const MemoryEvidence evidence = watch.take(kKilled, {});
   EXPECT_EQ(evidence.taken, 1);
   for (const std::int64_t value : {evidence.worker_kills, evidence.job_kills, evidence.machine_kills, evidence.limit,
                                    evidence.available, evidence.total}) {
@@ -141,65 +143,66 @@ TEST_F(MemoryWatchTest, WhatAMachineDoesNotTellIsUnknown) {
   }
 }
 
-TEST(KernelLog, ARecordNamesOneProcessAfterATime) {
+TEST(KernelLog, RecordMatchesProcessAndTime) {
   const std::string record =
       "6,900,5000000,-;Memory cgroup out of memory: Killed process 4321 (python) total-vm:10kB, anon-rss:5kB";
   EXPECT_TRUE(names_oom_victim(record, 4321, 4'000'000));
   EXPECT_FALSE(names_oom_victim(record, 432, 4'000'000));
-  EXPECT_FALSE(names_oom_victim(record, 4321, 6'000'000));  // an earlier process with that pid
+  // The record is older than the time limit, so it can be about an earlier process with the same pid.
+  EXPECT_FALSE(names_oom_victim(record, 4321, 6'000'000));
   EXPECT_FALSE(names_oom_victim("garbage", 4321, 0));
 }
 
 // ---- the verdict ----
 
-MemoryEvidence looked_at() {
+MemoryEvidence read_evidence() {
   MemoryEvidence evidence;
   evidence.taken = 1;
   return evidence;
 }
 
-TEST(OomVerdict, ACountOfItsOwnIsProof) {
-  MemoryEvidence evidence = looked_at();
+TEST(OomVerdict, AKillInTheWorkerCgroupIsProof) {
+  MemoryEvidence evidence = read_evidence();
   evidence.worker_kills = 1;
   evidence.limit = evidence.limit_peak = 512 * kMib;
   const OomVerdict verdict = judge_memory(evidence, kKilled);
   EXPECT_EQ(verdict.proof, Proof::kProven);
-  EXPECT_EQ(verdict.message, "killed by the kernel: out of memory; limit 512 MiB, at most 512 MiB of it used");
+  EXPECT_EQ(verdict.message, "killed by the kernel: out of memory; limit 512 MiB, peak use 512 MiB");
 }
 
-TEST(OomVerdict, ACountOfItsOwnAlsoClearsTheKernel) {
-  MemoryEvidence evidence = looked_at();
+TEST(OomVerdict, NoKillInTheWorkerCgroupExcludesOom) {
+  MemoryEvidence evidence = read_evidence();
   evidence.worker_kills = 0;
   evidence.job_kills = evidence.machine_kills = 1;
   evidence.limit = evidence.limit_peak = 512 * kMib;
   EXPECT_EQ(judge_memory(evidence, kKilled).proof, Proof::kNone);
 }
 
-TEST(OomVerdict, AWrapperWhoseChildWasKilledIsNamedToo) {
-  MemoryEvidence evidence = looked_at();
+TEST(OomVerdict, AWrapperWithAKilledChildIsReported) {
+  MemoryEvidence evidence = read_evidence();
   evidence.worker_kills = 1;
   const OomVerdict verdict = judge_memory(evidence, {.code = 1});
   EXPECT_EQ(verdict.proof, Proof::kProven);
-  EXPECT_EQ(verdict.message, "the kernel killed a process of it: out of memory");
+  EXPECT_EQ(verdict.message, "the kernel killed a process of this worker: out of memory");
 }
 
-TEST(OomVerdict, TheJobsCountIsProofForWhoHasNoneOfItsOwnAndDiedOfSigkill) {
-  MemoryEvidence evidence = looked_at();
+TEST(OomVerdict, JobCounterIsProofWithoutAWorkerCgroup) {
+  MemoryEvidence evidence = read_evidence();
   evidence.job_kills = 1;
   EXPECT_EQ(judge_memory(evidence, kKilled).proof, Proof::kProven);
   EXPECT_EQ(judge_memory(evidence, {.code = 137}).proof, Proof::kProven);
   EXPECT_EQ(judge_memory(evidence, {.code = 1}).proof, Proof::kNone);
 }
 
-TEST(OomVerdict, WithoutACountItIsSuspectedByNumbers) {
-  MemoryEvidence evidence = looked_at();
+TEST(OomVerdict, WithoutCountersUsageRaisesASuspicion) {
+  MemoryEvidence evidence = read_evidence();
   EXPECT_EQ(judge_memory(evidence, kKilled).proof, Proof::kNone);
   evidence.machine_kills = 1;
   EXPECT_EQ(judge_memory(evidence, kKilled).proof, Proof::kSuspected);
   evidence.in_kernel_log = 1;
   EXPECT_EQ(judge_memory(evidence, kKilled).proof, Proof::kProven);
 
-  MemoryEvidence full = looked_at();
+  MemoryEvidence full = read_evidence();
   full.total = 1000 * kMib;
   full.available = 20 * kMib;
   EXPECT_EQ(judge_memory(full, kKilled).proof, Proof::kSuspected);
@@ -211,7 +214,7 @@ TEST(OomVerdict, WithoutACountItIsSuspectedByNumbers) {
   EXPECT_EQ(judge_memory(full, {.code = 0, .signal = SIGSEGV}).proof, Proof::kNone);
 }
 
-TEST(OomVerdict, NobodyLooked) {
+TEST(OomVerdict, WithoutCountersThereIsNoProof) {
   EXPECT_EQ(judge_memory({}, kKilled).proof, Proof::kNone);
   EXPECT_EQ(judge_memory({}, kKilled).evidence, "");
 }

@@ -1,4 +1,4 @@
-// The name that ps and pgrep -f show for a process that was forked without exec.
+// Tests the process title that ps and pgrep -f show for a process that was forked without exec.
 #include "launcher/guardian/process_title.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The OOM score of a worker, derived from that of the agent.
+// Tests the OOM score of a worker, which depends on the agent's own score.
 #include "launcher/guardian/spawn.hpp"
 
 #include <gtest/gtest.h>

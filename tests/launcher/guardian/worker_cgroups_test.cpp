@@ -1,5 +1,6 @@
-// Real cgroups of version 2, which also work without the memory controller: a worker and its children are placed and killed,
-// and their folders removed. tests/whole_program/test_memory.py tests the rest through ddprun itself.
+// Tests WorkerCgroups with a real cgroup v2 hierarchy, with or without the memory controller. Workers and their children are
+// moved into a cgroup and killed, and the cgroups are removed. tests/whole_program/test_memory.py tests whole jobs with
+// cgroups.
 #include "launcher/guardian/worker_cgroups.hpp"
 
 #include <gtest/gtest.h>
@@ -18,8 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A child with a child, both asleep until they are killed; the grandchild dies with the child. The grandchild reports that they
-// are ready. Before it has set its parent-death signal, the child's end would leave it behind.
+// A child process and a grandchild process. Both sleep until they are killed, and the grandchild is killed when the child dies.
+// The constructor waits for a message from the grandchild. Otherwise the child could die before the grandchild has set its
+// parent-death signal, and the grandchild would outlive the test.
 class Sleepers {
  public:
   Sleepers() {
@@ -74,25 +76,24 @@ std::string cgroup_of(pid_t pid) {
   return text;
 }
 
-TEST(WorkerCgroups, AWorkerAndItsChildrenArePlacedKilledAndNothingIsLeft) {
+TEST(WorkerCgroups, WorkerTreeIsPlacedKilledAndRemoved) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
     GTEST_SKIP() << "no cgroup of version 2 can be made here";
   }
   const std::string top = "ddprun-" + std::to_string(::getpid());
   WorkerCgroups cgroups({.memory = std::nullopt, .unified = here.unified});
-  EXPECT_FALSE(fs::exists(here.unified->folder / top));  // folders are not created before they are needed
+  EXPECT_FALSE(fs::exists(here.unified->folder / top));  // cgroups are created only when they are needed
   Sleepers worker;
   ASSERT_TRUE(cgroups.place(3, worker.child()));
-  EXPECT_EQ(cgroups.folder_of(3), here.unified->folder / top / "worker-3");
+  EXPECT_EQ(cgroups.cgroup_of(3).folder, here.unified->folder / top / "worker-3");
   EXPECT_TRUE(cgroup_of(worker.child()).ends_with(top + "/worker-3"));
   EXPECT_TRUE(cgroup_of(worker.grandchild()).ends_with(top + "/worker-3"));
   cgroups.kill();
   EXPECT_EQ(WTERMSIG(worker.wait()), SIGKILL);
   cgroups.end_round();
-  EXPECT_TRUE(cgroups.folder_of(3).empty());
-  pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};  // its parent has to reap it, which may be another process; dead is
-                                                       // enough
+  EXPECT_TRUE(cgroups.cgroup_of(3).folder.empty());
+  pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};  // the grandchild has been killed, but may not be reaped yet
   EXPECT_EQ(::poll(&ended, 1, 60'000), 1);
   cgroups.remove();
   EXPECT_FALSE(fs::exists(here.unified->folder / top));
@@ -114,8 +115,9 @@ class OwnFolder {
   fs::path folder_;
 };
 
-// cgexec, systemd-run, a scheduler's plugin or the script itself place a worker like this. The limits there must apply.
-TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
+// cgexec, systemd-run, a scheduler's plugin or the script itself may have moved the worker. The limits of the cgroup that it
+// was moved to must stay in force.
+TEST(WorkerCgroups, AWorkerInAnotherCgroupStaysThere) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
     GTEST_SKIP() << "no cgroup of version 2 can be made here";
@@ -126,7 +128,7 @@ TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
   elsewhere.take(whole.child());
   EXPECT_FALSE(cgroups.place(0, whole.child()));
   EXPECT_TRUE(cgroup_of(whole.child()).ends_with(elsewhere.path().filename().string()));
-  EXPECT_EQ(cgroups.folder_of(0), elsewhere.path()) << "evidence is read where it is";
+  EXPECT_EQ(cgroups.cgroup_of(0).folder, elsewhere.path()) << "evidence is read where it is";
   Sleepers part;
   elsewhere.take(part.grandchild());
   EXPECT_TRUE(cgroups.place(1, part.child()));
@@ -142,9 +144,9 @@ TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
   cgroups.remove();
 }
 
-// The worker was killed before it was placed. For a process that is ending, version 1 reports the root of the tree, as if it
-// had been moved there. Its limit would then be none.
-TEST(WorkerCgroups, AWorkerThatHasEndedHasNoFolderOfItsOwn) {
+// The worker is killed before WorkerCgroups places it. For a dying process, cgroup v1 reports the root cgroup. The root has no
+// limit, so it must not be used as the worker's folder.
+TEST(WorkerCgroups, AnEndedWorkerHasNoFolder) {
   CgroupFolders here = cgroups_of_this_process();
   if (here.memory && ::access((here.memory->folder / "cgroup.procs").c_str(), W_OK) == 0) {
     here.unified.reset();
@@ -158,17 +160,17 @@ TEST(WorkerCgroups, AWorkerThatHasEndedHasNoFolderOfItsOwn) {
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(worker.child()), &info, WEXITED | WNOWAIT), 0);
   cgroups.place(0, worker.child());
   if (here.memory) {
-    EXPECT_TRUE(cgroups.folder_of(0).empty()) << cgroups.folder_of(0);
+    EXPECT_TRUE(cgroups.cgroup_of(0).folder.empty()) << cgroups.cgroup_of(0).folder;
   } else {
-    EXPECT_NE(cgroups.folder_of(0), here.unified->root);
+    EXPECT_NE(cgroups.cgroup_of(0).folder, here.unified->root);
   }
   worker.wait();
   cgroups.remove();
 }
 
-// Two guardians in two PID namespaces below one cgroup have the same pid. A kill by one must not reach the workers of the
-// other.
-TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
+// Two guardians in different PID namespaces, but below the same cgroup, can have the same pid. Neither may use the cgroups of
+// the other: killing a cgroup would also kill the other guardian's workers.
+TEST(WorkerCgroups, AnExistingFolderIsNotReused) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
     GTEST_SKIP() << "no cgroup of version 2 can be made here";
@@ -177,7 +179,7 @@ TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
   WorkerCgroups cgroups({.memory = std::nullopt, .unified = here.unified});
   Sleepers worker;
   ASSERT_TRUE(cgroups.place(0, worker.child()));
-  EXPECT_EQ(cgroups.folder_of(0), others.path().string() + "-2/worker-0");
+  EXPECT_EQ(cgroups.cgroup_of(0).folder, others.path().string() + "-2/worker-0");
   cgroups.kill();
   worker.wait();
   pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};
@@ -186,11 +188,11 @@ TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
   EXPECT_TRUE(fs::exists(others.path()));
 }
 
-TEST(WorkerCgroups, WhereNoneCanBeMadeNothingHappens) {
+TEST(WorkerCgroups, WithoutPermissionNothingHappens) {
   WorkerCgroups cgroups({});
   EXPECT_FALSE(cgroups.place(0, ::getpid()));
-  EXPECT_TRUE(cgroups.folder_of(0).empty());
-  EXPECT_EQ(cgroups.kills_before(0), -1);
+  EXPECT_TRUE(cgroups.cgroup_of(0).folder.empty());
+  EXPECT_EQ(cgroups.cgroup_of(0).kills_before, -1);
   cgroups.kill();
   cgroups.remove();
 }

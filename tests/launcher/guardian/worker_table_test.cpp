@@ -1,4 +1,4 @@
-// The table of workers by number. The workers are idle children of the test.
+// Tests the guardian's table of workers. The workers are idle child processes of the test.
 #include "launcher/guardian/worker_table.hpp"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ TEST_F(WorkerTableTest, AWorkerIsFoundByNumberProcessAndPidfd) {
   EXPECT_EQ(table_.number_of_process(::getpid()), std::nullopt);
 }
 
-TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsMarkUntilTheNextRound) {
+TEST_F(WorkerTableTest, ARemovedWorkerKeepsItsMarkUntilTheNextRound) {
   const int pidfd = table_.add(4, pid_, 100, false, {.rank = "9", .store_port = 700}).pidfd;
   table_.note_reached(4, SIGTERM);
   table_.remove(4);
@@ -51,7 +51,7 @@ TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsMarkUntilTheNextRound) {
   EXPECT_TRUE(table_.marks().empty());
 }
 
-TEST_F(WorkerTableTest, AnEndedWorkerThatIsKeptIsNoProcess) {
+TEST_F(WorkerTableTest, AKeptEndedWorkerHasNoProcess) {
   const int pidfd = table_.add(4, pid_, 100, false).pidfd;
   table_.keep_ended(4, {.kind = Notice::Kind::kExited, .worker = 4});
   EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
@@ -61,21 +61,21 @@ TEST_F(WorkerTableTest, AnEndedWorkerThatIsKeptIsNoProcess) {
   EXPECT_TRUE(table_.none_at_work());
 }
 
-TEST_F(WorkerTableTest, ASpareIsPassedByUntilItIsEmployed) {
+TEST_F(WorkerTableTest, SparesAreSkippedUntilActivation) {
   table_.add(4, pid_, 100, true);
   EXPECT_TRUE(table_.none_at_work());
   EXPECT_TRUE(table_.has_spares());
   EXPECT_EQ(table_.without_spares({1, pid_}), std::vector<pid_t>{1});
   EXPECT_TRUE(table_.marks().empty());
-  table_.forget_ended();  // a round has ended meanwhile
-  EXPECT_TRUE(table_.employ(4, "7", 700));
+  table_.forget_ended();  // removes ended workers, as the guardian does at the end of a round
+  EXPECT_TRUE(table_.activate(4, "7", 700));
   EXPECT_FALSE(table_.none_at_work());
   EXPECT_FALSE(table_.has_spares());
   EXPECT_EQ(table_.without_spares({1, pid_}), (std::vector<pid_t>{1, pid_}));
   ASSERT_EQ(table_.marks().size(), 1u);
   EXPECT_EQ(table_.marks()[0].rank, "7");
-  EXPECT_FALSE(table_.employ(4));
-  EXPECT_FALSE(table_.employ(5));
+  EXPECT_FALSE(table_.activate(4));
+  EXPECT_FALSE(table_.activate(5));
   table_.remove(4);
 }
 

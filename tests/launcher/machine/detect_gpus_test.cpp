@@ -1,5 +1,5 @@
-// The GPUs that a worker will see, according to NVML, the device nodes and CUDA's variable. A library of the whole-program
-// tests (test_machine.py) stands in for NVML, over the same dlopen.
+// Tests which GPUs a worker will see, according to NVML, the device nodes and CUDA_VISIBLE_DEVICES.
+// tests/whole_program/test_machine.py tests the query of NVML itself, with a fake library.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <gtest/gtest.h>
@@ -30,12 +30,12 @@ std::vector<std::string> uuids(const std::string& visible) {
 
 using Uuids = std::vector<std::string>;
 
-TEST(Gpus, AllWithoutAVariable) {
+TEST(Gpus, WithoutAVariableAllAreVisible) {
   EXPECT_EQ(count(unnamed(4), std::nullopt), 4);
   EXPECT_EQ(visible_gpus(named(), std::nullopt), named());
 }
 
-TEST(Gpus, TheListEndsAtTheFirstThatIsNone) {
+TEST(Gpus, TheListEndsAtTheFirstInvalidEntry) {
   EXPECT_EQ(count(unnamed(4), "0,2"), 2);
   EXPECT_EQ(count(unnamed(4), " 3 , 1 "), 2);
   EXPECT_EQ(count(unnamed(4), "0,7,1"), 1);
@@ -46,7 +46,7 @@ TEST(Gpus, TheListEndsAtTheFirstThatIsNone) {
   EXPECT_EQ(count(unnamed(4), "99999999999999999999"), 0);
 }
 
-TEST(Gpus, OnlyTheNumberAtTheFrontOfAnEntryCounts) {
+TEST(Gpus, OnlyTheLeadingNumberOfAnEntryCounts) {
   EXPECT_EQ(count(unnamed(4), "1gpu2,2ampere"), 2);
   EXPECT_EQ(count(unnamed(4), "1,1x"), 0);
 }
@@ -56,22 +56,22 @@ TEST(Gpus, ARepeatedEntryHidesAll) {
   EXPECT_EQ(uuids("GPU-11aa,GPU-11a"), Uuids{});
 }
 
-TEST(Gpus, OrderIsTheVariables) {
+TEST(Gpus, OrderFollowsTheVariable) {
   EXPECT_EQ(uuids("2,0"), (Uuids{"GPU-22cc", "GPU-11aa"}));
 }
 
-TEST(Gpus, UuidsMayBeCutShortWhileTheyAreUnique) {
+TEST(Gpus, UniqueUuidPrefixesAreAccepted) {
   EXPECT_EQ(uuids("GPU-2,GPU-11b"), (Uuids{"GPU-22cc", "GPU-11bb"}));
   EXPECT_EQ(uuids("GPU-2,GPU-11,GPU-11aa"), (Uuids{"GPU-22cc"}));
   EXPECT_EQ(uuids("GPU-33"), Uuids{});
 }
 
-TEST(Gpus, TheFirstEntrySaysWhatTheOthersAre) {
+TEST(Gpus, TheFirstEntryDecidesTheKind) {
   EXPECT_EQ(uuids("GPU-2,0"), (Uuids{"GPU-22cc"}));
   EXPECT_EQ(uuids("0,GPU-2"), (Uuids{"GPU-11aa"}));
 }
 
-TEST(Gpus, SlicesAreDevicesOnTheirGpusBus) {
+TEST(Gpus, SlicesHaveTheBusIdOfTheirGpu) {
   const auto slices = visible_gpus(named(), "MIG-78,MIG-77");
   ASSERT_EQ(slices.size(), 2u);
   EXPECT_EQ(slices[0].uuid, "MIG-78");
@@ -79,13 +79,13 @@ TEST(Gpus, SlicesAreDevicesOnTheirGpusBus) {
   EXPECT_EQ(uuids("MIG-7"), Uuids{});
 }
 
-TEST(Gpus, UuidsAreTrustedWhereNoneAreKnown) {
+TEST(Gpus, WithoutKnownUuidsAnyUuidIsAccepted) {
   EXPECT_EQ(count(unnamed(4), "GPU-8932f937,GPU-1234"), 2);
   EXPECT_EQ(count(unnamed(1), "MIG-a,MIG-b"), 2);
   EXPECT_EQ(count(unnamed(0), "GPU-8932f937"), 0);
 }
 
-TEST(Xpus, AreTheRenderNodesOfIntelsDrivers) {
+TEST(Xpus, AreRenderNodesOfIntelDrivers) {
   const test::TemporaryFolder drm;
   const auto node = [&](const std::string& name, const std::string& driver) {
     std::filesystem::create_directories(drm.path() / name / "device");
@@ -100,7 +100,7 @@ TEST(Xpus, AreTheRenderNodesOfIntelsDrivers) {
   EXPECT_EQ(count_intel_gpus(drm.path() / "missing"), 0);
 }
 
-TEST(Xpus, TheMaskChoosesAmongThem) {
+TEST(Xpus, TheMaskSelectsDevices) {
   EXPECT_EQ(visible_xpus(3, std::nullopt), 3);
   EXPECT_EQ(visible_xpus(3, "0,2"), 2);
   EXPECT_EQ(visible_xpus(3, "0.0,0.1,1.0"), 2);

@@ -1,4 +1,4 @@
-// Counting CPUs and GPUs from the kernel's values and CUDA's variable.
+// Tests how CPUs are counted from the kernel's files, and how a program is found in PATH.
 #include "launcher/machine/detect.hpp"
 
 #include <gtest/gtest.h>
@@ -6,20 +6,20 @@
 namespace ddprun {
 namespace {
 
-TEST(CpuQuota, OfCgroupV2) {
+TEST(CpuQuota, IsReadFromCgroupV2) {
   EXPECT_DOUBLE_EQ(quota_of_cpu_max("200000 100000"), 2.0);
   EXPECT_DOUBLE_EQ(quota_of_cpu_max("50000 100000"), 0.5);
   EXPECT_EQ(quota_of_cpu_max("max 100000"), 0);
   EXPECT_EQ(quota_of_cpu_max(""), 0);
 }
 
-TEST(CpuQuota, OfCgroupV1) {
+TEST(CpuQuota, IsReadFromCgroupV1) {
   EXPECT_DOUBLE_EQ(quota_of_cfs("150000", "100000"), 1.5);
   EXPECT_EQ(quota_of_cfs("-1", "100000"), 0);
   EXPECT_EQ(quota_of_cfs("100000", "0"), 0);
 }
 
-TEST(CpuCount, IsAffinityCutByTheQuota) {
+TEST(CpuCount, IsAffinityLimitedByTheQuota) {
   EXPECT_EQ((CpuCount{8, 0}.usable()), 8);
   EXPECT_EQ((CpuCount{8, 2.5}.usable()), 2);
   EXPECT_EQ((CpuCount{8, 0.5}.usable()), 1);

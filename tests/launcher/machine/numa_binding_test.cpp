@@ -1,4 +1,4 @@
-// The CPUs of each local rank, on machines that are described here and on machines that hwloc reads from XML files.
+// Tests which CPUs each local rank gets. Some machines are described in this file, others are read by hwloc from XML files.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <gtest/gtest.h>
@@ -9,13 +9,15 @@
 #include "common/base/error.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/plan/plan_placement.hpp"
+#include "tests/repository.hpp"
 
 namespace ddprun {
 namespace {
 
 using Sets = std::vector<std::string>;
 
-// Two sockets of two nodes of four cores of two threads: CPU c and c + 16 share core c. Each half of a node has one cache.
+// A machine with two sockets, two NUMA nodes per socket, four cores per node and two threads per core. CPUs c and c + 16 share
+// core c. Two cores share a cache.
 Topology big_machine() {
   Topology topology;
   for (int id = 0; id < 32; ++id) {
@@ -40,19 +42,19 @@ std::string refused_binding(const Topology& topology, Numa mode, int workers) {
   return "none";
 }
 
-TEST(NumaBinding, NodeIsAllOfTheGpusNode) {
+TEST(NumaBinding, NodeBindsToTheNodeOfTheGpu) {
   Topology topology = big_machine();
   topology.gpu_nodes = {3, 0, 0};
   EXPECT_EQ(bound(topology, Numa::kNode, 3), (Sets{"12-15,28-31", "0-3,16-19", "0-3,16-19"}));
 }
 
-TEST(NumaBinding, SocketIsAllNodesOfTheGpusSocket) {
+TEST(NumaBinding, SocketBindsToTheSocketOfTheGpu) {
   Topology topology = big_machine();
   topology.gpu_nodes = {3, 0};
   EXPECT_EQ(bound(topology, Numa::kSocket, 2), (Sets{"8-15,24-31", "0-7,16-23"}));
 }
 
-TEST(NumaBinding, ExclusiveSharesTheCoresOfANodeAmongItsGpus) {
+TEST(NumaBinding, ExclusiveDividesNodeCoresAmongItsGpus) {
   Topology topology = big_machine();
   topology.gpu_nodes = {1, 1, 2, 2, 2};
   EXPECT_EQ(bound(topology, Numa::kExclusive, 5), (Sets{"4-5,20-21", "6-7,22-23", "8-9,24-25", "10,26", "11,27"}));
@@ -64,7 +66,7 @@ TEST(NumaBinding, ExclusiveCountsGpusWithoutAWorker) {
   EXPECT_EQ(bound(topology, Numa::kExclusive, 1), (Sets{"4-5,20-21"}));
 }
 
-TEST(NumaBinding, ExclusiveNeedsACoreForEach) {
+TEST(NumaBinding, ExclusiveNeedsACorePerWorker) {
   Topology topology = big_machine();
   topology.gpu_nodes = {0, 0, 0, 0, 0};
   const std::string why = refused_binding(topology, Numa::kExclusive, 5);
@@ -73,7 +75,7 @@ TEST(NumaBinding, ExclusiveNeedsACoreForEach) {
   EXPECT_NE(why.find("5 workers or GPUs"), std::string::npos) << why;
 }
 
-TEST(NumaBinding, CoreComplexIsOneCacheEach) {
+TEST(NumaBinding, CoreComplexBindsToOneCache) {
   Topology topology = big_machine();
   topology.gpu_nodes = {1, 1, 1};
   EXPECT_EQ(bound(topology, Numa::kCoreComplex, 3), (Sets{"4-5,20-21", "6-7,22-23", "4-5,20-21"}));
@@ -96,14 +98,14 @@ TEST(NumaBinding, OnlyAllowedCpusCount) {
   EXPECT_NE(refused_binding(topology, Numa::kNode, 1).find("NUMA node 3"), std::string::npos);
 }
 
-TEST(NumaBinding, ACoreKeepsItsPlaceWhenItsFirstThreadIsNotOurs) {
+TEST(NumaBinding, CoreOrderIgnoresForbiddenThreads) {
   Topology topology = big_machine();
   topology.cpus[0].allowed = false;
   topology.gpu_nodes = {0, 0};
   EXPECT_EQ(bound(topology, Numa::kExclusive, 2), (Sets{"1,16-17", "2-3,18-19"}));
 }
 
-TEST(NumaBinding, WithoutGpusTheNodesAreTakenInTurnSocketBySocket) {
+TEST(NumaBinding, WithoutGpusNodesAlternateBetweenSockets) {
   const Topology topology = big_machine();
   EXPECT_EQ(bound(topology, Numa::kNode, 5), (Sets{"0-3,16-19", "8-11,24-27", "4-7,20-23", "12-15,28-31", "0-3,16-19"}));
   EXPECT_EQ(bound(topology, Numa::kSocket, 2), (Sets{"0-7,16-23", "8-15,24-31"}));
@@ -111,7 +113,7 @@ TEST(NumaBinding, WithoutGpusTheNodesAreTakenInTurnSocketBySocket) {
   EXPECT_NE(refused_binding(topology, Numa::kExclusive, 17).find("4 cores"), std::string::npos);
 }
 
-TEST(NumaBinding, NodesWithoutCpusOfOursAreLeftOut) {
+TEST(NumaBinding, NodesWithoutAllowedCpusAreSkipped) {
   Topology topology = big_machine();
   for (auto& cpu : topology.cpus) cpu.allowed = cpu.node == 2;
   EXPECT_EQ(bound(topology, Numa::kNode, 2), (Sets{"8-11,24-27", "8-11,24-27"}));
@@ -122,12 +124,12 @@ TEST(NumaBinding, NodesWithoutCpusOfOursAreLeftOut) {
 TEST(NumaBinding, MoreWorkersThanGpusIsAnError) {
   Topology topology = big_machine();
   topology.gpu_nodes = {0};
-  EXPECT_NE(refused_binding(topology, Numa::kNode, 2).find("2 workers have 1 GPU"), std::string::npos);
+  EXPECT_NE(refused_binding(topology, Numa::kNode, 2).find("there are 2 workers and 1 GPU"), std::string::npos);
   topology.gpu_nodes = {-1};
   EXPECT_NE(refused_binding(topology, Numa::kNode, 1).find("NUMA node of GPU 0"), std::string::npos);
 }
 
-TEST(CpuList, IsShort) {
+TEST(CpuList, MergesConsecutiveCpus) {
   EXPECT_EQ(cpu_list({}), "");
   EXPECT_EQ(cpu_list({3}), "3");
   EXPECT_EQ(cpu_list({0, 1, 2, 4, 6, 7}), "0-2,4,6-7");
@@ -143,11 +145,11 @@ class TopologyModule : public testing::Test {
   }
   void TearDown() override { ::unsetenv("HWLOC_XMLFILE"); }
   static void machine(const std::string& name) {
-    ::setenv("HWLOC_XMLFILE", (std::filesystem::path(DDPRUN_TEST_TOPOLOGIES) / name).c_str(), 1);
+    ::setenv("HWLOC_XMLFILE", (test::repository() / "tests/launcher/machine/topologies" / name).c_str(), 1);
   }
 };
 
-TEST_F(TopologyModule, ThisMachineHasWhatThisProcessMayUse) {
+TEST_F(TopologyModule, ThisMachineMatchesTheAffinityMask) {
   const Topology topology = read_topology({});
   const auto allowed = std::count_if(topology.cpus.begin(), topology.cpus.end(), [](const auto& cpu) { return cpu.allowed; });
   EXPECT_EQ(allowed, count_cpus().affinity);
@@ -173,12 +175,12 @@ TEST_F(TopologyModule, AMachineWithoutCachesIsBoundByNode) {
   EXPECT_EQ(bound(topology, Numa::kCoreComplex, 2), (Sets{"0-3", "0-3"}));
 }
 
-TEST_F(TopologyModule, AFileThatIsNoneIsAnError) {
+TEST_F(TopologyModule, AMissingTopologyFileIsAnError) {
   machine("missing.xml");
   EXPECT_THROW(read_topology({}), UsageError);
 }
 
-// ---- the plan's part ----
+// ---- placement in the plan ----
 
 class Placement : public testing::Test {
  protected:
@@ -189,7 +191,7 @@ class Placement : public testing::Test {
     machine_.topology = [this](const std::vector<std::string>& ids) {
       Topology topology = big_machine();
       for (const std::string& id : ids) topology.gpu_nodes.push_back(id == "0000:01:00.0" ? 0 : 2);
-      asked_ = true;
+      topology_was_read_ = true;
       return topology;
     };
   }
@@ -203,12 +205,12 @@ class Placement : public testing::Test {
   Machine machine_;
   std::vector<GpuDevice> gpus_;
   std::map<std::string, std::string> environment_;
-  bool asked_ = false;
+  bool topology_was_read_ = false;
 };
 
-TEST_F(Placement, NothingIsLookedUpUnasked) {
+TEST_F(Placement, TopologyIsReadOnDemand) {
   place();
-  EXPECT_FALSE(asked_);
+  EXPECT_FALSE(topology_was_read_);
   ASSERT_EQ(plan_.places.size(), 2u);
   EXPECT_TRUE(plan_.places[1].cpus.empty());
   EXPECT_TRUE(plan_.places[1].only_device.empty());
@@ -233,7 +235,7 @@ TEST_F(Placement, ATrainJsonOnCpusNeedsNoGpu) {
   EXPECT_EQ(cpu_list(plan_.places[1].cpus), "8-11,24-27");
 }
 
-TEST_F(Placement, GpusOfUnknownPlaceAreAnError) {
+TEST_F(Placement, GpusWithoutANodeAreAnError) {
   plan_.numa = Numa::kNode;
   gpus_ = {GpuDevice{}};
   EXPECT_THROW(place(), UsageError);

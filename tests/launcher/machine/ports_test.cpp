@@ -1,4 +1,4 @@
-// A held master port is unavailable to other programs and to other ddprun processes.
+// Tests that other programs and other agents cannot use a master port that an agent holds.
 #include "launcher/machine/ports.hpp"
 
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@
 #include <cstddef>
 
 #include "common/base/error.hpp"
-#include "launcher/machine/store_sockets.hpp"
+#include "launcher/tcp_store/store_sockets.hpp"
 
 namespace ddprun {
 namespace {
 
-// A listener on a port that the kernel chooses, like that of another program.
-class Listener {
+// A server of another program, on a port that the kernel has chosen.
+class ListeningProgram {
  public:
-  Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  ListeningProgram() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -30,9 +30,9 @@ class Listener {
     EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
     port_ = ntohs(address.sin_port);
   }
-  ~Listener() { ::close(fd_); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
+  ~ListeningProgram() { ::close(fd_); }
+  ListeningProgram(const ListeningProgram&) = delete;
+  ListeningProgram& operator=(const ListeningProgram&) = delete;
   int port() const { return port_; }
 
  private:
@@ -49,34 +49,35 @@ std::string port_error_of(int port) {
   return "no error";
 }
 
-TEST(HeldPort, APortInUseIsNamedWithAWayOut) {
-  const Listener other;
+TEST(HeldPort, APortInUseIsReportedWithAHint) {
+  const ListeningProgram other;
   EXPECT_EQ(port_error_of(other.port()),
             "master port " + std::to_string(other.port()) +
-                " is in use by another program; --master-port takes another one, and --master-port 0 or "
-                "--standalone a free one");
+                " is in use by another program; choose another port with --master-port, or a free one with --master-port 0 or "
+                "--standalone");
 }
 
-TEST(HeldPort, APortHeldByAnotherDdprunIsRefusedAndFreeAfterwards) {
+TEST(HeldPort, AHeldPortIsRefusedUntilReleased) {
   int port = 0;
   {
     const HeldPort first = HeldPort::any();
     port = first.port();
-    EXPECT_NE(port_error_of(port).find("is held by another ddprun on this machine; --master-port"), std::string::npos);
+    EXPECT_NE(port_error_of(port).find("is held by another ddprun on this machine; choose another port with --master-port"),
+              std::string::npos);
   }
   EXPECT_EQ(port_error_of(port), "no error");
 }
 
-TEST(HeldPort, ADefaultGivesWayToAFreePortWhenItIsTaken) {
-  const Listener other;
+TEST(HeldPort, ATakenDefaultPortIsReplaced) {
+  const ListeningProgram other;
   EXPECT_NE(HeldPort::of(other.port(), PortNeed::kIfFree).port(), other.port());
   EXPECT_THROW(HeldPort::of(other.port(), PortNeed::kExactly), UsageError);
   const int free = HeldPort::any().port();
   EXPECT_EQ(HeldPort::of(free, PortNeed::kIfFree).port(), free);
 }
 
-// Listens there with SO_REUSEADDR, like most servers. Returns the errno, or 0.
-int error_of_a_server_at(int port) {
+// Tries to listen on `port` with SO_REUSEADDR, like most servers. Returns 0 or the errno.
+int listen_error_at(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -89,27 +90,30 @@ int error_of_a_server_at(int port) {
   return error;
 }
 
-TEST(HeldPort, WorkersCanListenOnIt) {
+TEST(HeldPort, WorkersCanListenOnAHeldPort) {
   const HeldPort held = HeldPort::any();
-  EXPECT_EQ(error_of_a_server_at(held.port()), 0);
+  EXPECT_EQ(listen_error_at(held.port()), 0);
 }
 
-// Nothing listens there between two rounds. Without the hold any local program could take the port then, and the job would end.
-TEST(HeldPort, OfTheAgentsStoreItIsNoOtherServers) {
+// Between two rounds no store listens on the port. If the agent did not reserve the port, another program could take it, and
+// the job would end.
+TEST(HeldPort, AgentStorePortExcludesOtherServers) {
   HeldPort held = HeldPort::any();
-  held.let_in(PortListener::kAgentsStore);
-  EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE);
-  for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {  // at single addresses, and at all of them
-    EXPECT_FALSE(open_store_sockets({.master_addr = name, .port = held.port()}).all().empty()) << name;
-    EXPECT_EQ(error_of_a_server_at(held.port()), EADDRINUSE) << name;
+  held.admit(PortListener::kAgentsStore);
+  EXPECT_EQ(listen_error_at(held.port()), EADDRINUSE);
+  // The first two stores listen on single addresses, and the last one on all addresses.
+  for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {
+    EXPECT_FALSE(open_store_sockets({.master_addr = name, .port = held.port()}).empty()) << name;
+    EXPECT_EQ(listen_error_at(held.port()), EADDRINUSE) << name;
   }
   EXPECT_NE(port_error_of(held.port()).find("held by another ddprun"), std::string::npos);
-  held.let_in(PortListener::kRank0);
-  EXPECT_EQ(error_of_a_server_at(held.port()), 0);
+  held.admit(PortListener::kRank0);
+  EXPECT_EQ(listen_error_at(held.port()), 0);
 }
 
-// Any user can take the name that stands for a port. That alone must not stop a job for which the port is free.
-TEST(HeldPort, ANameWithoutItsPortStopsNobody) {
+// Any user can bind the abstract socket name that represents a port. A bound name alone must not prevent a job from using the
+// port.
+TEST(HeldPort, ANameWithoutItsPortIsIgnored) {
   const int port = HeldPort::any().port();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -120,13 +124,13 @@ TEST(HeldPort, ANameWithoutItsPortStopsNobody) {
   ASSERT_EQ(::bind(squatter, reinterpret_cast<const sockaddr*>(&address), size), 0);
   {
     const HeldPort held = HeldPort::exactly(port);
-    EXPECT_EQ(error_of_a_server_at(port), 0);
+    EXPECT_EQ(listen_error_at(port), 0);
     EXPECT_NE(port_error_of(port).find("held by another ddprun"), std::string::npos);
   }
   ::close(squatter);
 }
 
-TEST(HeldPort, WithoutDescriptorsTheReasonIsNotAnotherDdprun) {
+TEST(HeldPort, DescriptorExhaustionIsNotReportedAsTakenPort) {
   const int port = HeldPort::any().port();
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -141,7 +145,7 @@ TEST(HeldPort, WithoutDescriptorsTheReasonIsNotAnotherDdprun) {
     text = error.what();
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_NE(text.find("raise the limit of descriptors"), std::string::npos) << text;
+  EXPECT_NE(text.find("raise the limit on open file descriptors"), std::string::npos) << text;
 }
 
 }  // namespace

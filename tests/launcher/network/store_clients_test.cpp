@@ -1,5 +1,5 @@
-// Connections to the agent's port. Some are passed to the store of a round, some wait for the next store, and some are not
-// store clients.
+// Tests connections to the agent's port. The agent passes store clients to the store of the current round, or keeps them
+// until the next store opens. It must recognize connections that are not store clients.
 #include "launcher/network/store_clients.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ constexpr std::string_view kPing("\x0d", 1);
 
 class Clients : public testing::Test {
  protected:
-  // The accepted end of a connection from 127.0.0.1 to 127.0.0.1.
+  // Returns the accepted end of a new connection. Both ends have the address 127.0.0.1.
   int connection() {
     tcp::socket caller(io_);
     caller.connect(listener_.local_endpoint());
@@ -37,9 +37,9 @@ class Clients : public testing::Test {
     accepted_.push_back(listener_.accept());
     return accepted_.back().native_handle();
   }
-  // The bytes of the next client that reaches the store; "-" if there is none.
+  // Returns the first bytes that the next client has sent to the store, or "-" if the store receives no client.
   static std::string next(const ListeningSockets& store) {
-    const auto passed = receive_passed_descriptor(store.all().at(0));
+    const auto passed = receive_passed_descriptor(store.at(0).get());
     return passed && passed->descriptor.get() >= 0 ? passed->bytes : "-";
   }
 
@@ -50,7 +50,7 @@ class Clients : public testing::Test {
   StoreClients clients_{io_};
 };
 
-TEST_F(Clients, ArePassedOnOrWaitForTheStoreOfTheNextRound) {
+TEST_F(Clients, ArePassedOnOrWaitForTheNextStore) {
   EXPECT_FALSE(clients_.take(connection(), kQuery)) << "no round was released";
   clients_.expect();
   EXPECT_TRUE(clients_.take(connection(), kQuery));
@@ -66,7 +66,7 @@ TEST_F(Clients, ArePassedOnOrWaitForTheStoreOfTheNextRound) {
   EXPECT_EQ(next(store), kPing);
 }
 
-TEST_F(Clients, OfANewRoundDoNotComeToTheStoreOfTheLastOne) {
+TEST_F(Clients, OfANewRoundAvoidTheOldStore) {
   const ListeningSockets last = clients_.open({});
   clients_.expect();
   EXPECT_TRUE(clients_.take(connection(), kPing));
@@ -75,7 +75,7 @@ TEST_F(Clients, OfANewRoundDoNotComeToTheStoreOfTheLastOne) {
   EXPECT_EQ(next(store), kPing);
 }
 
-// Sets the soft limit of open files during its lifetime.
+// Limits the number of open files while the object exists.
 class OpenFiles {
  public:
   explicit OpenFiles(rlim_t most) {
@@ -91,7 +91,7 @@ class OpenFiles {
   rlimit before_{};
 };
 
-TEST_F(Clients, ThatWaitLeaveMostDescriptorsToTheAgent) {
+TEST_F(Clients, WaitingOnesUseFewDescriptors) {
   const int fd = connection();
   clients_.expect();
   {
@@ -99,35 +99,62 @@ TEST_F(Clients, ThatWaitLeaveMostDescriptorsToTheAgent) {
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(clients_.take(fd, kPing));
   }
   const ListeningSockets store = clients_.open({});
-  int came = 0;
-  while (next(store) != "-") ++came;
-  EXPECT_EQ(came, 256 / 4);
+  int received = 0;
+  while (next(store) != "-") ++received;
+  EXPECT_EQ(received, 256 / 4);
 }
 
-TEST_F(Clients, AllReachAStoreThatReadsSlowly) {
+TEST_F(Clients, AllReachASlowStore) {
   const OpenFiles limit(4096);
   const ListeningSockets store = clients_.open({});
-  constexpr int kMany = 400;  // more than the socket's buffer holds
+  constexpr int kMany = 400;  // more than the socket's buffer can hold
   const int fd = connection();
   for (int i = 0; i < kMany; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
-  int came = 0;
-  while (came < kMany) {
+  int received = 0;
+  while (received < kMany) {
     if (next(store) != "-") {
-      ++came;
+      ++received;
     } else {
       io_.restart();
-      ASSERT_EQ(io_.run_one_for(std::chrono::minutes(1)), 1U) << came;
+      ASSERT_EQ(io_.run_one_for(std::chrono::minutes(1)), 1U) << received;
     }
   }
 }
 
-TEST_F(Clients, HaveNoUserTimeoutWhenPassedOn) {
+// If each client waited separately, a single free slot in the socket's buffer would wake all of them.
+TEST_F(Clients, OfAFullSocketShareOneWait) {
+  const OpenFiles limit(4096);
+  const ListeningSockets store = clients_.open({});
+  const int fd = connection();
+  constexpr int kMany = 400;
+  for (int i = 0; i < kMany; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
+  int received = 0;
+  while (next(store) != "-") ++received;
+  ASSERT_LT(received, kMany);
+  io_.restart();
+  EXPECT_EQ(io_.poll_one(), 1U);
+  EXPECT_EQ(io_.poll(), 0U);
+}
+
+TEST_F(Clients, OfAFullSocketReachTheNextStore) {
+  const OpenFiles limit(4096);
+  const int fd = connection();
+  {
+    const ListeningSockets store = clients_.open({});
+    for (int i = 0; i < 400; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
+  }
+  clients_.expect();
+  const ListeningSockets store = clients_.open({});
+  EXPECT_NE(next(store), "-");
+}
+
+TEST_F(Clients, ArePassedOnWithoutUserTimeout) {
   const ListeningSockets store = clients_.open({});
   const int fd = connection();
   const int timeout = 5000;
   ASSERT_EQ(::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout), 0);
   ASSERT_TRUE(clients_.take(fd, kPing));
-  const auto passed = receive_passed_descriptor(store.all().at(0));
+  const auto passed = receive_passed_descriptor(store.at(0).get());
   ASSERT_TRUE(passed);
   int left = -1;
   socklen_t size = sizeof left;
@@ -148,6 +175,21 @@ TEST_F(Clients, OfOtherProtocolsOrAddressesAreRefused) {
   EXPECT_FALSE(clients_.take(connection(), kQuery));
   clients_.refuse();
   EXPECT_FALSE(clients_.take(connection(), kQuery)) << "the store is on another node";
+}
+
+// The addresses of a store are known only when it opens. Clients that wait at a different address must then be closed.
+TEST_F(Clients, WaitingAtAnotherAddressAreClosed) {
+  clients_.expect();
+  EXPECT_TRUE(clients_.take(connection(), kQuery));
+  EXPECT_EQ(next(clients_.open({"10.1.2.3"})), "-");
+  EXPECT_EQ(next(clients_.open({})), "-");
+}
+
+TEST_F(Clients, WaitingForAStoreElsewhereAreClosed) {
+  clients_.expect();
+  EXPECT_TRUE(clients_.take(connection(), kQuery));
+  clients_.refuse();
+  EXPECT_EQ(next(clients_.open({})), "-");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// The command line as a specification: how argv is normalized, and where a value comes from.
+// Tests the command line: how argv is normalized, and which source of a value takes priority.
 #include "launcher/options/options.hpp"
 
 #include "launcher/options/man_page.hpp"
-#include "launcher/options/options_normalise.hpp"
+#include "launcher/options/option_spellings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "launcher/options/options_table.hpp"
-#include "launcher/options/options_torchrun.hpp"
+#include "launcher/options/torchrun_differences.hpp"
 
 namespace ddprun {
 namespace {
@@ -39,7 +39,7 @@ TEST(Normalise, UnderscoresAreDashes) {
   EXPECT_EQ(normalise(Words{"--nproc_per_node=2", "--no_python", "x"}).options, (Words{"--nproc-per-node=2", "--no-python"}));
 }
 
-TEST(Normalise, ValuesJoinTheirOption) {
+TEST(Normalise, ValuesAreJoinedToTheirOption) {
   EXPECT_EQ(normalise(Words{"--nproc-per-node", "2", "--max-restarts", "auto", "a.json"}).options,
             (Words{"--nproc-per-node=2", "--max-restarts=auto"}));
 }
@@ -60,33 +60,33 @@ TEST(Normalise, AmbiguousPrefixesNameTheirCandidates) {
 TEST(Normalise, UnknownOptionsNameTheNearest) {
   EXPECT_EQ(error_of({"--nproc-per-nod3", "2", "x"}), "unknown option --nproc-per-nod3. Did you mean --nproc-per-node?");
   EXPECT_EQ(error_of({"--max_restart5", "x"}), "unknown option --max_restart5. Did you mean --max-restarts?");
-  EXPECT_EQ(error_of({"--gpus", "2", "x"}), "unknown option --gpus. Here it is --nproc-per-node");
-  EXPECT_EQ(error_of({"--nprocs=2", "x"}), "unknown option --nprocs. Here it is --nproc-per-node");
-  EXPECT_EQ(error_of({"-n", "2", "x"}), "unknown option -n. Here it is --nproc-per-node");
-  EXPECT_EQ(
-      error_of({"t.json", "--lr", "0.1"}),
-      "unknown option --lr. Here it is optimizer.lr=VALUE after a train.json; options of a script stand after the script");
+  EXPECT_EQ(error_of({"--gpus", "2", "x"}), "unknown option --gpus. In ddprun it is --nproc-per-node");
+  EXPECT_EQ(error_of({"--nprocs=2", "x"}), "unknown option --nprocs. In ddprun it is --nproc-per-node");
+  EXPECT_EQ(error_of({"-n", "2", "x"}), "unknown option -n. In ddprun it is --nproc-per-node");
+  EXPECT_EQ(error_of({"t.json", "--lr", "0.1"}),
+            "unknown option --lr. In ddprun it is optimizer.lr=VALUE after the path of the train.json; the options of a script "
+            "follow the path of the script");
   EXPECT_EQ(error_of({"-x", "s.py"}), "unknown option -x; ddprun --help lists the options");
 }
 
-TEST(Normalise, NothingIsLookedAtAfterTheProgram) {
+TEST(Normalise, ArgumentsAfterTheProgramAreUnchanged) {
   const NormalisedArguments result = normalise(Words{"-v", "train.py", "--nproc", "--", "-m", "--max_restarts=1"});
   EXPECT_EQ(result.options, (Words{"--verbose"}));
   EXPECT_EQ(result.positional, (Words{"train.py", "--nproc", "--", "-m", "--max_restarts=1"}));
 }
 
-TEST(Normalise, TheFirstDoubleDashBeforeTheProgramIsSwallowed) {
+TEST(Normalise, FirstDoubleDashBeforeTheProgramIsDropped) {
   EXPECT_EQ(normalise(Words{"-q", "--", "s.py", "--", "a"}).positional, (Words{"s.py", "--", "a"}));
   EXPECT_EQ(normalise(Words{"--", "--", "a"}).positional, (Words{"--", "a"}));
   EXPECT_EQ(normalise(Words{"--", "--weird.py"}).positional, (Words{"--weird.py"}));
 }
 
-TEST(Normalise, LettersMayShareADash) {
+TEST(Normalise, ShortOptionsMayShareADash) {
   EXPECT_EQ(normalise(Words{"-vvm", "pkg"}).options, (Words{"--verbose", "--verbose", "--module"}));
   EXPECT_EQ(normalise(Words{"-", "x"}).positional, (Words{"-", "x"}));
 }
 
-TEST(Normalise, LettersTakeValuesAsTorchrunsDo) {
+TEST(Normalise, ShortOptionsTakeValuesLikeTorchrun) {
   const Words tee{"--tee=3"};
   for (const Words& typed : {Words{"-t", "3", "x"}, Words{"-t3", "x"}, Words{"-t=3", "x"}}) {
     EXPECT_EQ(normalise(typed).options, tee);
@@ -98,8 +98,9 @@ TEST(Normalise, LettersTakeValuesAsTorchrunsDo) {
   EXPECT_EQ(error_of({"-t", "-m", "x"}), "--tee needs a value (STREAMS), but '-m' follows");
 }
 
-TEST(Normalise, APrefixOfOneTorchrunOptionMeansIt) {
-  // --re could also mean --resume, --run --run-dir, and --v --verbose. torchrun's commands keep their meaning.
+TEST(Normalise, AUniqueTorchrunPrefixIsCompleted) {
+  // torchrun's option wins if a prefix is ambiguous, so that commands for torchrun keep their meaning. For example, --re
+  // could also mean --resume, --run could mean --run-dir, and --v could mean --verbose.
   EXPECT_EQ(normalise(Words{"--re=1", "--run", "--virt", "--tee", "1", "x"}).options,
             (Words{"--redirects=1", "--run-path", "--virtual-local-rank", "--tee=1"}));
   EXPECT_EQ(normalise(Words{"--resu=never", "x"}).options, (Words{"--resume=never"}));
@@ -112,7 +113,7 @@ TEST(Normalise, AWordWithSpacesIsAValue) {
   EXPECT_EQ(error_of({"--role", "--run-dir=a b", "x"}), "--role needs a value (NAME), but '--run-dir=a b' follows");
 }
 
-TEST(Normalise, AMissingValueIsSaidNotGuessed) {
+TEST(Normalise, AMissingValueIsAnError) {
   EXPECT_EQ(error_of({"--run-dir"}), "--run-dir needs a value (DIR), but the command line ends there");
   EXPECT_EQ(error_of({"--run-dir", "--json", "x"}), "--run-dir needs a value (DIR), but '--json' follows");
   EXPECT_EQ(error_of({"--json=1", "x"}), "--json takes no value, but was given '1'");
@@ -122,7 +123,7 @@ TEST(Normalise, NegativeNumbersAreValues) {
   EXPECT_EQ(normalise(Words{"--max-restarts", "-1", "x"}).options, (Words{"--max-restarts=-1"}));
 }
 
-TEST(Settings, TheFirstHitWins) {
+TEST(Settings, TheFirstSourceWins) {
   const Environment environment = variables({{"DDPRUN_MAX_RESTARTS", "2"}, {"PET_MAX_RESTARTS", "3"}, {"PET_ROLE", "r"}});
   const Arguments with_flag = parse_arguments(Words{"--max-restarts", "1", "x"}, environment);
   EXPECT_EQ(with_flag.settings.text("max-restarts"), "1");
@@ -161,7 +162,7 @@ TEST(Settings, FlagsInTheEnvironmentAreNumbers) {
             "--standalone: expected 0 or 1, but got 'yes' (environment PET_STANDALONE)");
 }
 
-TEST(Settings, TorchrunsOwnVariablesCountLast) {
+TEST(Settings, TorchrunVariablesHaveLowestPrecedence) {
   const Environment environment = variables({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}});
   EXPECT_EQ(parse_arguments(Words{"x"}, environment).settings.number("shutdown-timeout", 0, 100), 7);
   EXPECT_EQ(parse_arguments(Words{"--shutdown-timeout=0.5", "x"}, environment).settings.number("shutdown-timeout", 0, 100),
@@ -183,21 +184,27 @@ TEST(Settings, NumbersAndWordsAreChecked) {
   EXPECT_THROW(arguments.settings.integer("max-restarts", 0, 2), UsageError);
 }
 
-TEST(Settings, TheLineBeatsTheVariableOfThePrefix) {
+TEST(Settings, CommandLineOverridesThePrefixVariable) {
   const Environment environment = variables({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "v"}});
   EXPECT_EQ(parse_arguments(Words{"x"}, environment).settings.text("log-line-prefix-template"), "v");
   EXPECT_EQ(parse_arguments(Words{"--log-line-prefix-template=o", "x"}, environment).settings.text("log-line-prefix-template"),
             "o");
 }
 
-TEST(Settings, NoVariableTurnsAStartIntoAText) {
+TEST(Settings, VariablesCannotRequestHelp) {
   const Environment environment =
       variables({{"PET_HELP", "1"}, {"DDPRUN_PRINT_COMPLETION", "bash"}, {"PET_TORCHRUN_HELP", "1"}});
   const Settings settings = parse_arguments(Words{"x"}, environment).settings;
   for (const char* name : {"help", "print-completion", "torchrun-help"}) EXPECT_EQ(settings.find(name), nullptr) << name;
 }
 
-TEST(Settings, EveryOptionOfTorchrunHasItsVariable) {
+std::string variable_name(std::string_view prefix, std::string_view option) {
+  std::string name;
+  make_variable_name(name, prefix, option);
+  return name;
+}
+
+TEST(Settings, EveryTorchrunOptionHasAVariable) {
   for (const TorchrunRow& row : torchrun_options()) {
     const OptionSpec* option = find_option(row.name);
     ASSERT_NE(option, nullptr) << row.name;
@@ -213,7 +220,7 @@ TEST(Settings, EveryOptionOfTorchrunHasItsVariable) {
   }
 }
 
-TEST(Help, UnderTorchrunsNameHasItsOptionsOnly) {
+TEST(Help, AsTorchrunShowsOnlyTorchrunOptions) {
   const std::string text = help_text(CalledAs::kTorchrun);
   for (const OptionSpec& option : option_table()) {
     const bool shown = text.find("--" + std::string(option.name) + " ") != std::string::npos;
@@ -235,7 +242,7 @@ TEST(Help, FitsASmallScreen) {
   expect_columns(text, 80);
 }
 
-TEST(Help, AllExplainsEveryOption) {
+TEST(Help, HelpAllDescribesEveryOption) {
   const std::string text = long_help_text();
   const std::string page = man_page("1.2.3");
   for (const OptionSpec& option : option_table()) {
@@ -248,7 +255,7 @@ TEST(Help, AllExplainsEveryOption) {
   expect_columns(text, 80);
 }
 
-TEST(Normalise, OptionsMayStandBehindAConfigAndNotBehindAProgram) {
+TEST(Normalise, OptionsMayFollowAConfigButNotAProgram) {
   const NormalisedArguments config = normalise(Words{"train.json", "--max-restarts", "2", "lr=1", "-q"});
   EXPECT_EQ(config.positional, (Words{"train.json", "lr=1"}));
   EXPECT_EQ(config.options, (Words{"--max-restarts=2", "--quiet"}));
@@ -262,7 +269,7 @@ TEST(Normalise, OptionsMayStandBehindAConfigAndNotBehindAProgram) {
   }
 }
 
-TEST(OptionTable, VariablesAreNamedAsTorchrunNamesThem) {
+TEST(OptionTable, VariablesAreNamedLikeTorchrun) {
   EXPECT_EQ(variable_name("PET_", "nproc-per-node"), "PET_NPROC_PER_NODE");
 }
 

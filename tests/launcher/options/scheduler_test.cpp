@@ -1,4 +1,4 @@
-// The settings that an agent takes from a Slurm step or a Kubernetes pod, and those that it leaves unchanged.
+// Tests which settings an agent takes from a Slurm step or a Kubernetes pod, and that options of the user take priority.
 #include "launcher/options/scheduler.hpp"
 
 #include <gtest/gtest.h>
@@ -53,63 +53,119 @@ std::string refusal_of(const Values& environment, std::vector<std::string> args 
   return "nothing is refused";
 }
 
-TEST(Scheduler, AStepSaysEverythingAboutItsNodes) {
-  EXPECT_EQ(values_in(kStep), (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "n08"}, {"rdzv-id", "slurm-17.0"}}));
+TEST(Scheduler, ASlurmStepProvidesAllNodeSettings) {
+  EXPECT_EQ(
+      values_in(kStep),
+      (Values{
+          {"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "n08"}, {"master-port", "13017"}, {"rdzv-id", "slurm-17.0"}}));
 }
 
-TEST(Scheduler, EachValueSaysWhereItIsFrom) {
+TEST(Scheduler, EachValueHasItsSource) {
   for (const auto& [option, setting] : found_in(kStep).values)
     EXPECT_TRUE(setting.source.starts_with("Slurm's SLURM_")) << option;
 }
 
-TEST(Scheduler, WhatSomebodyGaveIsNotReplaced) {
-  EXPECT_EQ(values_in(kStep, {"--nnodes", "1:2", "--rdzv-id", "exp7"}), (Values{{"node-rank", "1"}, {"master-addr", "n08"}}));
+TEST(Scheduler, GivenValuesAreNotReplaced) {
+  EXPECT_EQ(values_in(kStep, {"--nnodes", "1:2", "--rdzv-id", "exp7"}),
+            (Values{{"node-rank", "1"}, {"master-addr", "n08"}, {"master-port", "13017"}}));
   EXPECT_EQ(values_in(with(kStep, {{"PET_NNODES", "2"}, {"DDPRUN_RDZV_ID", "exp7"}, {"PET_NODE_RANK", "0"}})),
-            (Values{{"master-addr", "n08"}}));
+            (Values{{"master-addr", "n08"}, {"master-port", "13017"}}));
 }
 
-TEST(Scheduler, ARankGoesWithItsAddress) {
+TEST(Scheduler, RankAndAddressAreSetTogether) {
   EXPECT_EQ(values_in(kStep, {"--master-addr", "10.0.0.9"}), (Values{{"nnodes", "2"}, {"rdzv-id", "slurm-17.0"}}));
   EXPECT_EQ(values_in(kStep, {"--master-addr", "n08"}),
-            (Values{{"nnodes", "2"}, {"rdzv-id", "slurm-17.0"}, {"node-rank", "1"}}));
+            (Values{{"nnodes", "2"}, {"rdzv-id", "slurm-17.0"}, {"node-rank", "1"}, {"master-port", "13017"}}));
   EXPECT_EQ(values_in(kStep, {"--rdzv-endpoint", "n09:7000"}), (Values{{"nnodes", "2"}, {"rdzv-id", "slurm-17.0"}}));
 }
 
-TEST(Scheduler, OfC10dTheFirstHostIsTheEndpoint) {
+TEST(Scheduler, C10dUsesTheFirstHostAsEndpoint) {
   EXPECT_EQ(values_in(kStep, {"--rdzv-backend", "c10d"}),
-            (Values{{"nnodes", "2"}, {"rdzv-endpoint", "n08"}, {"rdzv-id", "slurm-17.0"}}));
+            (Values{{"nnodes", "2"}, {"rdzv-endpoint", "n08:13017"}, {"rdzv-id", "slurm-17.0"}}));
 }
 
-TEST(Scheduler, OneMachineIsOneMachine) {
+// Values of the user's options and of --port-range take precedence.
+TEST(Scheduler, ThePortDependsOnTheJobAndTheStep) {
+  const auto port_of = [](const Values& step, std::vector<std::string> args = {}) {
+    return values_in(step, std::move(args))["master-port"];
+  };
+  EXPECT_EQ(port_of(with(kStep, {{"SLURM_JOB_ID", "18"}})), "13018");
+  EXPECT_EQ(port_of(with(kStep, {{"SLURM_JOB_ID", "16017"}})), "13017");
+  EXPECT_EQ(port_of(with(kStep, {{"SLURM_STEP_ID", "1"}})), "19118");
+  EXPECT_EQ(port_of(kStep, {"--port-range", "31400-31409"}), "31407");
+  EXPECT_EQ(port_of(kStep, {"--port-range", "nonsense"}), "13017");
+  EXPECT_EQ(port_of(kStep, {"--master-port", "29500"}), "");
+  EXPECT_EQ(port_of(kStep, {"--master-addr", "10.0.0.9"}), "");
+  EXPECT_EQ(port_of(kStep, {"--rdzv-endpoint", "n08"}), "");
+}
+
+TEST(Scheduler, StepsOfNearJobsHaveDifferentPorts) {
+  std::map<int, std::string> used;
+  for (int job = 1000; job < 1400; ++job) {
+    for (int step = 0; step < 4; ++step) {
+      const std::string name = std::to_string(job) + "." + std::to_string(step);
+      const auto [other, is_new] = used.emplace(port_of_slurm_step(job, step, 13000, 28999), name);
+      EXPECT_TRUE(is_new) << name << " and " << other->second;
+    }
+  }
+}
+
+// All components of a heterogeneous job have the same SLURM_JOB_ID, and each numbers its own steps. The variables are those of
+// Slurm 22.05.
+TEST(Scheduler, AStepOfOneComponentHasTheIdOfTheComponent) {
+  const Values components = with(kStep, {{"SLURM_HET_SIZE", "2"},
+                                         {"SLURM_JOB_ID_HET_GROUP_0", "17"},
+                                         {"SLURM_JOB_ID_HET_GROUP_1", "18"},
+                                         {"SLURM_JOB_NODELIST_HET_GROUP_0", "n[01-02]"},
+                                         {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[08-09]"}});
+  EXPECT_EQ(values_in(components)["rdzv-id"], "slurm-18.0");
+  EXPECT_EQ(values_in(components)["master-port"], "13018");
+  EXPECT_EQ(values_in(with(components, {{"SLURM_STEP_NODELIST", "n[01-02,08-09]"}, {"SLURM_STEP_NUM_NODES", "4"}}))["rdzv-id"],
+            "slurm-17.0");
+}
+
+// A node beyond the user's --nnodes is a spare: it has no rank until another node is lost.
+TEST(Scheduler, ASpareNodeHasNoRank) {
+  const Values third =
+      with(kStep, {{"SLURM_NODEID", "2"}, {"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"}});
+  EXPECT_FALSE(values_in(third, {"--nnodes", "2"}).contains("node-rank"));
+  EXPECT_FALSE(values_in(third, {"--nnodes", "1:2"}).contains("node-rank"));
+  EXPECT_EQ(values_in(third, {"--nnodes", "1:3"})["node-rank"], "2");
+}
+
+TEST(Scheduler, ASingleNodeStepSetsNothing) {
   EXPECT_EQ(values_in(kStep, {"--standalone"}), Values());
   EXPECT_EQ(values_in(kStep, {"--nnodes", "1"}), Values());
   EXPECT_EQ(values_in(kStep, {"--nnodes", "1:1"}), Values());
   EXPECT_EQ(values_in(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}})), Values());
 }
 
-TEST(Scheduler, TheStepsGpusAreTheWorkers) {
+TEST(Scheduler, GpusOfTheStepSetTheWorkers) {
   EXPECT_EQ(values_in(with(kStep, {{"SLURM_GPUS_ON_NODE", "3"}}), {"--standalone"}), (Values{{"nproc-per-node", "3"}}));
   EXPECT_EQ(values_in(with(kStep, {{"SLURM_GPUS_ON_NODE", "3"}}), {"--standalone", "--nproc-per-node", "1"}), Values());
+  const Values per_task = with(kStep, {{"SLURM_GPUS_ON_NODE", "8"}, {"SLURM_GPUS_PER_TASK", "h100:2"}});
+  EXPECT_EQ(values_in(per_task, {"--standalone"}), (Values{{"nproc-per-node", "2"}}));
 }
 
-TEST(Scheduler, SeveralAgentsOnANodeAreAMistake) {
+TEST(Scheduler, SeveralAgentsPerNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
-  EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
+  EXPECT_NE(refusal_of(twice).find("#SBATCH --ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
   EXPECT_EQ(values_in(twice, {"--nnodes", "4", "--rdzv-endpoint", "n08"}), Values());
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
 }
 
-// srun -n2 ddprun on one node would train twice, and both jobs would write the same checkpoint.
-TEST(Scheduler, SeveralAgentsOnTheOnlyNodeAreAMistakeToo) {
+// `srun -n2 ddprun` on one node would start two jobs, and both would write the same checkpoint.
+TEST(Scheduler, SeveralAgentsOnOneNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
   EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
   EXPECT_NE(refusal_of(twice, {"--nnodes", "1"}).find("--standalone"), std::string::npos);
   EXPECT_NE(refusal_of(twice, {"--nproc-per-node", "2"}).find("--standalone"), std::string::npos);
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
-  EXPECT_EQ(values_in(twice, {"--nnodes", "2", "--rdzv-endpoint", "n08"}), Values());  // two agents of one job
+  // With these options two agents of one job are allowed.
+  EXPECT_EQ(values_in(twice, {"--nnodes", "2", "--rdzv-endpoint", "n08"}), Values());
 }
 
-TEST(Scheduler, ABatchScriptIsNoStep) {
+TEST(Scheduler, ABatchScriptIsNotAStep) {
   for (const char* step : {"", "4294967291", "4294967290", "x"}) {
     Values batch = with(kStep, {{"SLURM_STEP_ID", step}, {"SLURM_JOB_NUM_NODES", "2"}});
     EXPECT_EQ(values_in(batch), Values()) << step;
@@ -120,11 +176,11 @@ TEST(Scheduler, ABatchScriptIsNoStep) {
   }
 }
 
-TEST(Scheduler, AListThatCannotBeReadIsRefused) {
+TEST(Scheduler, AnUnreadableNodeListIsRefused) {
   EXPECT_NE(refusal_of(with(kStep, {{"SLURM_STEP_NODELIST", "n["}})).find("list of nodes \"n[\""), std::string::npos);
 }
 
-TEST(Scheduler, APodIsTheNodeOfItsIndex) {
+TEST(Scheduler, APodHasItsIndexAsNodeRank) {
   EXPECT_EQ(values_in(kPod, {"--nnodes", "3"}, "train-2.workers.team.svc.cluster.local"),
             (Values{{"node-rank", "2"}, {"master-addr", "train-0.workers.team.svc.cluster.local"}}));
   EXPECT_EQ(values_in(kPod, {"--nnodes", "3", "--rdzv-backend", "c10d"}, "train-2.workers"),
@@ -132,20 +188,20 @@ TEST(Scheduler, APodIsTheNodeOfItsIndex) {
   EXPECT_EQ(values_in(kPod, {"--nnodes", "3", "--master-addr", "10.0.0.1"}, "x"), (Values{{"node-rank", "2"}}));
 }
 
-// Without --nnodes an indexed Job is many single-node jobs.
-TEST(Scheduler, APodAloneIsAlone) {
+// Without --nnodes, each pod of an indexed Job runs a separate single-node job.
+TEST(Scheduler, ASinglePodSetsNothing) {
   EXPECT_EQ(values_in(kPod), Values());
   EXPECT_EQ(values_in(kPod, {"--nnodes", "1"}), Values());
   EXPECT_EQ(values_in(kPod, {"--nnodes", "2", "--rdzv-endpoint", "a:1"}), Values());
 }
 
-TEST(Scheduler, APodThatNobodyFindsIsRefused) {
+TEST(Scheduler, APodWithoutAHostNameIsRefused) {
   for (const char* name : {"train-2", "train-3.workers", "other.workers"}) {
     EXPECT_NE(refusal_of(kPod, {"--nnodes", "3"}, name).find("headless service"), std::string::npos) << name;
   }
 }
 
-TEST(Scheduler, WhatWasAdoptedCountsAsGiven) {
+TEST(Scheduler, AdoptedValuesCountAsGiven) {
   const std::vector<std::string> args{"train.py"};
   Arguments arguments = parse_arguments(args, environment_of({}));
   adopt_scheduler_settings(arguments, environment_of(kStep));

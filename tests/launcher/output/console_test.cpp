@@ -1,4 +1,4 @@
-// The console output of a run.
+// Tests the console output of a run, event by event.
 #include "launcher/output/console.hpp"
 
 #include <fcntl.h>
@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <string>
+
+#include "tests/launcher/observed.hpp"
 
 namespace ddprun {
 namespace {
@@ -25,17 +27,17 @@ class ConsoleTest : public testing::Test {
     for (const int fd : {out_[0], out_[1], err_[0], err_[1]}) ::close(fd);
   }
 
-  // The whole output of a run with one failure.
+  // Sends the events of a run with one failure to the console.
   void play() {
     boost::asio::io_context io;
     ConsoleWriter writer(io, out_[1], err_[1]);
-    Console console(plan_, {{}, "/runs/small/report.json"}, writer);
+    Observed<Console> console(plan_, ConsoleFacts{{}, "/runs/small/report.json"}, writer);
     console.on(RunStarted{0, 2});
     console.on(RoundStarted{0, 0, 2, 0});
     console.on(WorkerStarted{0, 0, 11, 0});
     console.on(WorkerStarted{1, 1, 12, 0});
     for (int i = 1; i <= 50; ++i) {
-      console.on(WorkerSpoke{0, channel::Progress{.step = i, .steps_total = 60, .epochs = 1}, kSecond * i / 10});
+      console.on(WorkerReported{0, channel::Progress{.step = i, .steps_total = 60, .epochs = 1}, kSecond * i / 10});
     }
     Failure failure;
     failure.cause = Cause::kSignal;
@@ -46,7 +48,7 @@ class ConsoleTest : public testing::Test {
     failure.log_path = "/runs/small/logs/x";
     failure.step = 50;
     console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 6 * kSecond});
-    console.on(WorkerSpoke{
+    console.on(WorkerReported{
         0, channel::EvalResult{.step = 60, .epoch = 0, .figures = {{"loss", 0.5}, {"accuracy", 0.875}}, .samples = 200},
         7 * kSecond});
     console.on(RunEnded{0, "done", 1, 83 * kSecond});
@@ -63,7 +65,7 @@ class ConsoleTest : public testing::Test {
   int out_[2], err_[2];
 };
 
-TEST_F(ConsoleTest, PlainLinesTellTheStory) {
+TEST_F(ConsoleTest, PlainOutputShowsTheRun) {
   play();
   const std::string out = read_now(out_[0]);
   EXPECT_TRUE(out.starts_with("small: 2 workers on cpu, run directory /runs/small\nrank 0 pid 11, rank 1 pid 12\n")) << out;
@@ -81,17 +83,17 @@ TEST_F(ConsoleTest, PlainProgressIsAtMostOneLineInTwoSeconds) {
   const std::string out = read_now(out_[0]);
   std::size_t lines = 0;
   for (std::size_t at = out.find("  step "); at != std::string::npos; at = out.find("  step ", at + 1)) ++lines;
-  EXPECT_EQ(lines, 2u) << out;  // five seconds of progress: at 2 s and at 4 s
+  EXPECT_EQ(lines, 2u) << out;  // five seconds of progress give one line at 2 s and one at 4 s
 }
 
-TEST_F(ConsoleTest, QuietHasErrorsAndTheEnd) {
+TEST_F(ConsoleTest, QuietShowsErrorsAndTheEnd) {
   plan_.verbosity = -1;
   play();
   EXPECT_EQ(read_now(out_[0]), "done: test accuracy 87.50 %, 50 steps in 1 min 23 s, 1 restart, /runs/small\n");
   EXPECT_NE(read_now(err_[0]).find("SIGSEGV"), std::string::npos);
 }
 
-TEST_F(ConsoleTest, JsonIsOneObjectALine) {
+TEST_F(ConsoleTest, JsonHasOneObjectPerLine) {
   plan_.json = true;
   play();
   const std::string out = read_now(out_[0]);
@@ -102,13 +104,13 @@ TEST_F(ConsoleTest, JsonIsOneObjectALine) {
   EXPECT_EQ(read_now(err_[0]), "");
 }
 
-TEST_F(ConsoleTest, AScriptThatWorksIsSilent) {
+TEST_F(ConsoleTest, ASuccessfulScriptPrintsNothing) {
   plan_.kind = Plan::Kind::kPython;
   plan_.device.clear();
   plan_.run_dir.clear();
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
-  Console console(plan_, {}, writer);
+  Observed<Console> console(plan_, ConsoleFacts{}, writer);
   console.on(RunStarted{0, 2});
   console.on(RoundStarted{0, 0, 2, 0});
   console.on(WorkerStarted{0, 0, 11, 0});
@@ -117,39 +119,40 @@ TEST_F(ConsoleTest, AScriptThatWorksIsSilent) {
   EXPECT_EQ(read_now(out_[0]) + read_now(err_[0]), "");
 }
 
-TEST_F(ConsoleTest, TheEndIsTimedByAClockThatNobodySets) {
+TEST_F(ConsoleTest, DurationUsesASteadyClock) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
-  Console console(plan_, {}, writer);
+  Observed<Console> console(plan_, ConsoleFacts{}, writer);
   console.on(RunStarted{1000 * kSecond, 1});
-  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back meanwhile
+  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back during the run
   ended.seconds = 83;
   console.on(ended);
   EXPECT_NE(read_now(out_[0]).find(" in 1 min 23 s"), std::string::npos);
 }
 
-TEST_F(ConsoleTest, TheSameLineIsSaidOnce) {
-  plan_.output.redirects.everyone = Streams::kErr;
+TEST_F(ConsoleTest, ARepeatedLineIsShownOnce) {
+  plan_.output.redirects.default_streams = Streams::kErr;
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
-  Console console(plan_, {}, writer);
+  Observed<Console> console(plan_, ConsoleFacts{}, writer);
   console.on(RunStarted{0, 2});
   console.on(RoundStarted{0, 0, 2, 0});
   Failure failure;
   failure.rank = 0;
   failure.status = ExitStatus{89, 0, false};
   for (int i = 0; i < 9; ++i) {
-    console.on(WorkerSpoke{0, channel::WorkerError{.message = "the disk is full", .fatal = false}, kSecond});
+    console.on(WorkerReported{0, channel::WorkerError{.message = "the disk is full", .fatal = false}, kSecond});
     failure.stderr_tail.emplace_back("warning: the disk is full");
   }
   failure.stderr_tail.emplace_back("giving up");
   console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "why", kSecond});
-  const std::string said = read_now(err_[0]);
-  EXPECT_NE(said.find("    | warning: the disk is full    (9 times)\n    | giving up\n"), std::string::npos) << said;
+  const std::string printed = read_now(err_[0]);
+  EXPECT_NE(printed.find("    | warning: the disk is full    (9 times)\n    | giving up\n"), std::string::npos) << printed;
   std::size_t times = 0;
-  for (std::size_t at = said.find("the disk is full"); at != std::string::npos; at = said.find("the disk is full", at + 1))
+  for (std::size_t at = printed.find("the disk is full"); at != std::string::npos;
+       at = printed.find("the disk is full", at + 1))
     ++times;
-  EXPECT_EQ(times, 2u) << said;
+  EXPECT_EQ(times, 2u) << printed;
 }
 
 class ScriptConsoleTest : public ConsoleTest {
@@ -171,11 +174,11 @@ class ScriptConsoleTest : public ConsoleTest {
     first_.error_file = "/logs/1/error.json";
     first_.stderr_tail = {"ValueError: x"};
   }
-  // The output when rank 0 of three has ended successfully, rank 1 fails and rank 2 is stopped.
+  // Returns the output of a round with three ranks. Rank 0 exits with 0, rank 1 fails, and rank 2 is stopped.
   std::string fail(RoundFailed::Decision decision = RoundFailed::Decision::kGiveUp) {
     boost::asio::io_context io;
     ConsoleWriter writer(io, out_[1], err_[1]);
-    Console console(plan_, {}, writer);
+    Observed<Console> console(plan_, ConsoleFacts{}, writer);
     console.on(RunStarted{0, 3});
     console.on(RoundStarted{0, 0, 3, 0});
     for (int rank = 0; rank < 3; ++rank) console.on(WorkerStarted{rank, rank, 11 + rank, 0});
@@ -195,7 +198,7 @@ class ScriptConsoleTest : public ConsoleTest {
   Failure first_;
 };
 
-TEST_F(ScriptConsoleTest, TheSummaryIsInTorchrunsForm) {
+TEST_F(ScriptConsoleTest, TheSummaryHasTorchrunsForm) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   EXPECT_EQ(fail(),
@@ -220,33 +223,33 @@ TEST_F(ScriptConsoleTest, TheSummaryIsInTorchrunsForm) {
             "================================================\n");
 }
 
-TEST_F(ScriptConsoleTest, ASignalIsSaidAsTorchrunSaysIt) {
+TEST_F(ScriptConsoleTest, ASignalIsShownLikeTorchrun) {
   first_.cause = Cause::kSignal;
   first_.status = ExitStatus{.signal = SIGSEGV};
   first_.message = first_.call_stack = first_.error_file = "";
-  const std::string said = fail();
+  const std::string printed = fail();
   EXPECT_NE(
-      said.find(
+      printed.find(
           "  exitcode  : -11 (pid: 12) (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received by PID 12\n"),
       std::string::npos)
-      << said;
+      << printed;
 }
 
-TEST_F(ScriptConsoleTest, WithoutAnErrorFileTheLastLineOfStderrIsTheReason) {
+TEST_F(ScriptConsoleTest, WithoutAnErrorFileTheLastStderrLineIsTheReason) {
   first_.cause = Cause::kExitCode;
   first_.message = first_.call_stack = first_.error_file = "";
-  const std::string said = fail();
-  EXPECT_TRUE(said.starts_with("ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\nddprun: rank 0")) << said;
+  const std::string printed = fail();
+  EXPECT_TRUE(printed.starts_with("ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\nddprun: rank 0")) << printed;
 }
 
-TEST_F(ScriptConsoleTest, WhatWasNotSeenIsShown) {
-  plan_.output.redirects.everyone = Streams::kErr;
+TEST_F(ScriptConsoleTest, HiddenStderrIsShown) {
+  plan_.output.redirects.default_streams = Streams::kErr;
   first_.stderr_tail = {"on its way", "ValueError: x"};
   first_.log_path = "/logs/1/stderr.log";
-  EXPECT_EQ(fail().find("    | "), std::string::npos);  // the summary has the call stack
+  EXPECT_EQ(fail().find("    | "), std::string::npos);  // the call stack is not repeated, since the summary contains it
   first_.call_stack.clear();
-  const std::string said = fail();
-  EXPECT_NE(said.find("\n    | on its way\nddprun: its log is /logs/1/stderr.log\n"), std::string::npos) << said;
+  const std::string printed = fail();
+  EXPECT_NE(printed.find("\n    | on its way\nddprun: its log is /logs/1/stderr.log\n"), std::string::npos) << printed;
 }
 
 TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
@@ -258,18 +261,18 @@ TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
   EXPECT_EQ(fail().find("FAILED"), std::string::npos);
 }
 
-TEST_F(ScriptConsoleTest, VerboseNamesWhoWasStopped) {
+TEST_F(ScriptConsoleTest, VerboseShowsStoppedRanks) {
   plan_.verbosity = 1;
-  const std::string said = fail();
-  EXPECT_NE(said.find("ddprun: then rank 2: signal 15 (SIGTERM)\n"), std::string::npos) << said;
-  EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
+  const std::string printed = fail();
+  EXPECT_NE(printed.find("ddprun: then rank 2: signal 15 (SIGTERM)\n"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("Failures:\n[1]:\n"), std::string::npos) << printed;
 }
 
-// A rank at the threshold becomes a straggler and recovers every second.
-TEST_F(ConsoleTest, ARanksStragglerLinesComeOnceAMinute) {
+// A rank near the threshold becomes a straggler and recovers every second. The console must not print a line every second.
+TEST_F(ConsoleTest, StragglerLinesAppearOncePerMinute) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
-  Console console(plan_, {}, writer);
+  Observed<Console> console(plan_, ConsoleFacts{}, writer);
   const auto straggles = [&](int rank, std::int64_t second, bool ended) {
     Straggler event;
     event.rank = rank;
@@ -284,12 +287,12 @@ TEST_F(ConsoleTest, ARanksStragglerLinesComeOnceAMinute) {
   const std::string out = read_now(out_[0]);
   std::string steps;
   for (std::size_t at = 0; (at = out.find("keeps the others waiting", at)) != std::string::npos; ++at)
-    steps += out.substr(out.rfind('\n', at) + 1, 6) + " " + (out.find(" no more", at) == at + 24 ? "ended, " : "begins, ");
-  EXPECT_EQ(steps, "rank 1 begins, rank 1 ended, rank 1 begins, rank 1 ended, rank 1 begins, rank 1 ended, rank 0 begins, ")
+    steps += out.substr(out.rfind('\n', at) + 1, 6) + " " + (out.rfind(" no longer ", at) == at - 11 ? "ended, " : "starts, ");
+  EXPECT_EQ(steps, "rank 1 starts, rank 1 ended, rank 1 starts, rank 1 ended, rank 1 starts, rank 1 ended, rank 0 starts, ")
       << out;
 }
 
-TEST_F(ConsoleTest, OnlyAScriptThatReadsItsInputIsToldWhereItWent) {
+TEST_F(ConsoleTest, InputHintIsShownOnlyToReaders) {
   plan_.kind = Plan::Kind::kPython;
   plan_.device.clear();
   plan_.run_dir.clear();
@@ -297,7 +300,7 @@ TEST_F(ConsoleTest, OnlyAScriptThatReadsItsInputIsToldWhereItWent) {
     plan_.input = input;
     boost::asio::io_context io;
     ConsoleWriter writer(io, out_[1], err_[1]);
-    Console console(plan_, {}, writer);
+    Observed<Console> console(plan_, ConsoleFacts{}, writer);
     console.on(RunStarted{0, 2});
     Failure failure;
     failure.cause = Cause::kExitCode;
@@ -314,16 +317,16 @@ TEST_F(ConsoleTest, OnlyAScriptThatReadsItsInputIsToldWhereItWent) {
   EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {"ValueError: x"}), 0);
   EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, input), 1);
   EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {"bdb.BdbQuit"}), 1);
-  EXPECT_EQ(lines_about_input(WorkersInput::kOurs, input), 0) << "a file of its own, which it has read to its end";
+  EXPECT_EQ(lines_about_input(WorkersInput::kOurs, input), 0) << "a file, which the script has read to its end";
   plan_.verbosity = 1;
   EXPECT_EQ(lines_about_input(WorkersInput::kTerminalIsKept, {}), 1);
 }
 
-// Two nodes start: the second has joined but is not ready yet.
-TEST_F(ConsoleTest, NodesThatAreReadyAreCountedApartFromThoseThatHaveJoined) {
+// Two nodes start. The second node has joined, but is not ready yet.
+TEST_F(ConsoleTest, ReadyAndJoinedNodesAreCountedSeparately) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);
-  Console console(plan_, {}, writer);
+  Observed<Console> console(plan_, ConsoleFacts{}, writer);
   using Kind = rendezvous::NodeNotice::Kind;
   const auto notice = [&](Kind kind, std::string text, int count) {
     console.on(NodesChanged{rendezvous::NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = 2}, 0});
@@ -331,7 +334,7 @@ TEST_F(ConsoleTest, NodesThatAreReadyAreCountedApartFromThoseThatHaveJoined) {
   notice(Kind::kJoined, "b", 2);
   notice(Kind::kWaiting, "for nodes", 1);
   notice(Kind::kWaiting, "for more nodes", 2);
-  EXPECT_EQ(read_now(out_[0]), "node b joined; 2 of 2 nodes are here\nwaiting for nodes: 1 of 2 are ready\n");
+  EXPECT_EQ(read_now(out_[0]), "node b joined; 2 of 2 nodes are present\nwaiting for nodes: 1 of 2 are ready\n");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The exception at the end of Python's output, whatever text is around it.
+// Tests that the exception at the end of Python's output is found, whatever text surrounds it.
 #include "launcher/output/last_exception.hpp"
 #include "launcher/output/plain_text.hpp"
 
@@ -30,18 +30,18 @@ constexpr const char* kTraceback =
     "  [Previous line repeated 995 more times]\n"
     "ValueError: 3 is not 4\n";
 
-TEST(LastException, IsNotTheLastLine) {
+TEST(LastException, MayPrecedeTheLastLine) {
   EXPECT_EQ(exception_in(std::string(kTraceback) + "\nwandb: Find logs at: wandb/offline-run\nbye\n"),
             "ValueError: 3 is not 4");
-  EXPECT_EQ(exception_in("loading\nValueError: nobody told a traceback\n"), "");
+  EXPECT_EQ(exception_in("loading\nValueError: without a traceback\n"), "");
 }
 
-TEST(LastException, TorchPutsTheRankBeforeEachLine) {
+TEST(LastException, TorchRankPrefixesAreRemoved) {
   EXPECT_EQ(exception_in(kTraceback, "[rank12]: "), "ValueError: 3 is not 4");
   EXPECT_EQ(exception_in(kTraceback, "[rank]: "), "");
 }
 
-TEST(LastException, OfAChainTheLastIsTold) {
+TEST(LastException, TheLastOfAChainIsKept) {
   const std::string chain = std::string(kTraceback) +
                             "\nDuring handling of the above exception, another exception occurred:\n\n"
                             "Traceback (most recent call last):\n"
@@ -51,7 +51,7 @@ TEST(LastException, OfAChainTheLastIsTold) {
   EXPECT_EQ(exception_in(chain), "__main__.main.<locals>.Diverged: loss is nan");
 }
 
-TEST(LastException, AMessageMayHaveLinesAndNotesAndAnEnd) {
+TEST(LastException, AMessageMayHaveSeveralLines) {
   const std::string text = std::string(kTraceback) + "and 5 is not 6\nin batch 12 of shard 3\n\nan unrelated line\n";
   EXPECT_EQ(exception_in(text), "ValueError: 3 is not 4\nand 5 is not 6\nin batch 12 of shard 3");
 }
@@ -62,7 +62,7 @@ TEST(LastException, IsBounded) {
   EXPECT_LE(exception_in(text).size(), LastException::kBytes + LastException::kLines);
 }
 
-TEST(LastException, AGroupNamesWhatItHolds) {
+TEST(LastException, AGroupNamesItsMembers) {
   EXPECT_EQ(exception_in("  + Exception Group Traceback (most recent call last):\n"
                          "  |   File \"g.py\", line 2, in <module>\n"
                          "  |     raise ExceptionGroup(\"shards\", [ValueError(\"a\"), OSError(\"b\")])\n"
@@ -83,18 +83,18 @@ TEST(LastException, ASyntaxErrorHasNoHeader) {
             "SyntaxError: invalid syntax");
 }
 
-TEST(LastException, WithoutAMessageItsTypeIsTold) {
+TEST(LastException, WithoutAMessageTheTypeIsKept) {
   EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nKeyboardInterrupt\n"),
             "KeyboardInterrupt");
 }
 
-TEST(LastException, LinesOfOtherThreadsComeInBetween) {
+TEST(LastException, LinesOfOtherThreadsAreSkipped) {
   EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n100%|####| 5/5 done\n"
                          "    main()\nKeyError: 'x'\n"),
             "KeyError: 'x'");
 }
 
-TEST(LastException, ColoursAreNoPartOfIt) {
+TEST(LastException, ColoursAreRemoved) {
   EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \x1b[35m\"a.py\"\x1b[0m, line \x1b[35m1\x1b[0m\n"
                          "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m\n"),
             "ValueError: bad");

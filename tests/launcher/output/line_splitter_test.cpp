@@ -1,4 +1,4 @@
-// Lines come out whole and in order, however their bytes are split on arrival.
+// Tests that LineSplitter returns whole lines in order, however the bytes are split into chunks.
 #include "launcher/output/line_splitter.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-TEST(LineSplitter, KeepsWhatHasNoEnd) {
+TEST(LineSplitter, KeepsAnUnfinishedLine) {
   LineSplitter splitter;
   std::string out;
   const auto take = [&](std::string_view lines) { out += lines; };
@@ -23,16 +23,16 @@ TEST(LineSplitter, KeepsWhatHasNoEnd) {
   EXPECT_EQ(splitter.rest(), "");
 }
 
-TEST(LineSplitter, TellsWhenALineIsTooLongToWaitFor) {
+TEST(LineSplitter, ReportsAnOverlongLine) {
   LineSplitter splitter;
-  splitter.feed(std::string(LineSplitter::kLongestLine - 1, 'x'), [](std::string_view) { FAIL(); });
+  splitter.feed(std::string(LineSplitter::kMaxLineBytes - 1, 'x'), [](std::string_view) { FAIL(); });
   EXPECT_FALSE(splitter.too_long());
   splitter.feed("x", [](std::string_view) { FAIL(); });
   EXPECT_TRUE(splitter.too_long());
 }
 
-// The seed of a failure reproduces it.
-TEST(LineSplitter, AnyCutGivesTheSameBytesInWholeLines) {
+// A failure prints its seed, and the seed reproduces the failure.
+TEST(LineSplitter, AnySplitYieldsTheSameLines) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
     std::string text;
@@ -52,7 +52,7 @@ TEST(LineSplitter, AnyCutGivesTheSameBytesInWholeLines) {
   }
 }
 
-TEST(VisiblePart, IsWhatATerminalWouldShow) {
+TEST(VisiblePart, MatchesATerminal) {
   EXPECT_EQ(visible_part("plain"), "plain");
   EXPECT_EQ(visible_part("dos\r"), "dos");
   EXPECT_EQ(visible_part("\r10%\r20%"), "20%");

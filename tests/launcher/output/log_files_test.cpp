@@ -1,4 +1,4 @@
-// The lines that a reader of log files gets when it reads repeatedly.
+// Tests which lines a reader of log files gets when it reads repeatedly.
 #include "launcher/output/log_files.hpp"
 
 #include <sys/inotify.h>
@@ -23,11 +23,11 @@ class LogFiles : public testing::Test {
     fs::create_directories((logs_ / file).parent_path());
     std::ofstream(logs_ / file, std::ios::app | std::ios::binary) << text;
   }
-  // The lines of the next answer, by rank, with "!" before lines from stderr.
-  std::map<int, std::string> next(LogWish wish = {}) {
-    wish.begun = begun_;
-    LogBytes bytes = read_logs(logs_, own_, wish);
-    begun_ = bytes.begun;
+  // Returns the lines of the next answer by rank. Lines from stderr have the prefix "!".
+  std::map<int, std::string> next(LogRequest request = {}) {
+    request.cursor = cursor_;
+    LogBytes bytes = read_logs(logs_, local_ranks_, request);
+    cursor_ = bytes.cursor;
     more_ = bytes.more;
     std::map<int, std::string> found;
     for (const LogPiece& piece : bytes.pieces) found[piece.rank] += (piece.error ? "!" : "") + piece.bytes;
@@ -37,13 +37,13 @@ class LogFiles : public testing::Test {
 
   test::TemporaryFolder folder_;
   fs::path logs_ = folder_.path() / "logs";
-  OwnRanks own_{2, 2};
-  std::vector<LogPlace> begun_;
+  LocalRanks local_ranks_{2, 2};
+  std::vector<LogPosition> cursor_;
   bool more_ = false;
 };
 
-TEST_F(LogFiles, OnlyOwnRanksAreReadAndEachByteOnce) {
-  EXPECT_EQ(next(), Found());  // even the folder does not exist
+TEST_F(LogFiles, LocalRanksAreReadOnce) {
+  EXPECT_EQ(next(), Found());  // no log exists yet, not even the folder
   for (const char* rank : {"1", "2", "3", "4"}) write(std::string("round-000/rank-0000") + rank + "/stdout.log", rank);
   write("round-000/rank-00002/stderr.log", "e");
   EXPECT_EQ(next(), (Found{{2, "2!e"}, {3, "3"}}));
@@ -52,7 +52,7 @@ TEST_F(LogFiles, OnlyOwnRanksAreReadAndEachByteOnce) {
   EXPECT_EQ(next(), (Found{{3, std::string("\0\xff\n", 3)}}));
 }
 
-TEST_F(LogFiles, TheNewestRoundIsShownAndLaterOnesAsTheyCome) {
+TEST_F(LogFiles, NewestAndLaterRoundsAreRead) {
   write("round-000/rank-00002/stdout.log", "old");
   write("round-000/rank-00003/stdout.log", "a survivor of round 0");
   write("round-001/rank-00002/stdout.log", "new");
@@ -62,10 +62,10 @@ TEST_F(LogFiles, TheNewestRoundIsShownAndLaterOnesAsTheyCome) {
   EXPECT_EQ(next(), (Found{{2, ", and its end; ten"}}));
 }
 
-TEST_F(LogFiles, ARankThatHasMovedIsReadToItsEndAndNotInTheNextRound) {
+TEST_F(LogFiles, AMovedRankIsReadToItsEnd) {
   write("round-000/rank-00002/stdout.log", "a");
   EXPECT_EQ(next(), (Found{{2, "a"}}));
-  own_ = {0, 2};
+  local_ranks_ = {0, 2};
   write("round-000/rank-00002/stdout.log", "b");
   write("round-001/rank-00002/stdout.log", "of another node, in a run directory that nodes share");
   write("round-001/rank-00000/stdout.log", "0");
@@ -73,59 +73,59 @@ TEST_F(LogFiles, ARankThatHasMovedIsReadToItsEndAndNotInTheNextRound) {
   EXPECT_EQ(next(), Found());
 }
 
-TEST_F(LogFiles, FoldersOfTorchrunHaveLocalRanks) {
+TEST_F(LogFiles, TorchrunFoldersHaveLocalRanks) {
   write("attempt_0/0/stdout.log", "x");
   write("attempt_0/1/stderr.log", "y");
   EXPECT_EQ(next({.rank = 3}), (Found{{3, "!y"}}));
-  begun_.clear();
+  cursor_.clear();
   EXPECT_EQ(next(), (Found{{2, "x"}, {3, "!y"}}));
   write("attempt_1/0/stdout.log", "z");
   EXPECT_EQ(next(), (Found{{2, "z"}}));
 }
 
-TEST_F(LogFiles, TheTailIsThatOfFilesThatAreBegun) {
+TEST_F(LogFiles, TailAppliesToNewFiles) {
   write("round-000/rank-00002/stdout.log", "1\n2\n3\n");
   write("round-000/rank-00003/stderr.log", "1\n2\nhalf");
   EXPECT_EQ(next({.tail = 2}), (Found{{2, "2\n3\n"}, {3, "!2\nhalf"}}));
-  begun_.clear();
+  cursor_.clear();
   EXPECT_EQ(next({.only_errors = true, .tail = 0}), Found());
-  EXPECT_EQ(begun_.size(), 1u);
+  EXPECT_EQ(cursor_.size(), 1u);
   write("round-000/rank-00003/stderr.log", "!");
   EXPECT_EQ(next({.only_errors = true}), (Found{{3, "!!"}}));
 }
 
-TEST_F(LogFiles, AnAnswerIsBoundedAndNoFileKeepsTheOthersWaiting) {
+TEST_F(LogFiles, ABoundedAnswerIsSharedAmongFiles) {
   write("round-000/rank-00002/stdout.log", std::string(10'000, 'a'));
   write("round-000/rank-00003/stdout.log", std::string(10'000, 'b'));
-  LogWish wish{.follows = true, .most_bytes = 4000};
-  EXPECT_EQ(next(wish), (Found{{2, std::string(2000, 'a')}, {3, std::string(2000, 'b')}}));
+  LogRequest request{.follows = true, .max_bytes = 4000};
+  EXPECT_EQ(next(request), (Found{{2, std::string(2000, 'a')}, {3, std::string(2000, 'b')}}));
   EXPECT_TRUE(more_);
-  wish.follows = false;
-  EXPECT_EQ(next(wish), (Found{{2, std::string(4000, 'a')}}));
+  request.follows = false;
+  EXPECT_EQ(next(request), (Found{{2, std::string(4000, 'a')}}));
   std::size_t bytes = 0;
   while (more_) {
-    for (const auto& [rank, text] : next(wish)) bytes += text.size();
+    for (const auto& [rank, text] : next(request)) bytes += text.size();
   }
   EXPECT_EQ(bytes, 20'000u - 8000u);
 }
 
-TEST_F(LogFiles, EachChangeWakesWhoWaits) {
+TEST_F(LogFiles, EachChangeWakesTheReader) {
   const int inotify = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   char events[4096];
   const auto wakes = [&] { return ::read(inotify, events, sizeof events) > 0; };
   fs::create_directories(logs_);
-  const auto look = [&] { begun_ = read_logs(logs_, own_, {.begun = begun_}, inotify).begun; };
-  look();
+  const auto update = [&] { cursor_ = read_logs(logs_, local_ranks_, {.cursor = cursor_}, inotify).cursor; };
+  update();
   EXPECT_FALSE(wakes());
   for (const char* folder : {"round-000", "round-000/rank-00002"}) {
     fs::create_directory(logs_ / folder);
     EXPECT_TRUE(wakes()) << folder;
-    look();
+    update();
   }
   for (const char* text : {"first", "second"}) {
     write("round-000/rank-00002/stdout.log", text);
     EXPECT_TRUE(wakes()) << text;
-    look();
+    update();
     EXPECT_FALSE(wakes());
   }
   ::close(inotify);

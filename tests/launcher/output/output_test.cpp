@@ -1,5 +1,5 @@
-// Workers' output reaches the log byte for byte and the console line by line. The console neither blocks workers nor splits
-// lines.
+// Tests the output of workers. Log files must contain the same bytes, and the console must show whole lines. A slow console
+// must not block workers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +38,7 @@ struct Pipe {
     if (ends[0] >= 0) ::close(ends[0]);
     ends[0] = -1;
   }
-  // The bytes in the pipe now.
+  // Returns the bytes that are in the pipe now.
   std::string read_now() {
     std::string text;
     char buffer[65536];
@@ -76,15 +76,15 @@ class OutputTest : public testing::Test {
     output.bytes(rank, stream, {text.data(), text.size()});
   }
 
-  // A script's run in torchrun's layout.
+  // Settings for a script, with torchrun's layout of log files.
   WorkerOutputSettings script(OutputPlan plan, int workers = 1) const {
     return {.log_root = folder_,
             .layout = LogLayout::kAttempts,
             .workers = workers,
-            .kept = KeptFiles::kAsked,
+            .kept = KeptFiles::kRequested,
             .script = std::move(plan)};
   }
-  // Simulates a worker whose output is the log file itself.
+  // Simulates a worker that writes its log file itself.
   static void write_by_itself(WorkerOutput& output, int worker, Stream stream, std::string_view text) {
     const int fd = output.take_descriptor(worker, stream);
     ASSERT_GE(fd, 0);
@@ -92,7 +92,7 @@ class OutputTest : public testing::Test {
     ::close(fd);
   }
 
-  // Afterwards all queued bytes are in the files, and errors of the files have been reported.
+  // Waits until all queued bytes are in the files and all file errors are reported.
   void settle() {
     files_.finish();
     io_.restart();
@@ -109,7 +109,7 @@ class OutputTest : public testing::Test {
   Pipe out_, err_;
 };
 
-TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
+TEST_F(OutputTest, ConsoleLinesArePrefixedFilesAreNot) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 2});
   begin(output, {3}, 2);
@@ -124,7 +124,7 @@ TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
   EXPECT_EQ(contents(output.stderr_log(1)), "bad\n");
 }
 
-TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
+TEST_F(OutputTest, BytesOfASingleWorkerPassImmediately) {
   int ours = -1, terminal = -1;
   const winsize size{.ws_row = 30, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
   termios raw{};
@@ -145,7 +145,7 @@ TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
   EXPECT_EQ(shown(), "(Pdb) ");
   send(output, 0, Stream::kStderr, "p");
   EXPECT_EQ(shown(), "p");
-  console.line(Stream::kStderr, "ddprun: ours");  // begins on a new line
+  console.line(Stream::kStderr, "ddprun: ours");  // our line must start on a new line
   EXPECT_EQ(shown(), "\nddprun: ours\n");
   output.end_of_stream(0, Stream::kStderr);
   EXPECT_EQ(output.stderr_tail(0), std::vector<std::string>{"p"});
@@ -156,14 +156,14 @@ TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
   WorkerOutput two(io_, files_, console, script({}, 2));
   begin(two, {0}, 2);
   EXPECT_TRUE(two.terminal_size(1, Stream::kStdout));
-  send(two, 0, Stream::kStdout, "half a l");  // an unfinished line, which other workers' lines must not split
+  send(two, 0, Stream::kStdout, "half a l");  // other workers' lines must not split this unfinished line
   send(two, 1, Stream::kStdout, "whole\n");
   EXPECT_EQ(shown(), "whole\n");
   ::close(ours);
   ::close(terminal);
 }
 
-TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
+TEST_F(OutputTest, RawScriptOutputIsUnchanged) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, script({}));
   begin(output, {0}, 1);
@@ -178,19 +178,19 @@ TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));
 }
 
-TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
+TEST_F(OutputTest, AnUnfinishedLineIsShownAfterATimeout) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.workers = 2});
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "name? ");
   EXPECT_EQ(out_.read_now(), "");
-  io_.run();  // until the timer has flushed it
+  io_.run();  // returns when the timer has flushed the line
   EXPECT_EQ(out_.read_now(), "[rank 0] name? ");
   send(output, 0, Stream::kStdout, "yes\n");
   EXPECT_EQ(out_.read_now(), "yes\n");
 }
 
-TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
+TEST_F(OutputTest, AnUnfinishedLineIsEndedBeforeOtherRanks) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.workers = 2});
   begin(output, {0}, 2);
@@ -201,20 +201,20 @@ TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
   EXPECT_EQ(out_.read_now(), "[rank 0] 10%\n[rank 1] line\n[rank 0] 20%\n");
 }
 
-TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
+TEST_F(OutputTest, ALineWithUnreadRestIsNotSplit) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.workers = 2});
   output.set_unread([](int rank, Stream) { return rank == 0; });
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "first ");
   send(output, 1, Stream::kStdout, "prompt");
-  io_.run();  // until the timer has checked both
+  io_.run();  // returns when the timer has flushed the unfinished lines of both streams
   EXPECT_EQ(out_.read_now(), "[rank 1] prompt");
   io_.restart();
   send(output, 0, Stream::kStdout, "half\nnext ");
   EXPECT_EQ(out_.read_now(), "\n[rank 0] first half\n");
   output.set_unread({});
-  io_.run();  // the wait for the next end of line was restarted
+  io_.run();  // returns when the timer has flushed the unfinished line "next "
   EXPECT_EQ(out_.read_now(), "[rank 0] next ");
 }
 
@@ -258,7 +258,7 @@ TEST_F(OutputTest, TheTailIsTheLastTwentyLines) {
   EXPECT_TRUE(output.stderr_tail(0).empty());
 }
 
-// The seed of a failure reproduces it.
+// A failure prints its seed, and the seed reproduces the failure.
 TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -289,10 +289,10 @@ TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
   }
 }
 
-TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
+TEST_F(OutputTest, ASlowTerminalDropsAndCountsWholeLines) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   const std::string line = std::string(999, 'x') + "\n";
-  constexpr std::uint64_t kLines = 4000;  // 4 MB into a pipe of 64 KiB and a queue of 1 MiB
+  constexpr std::uint64_t kLines = 4000;  // 4 MB, but the pipe holds only 64 KiB and the queue 1 MiB
   for (std::uint64_t i = 0; i < kLines; ++i) console.lines(Stream::kStdout, line);
   EXPECT_GT(console.dropped_lines(), 2000u);
   std::string text;
@@ -315,15 +315,16 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
   EXPECT_EQ(notices, 1u);
 }
 
-TEST_F(OutputTest, APipeGetsEveryLineAndItsWriterWaits) {
+TEST_F(OutputTest, APipeGetsEveryLine) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.set_rules({});
   WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
-  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));  // although its log has the same bytes
+  // Workers must wait for a slow console, although the log file contains the same bytes.
+  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));
   const std::string line = std::string(999, 'x') + "\n";
   for (int i = 0; i < 4000; ++i) send(output, 0, Stream::kStdout, line);
-  EXPECT_TRUE(console.is_behind(Stream::kStdout));  // so that the reader of its pipe waits
+  EXPECT_TRUE(console.is_behind(Stream::kStdout));  // too many bytes are queued, so the agent stops reading the worker's pipe
   bool caught_up = false;
   console.when_at_most(Stream::kStdout, 0, [&] { caught_up = true; });
   std::size_t bytes = 0;
@@ -336,7 +337,7 @@ TEST_F(OutputTest, APipeGetsEveryLineAndItsWriterWaits) {
   EXPECT_EQ(console.dropped_lines(), 0u);
 }
 
-TEST_F(OutputTest, ATerminalMayLoseWhatALogKeeps) {
+TEST_F(OutputTest, ATerminalMayDropLoggedLines) {
   int terminal = -1, user = -1;
   ASSERT_EQ(::openpty(&user, &terminal, nullptr, nullptr, nullptr), 0);
   {
@@ -352,14 +353,14 @@ TEST_F(OutputTest, ATerminalMayLoseWhatALogKeeps) {
   ::close(terminal);
 }
 
-TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
+TEST_F(OutputTest, ALineWithADroppedHeadIsDropped) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.workers = 1, .script = OutputPlan{}});
   begin(output, {0}, 1);
-  console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
+  console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than the queue can hold
   const std::string long_head(500000, 'h');
   send(output, 0, Stream::kStdout, long_head);
-  io_.run_one();  // the timer fires while there is no room for the beginning of the line
+  io_.run_one();  // the timer fires, but the start of the line does not fit into the queue
   EXPECT_EQ(console.dropped_lines(), 1u);
   std::string text;
   const auto read_all = [&] {
@@ -375,7 +376,7 @@ TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
       << text.substr(text.size() - 200);
 }
 
-TEST_F(OutputTest, AClosedConsoleIsNoError) {
+TEST_F(OutputTest, AClosedConsoleIsNotAnError) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
@@ -386,13 +387,13 @@ TEST_F(OutputTest, AClosedConsoleIsNoError) {
   EXPECT_EQ(console.dropped_lines(), 0u);
 }
 
-TEST_F(OutputTest, TheDescriptionOfThePipeStaysBlocking) {
+TEST_F(OutputTest, TheSharedPipeStaysBlocking) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.line(Stream::kStdout, "x");
   EXPECT_EQ(::fcntl(out_.ends[1], F_GETFL) & O_NONBLOCK, 0);
 }
 
-TEST_F(OutputTest, FilesGetEverythingAndNullToo) {
+TEST_F(OutputTest, RegularFilesAndDevNullGetEverything) {
   const int file = ::open((folder_ / "console").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   {
@@ -413,7 +414,7 @@ TEST_F(OutputTest, OnePipeForBothKeepsTheOrder) {
   EXPECT_EQ(out_.read_now(), "1\n2\n3\n");
 }
 
-TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
+TEST_F(OutputTest, AFullLogDiskIsReportedOnce) {
   const fs::path rank = folder_ / "round-000/rank-00000";
   fs::create_directories(rank);
   fs::create_symlink("/dev/full", rank / "stdout.log");
@@ -423,13 +424,13 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
   for (int i = 0; i < 3; ++i) send(output, 0, Stream::kStdout, "x\n");
   EXPECT_EQ(out_.read_now(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
   settle();
-  const std::string said = err_.read_now();
-  EXPECT_NE(said.find("No space left on device"), std::string::npos);
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+  const std::string printed = err_.read_now();
+  EXPECT_NE(printed.find("No space left on device"), std::string::npos);
+  EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1);
 }
 
-// A file system that stalls for a while, here a FIFO without a reader.
-TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
+// Simulates a file system that stalls for a while: the log file is a FIFO without a reader.
+TEST_F(OutputTest, AStalledLogFileBlocksOnlyItsStream) {
   const fs::path rank = folder_ / "round-000/rank-00000";
   fs::create_directories(rank);
   ASSERT_EQ(::mkfifo((rank / "stdout.log").c_str(), 0600), 0);
@@ -439,15 +440,15 @@ TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
   begin(output, {0}, 2);
   const std::string line = std::string(1023, 'x') + "\n";
   int sent = 0;
-  for (; output.has_room(0, Stream::kStdout); ++sent) send(output, 0, Stream::kStdout, line);
+  for (; output.has_space(0, Stream::kStdout); ++sent) send(output, 0, Stream::kStdout, line);
   EXPECT_GT(sent, 256);
   EXPECT_LT(sent, 2048);
-  EXPECT_TRUE(output.has_room(1, Stream::kStdout));
-  EXPECT_TRUE(output.has_room(0, Stream::kStderr));
+  EXPECT_TRUE(output.has_space(1, Stream::kStdout));
+  EXPECT_TRUE(output.has_space(0, Stream::kStderr));
   send(output, 1, Stream::kStdout, "other\n");
 
-  bool room = false;
-  output.when_room(0, Stream::kStdout, [&] { room = true; });
+  bool has_space_again = false;
+  output.when_space(0, Stream::kStdout, [&] { has_space_again = true; });
   std::size_t taken = 0;
   const auto work = boost::asio::make_work_guard(io_);
   std::string chunk(1 << 16, '\0');
@@ -458,16 +459,16 @@ TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
   }
   ::close(reader);
   settle();
-  EXPECT_TRUE(room);
-  EXPECT_TRUE(output.has_room(0, Stream::kStdout));
+  EXPECT_TRUE(has_space_again);
+  EXPECT_TRUE(output.has_space(0, Stream::kStdout));
   EXPECT_EQ(contents(folder_ / "round-000/rank-00001/stdout.log"), "other\n");
 }
 
-// ---- the effects of a script's options ----
+// ---- options of a script ----
 
 TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, files_, console, script({.redirects = {.everyone = Streams::kBoth}}, 2));
+  WorkerOutput output(io_, files_, console, script({.redirects = {.default_streams = Streams::kBoth}}, 2));
   begin(output, {0}, 2);
   write_by_itself(output, 1, Stream::kStdout, "out\xff");
   write_by_itself(output, 1, Stream::kStderr, "first\nValueError: x");
@@ -479,10 +480,10 @@ TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   EXPECT_FALSE(output.any_is_awaited());
 }
 
-TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
+TEST_F(OutputTest, ATeedStreamIsPrefixedOnTheConsole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console,
-                      script({.tee = {.everyone = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
+                      script({.tee = {.default_streams = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "raw\n");
   send(output, 1, Stream::kStdout, "one\n\nbad \xff");
@@ -495,19 +496,20 @@ TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
   EXPECT_EQ(output.stderr_tail(1), std::vector<std::string>{"oh"});
 }
 
-TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
+TEST_F(OutputTest, TorchrunFoldersUseRestartsAndLocalRanks) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console,
-                      script({.tee = {.everyone = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
-  const RankAssignment who{.rank = 5, .local_rank = 0};
-  begin(output, {.round = 3, .restart_count = 2, .ranks = {who}}, 1);
+                      script({.tee = {.default_streams = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
+  const RankAssignment assignment{.rank = 5, .local_rank = 0};
+  begin(output, {.round = 3, .restart_count = 2, .ranks = {assignment}}, 1);
   settle();
   std::ofstream(output.error_file(0)) << "stale";
-  // The file is older than the next round, by the clock that dates files.
+  // Sets the file's mtime to 1970, so that the file is older than the next round.
   const timespec before[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, output.error_file(0).c_str(), before, 0), 0);
   send(output, 0, Stream::kStdout, "a\n");
-  begin(output, {.round = 4, .restart_count = 2, .ranks = {who}}, 1);  // a membership change
+  // A new round without a restart: only the membership has changed.
+  begin(output, {.round = 4, .restart_count = 2, .ranks = {assignment}}, 1);
   settle();
   EXPECT_FALSE(fs::exists(output.error_file(0)));
   send(output, 0, Stream::kStdout, "b\n");
@@ -515,9 +517,9 @@ TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
   EXPECT_EQ(out_.read_now(), "5/0> a\n5/0> b\n");
 }
 
-TEST_F(OutputTest, TheFilterOfLocalRanksHidesButKeepsFilesAndTails) {
+TEST_F(OutputTest, TheLocalRanksFilterKeepsFilesAndTails) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  OutputPlan plan{.tee = {.everyone = Streams::kOut}, .local_ranks_filter = std::set<int>{0}};
+  OutputPlan plan{.tee = {.default_streams = Streams::kOut}, .local_ranks_filter = std::set<int>{0}};
   WorkerOutput output(io_, files_, console, script(plan, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "shown\n");
@@ -533,12 +535,12 @@ TEST_F(OutputTest, TheFilterOfLocalRanksHidesButKeepsFilesAndTails) {
 
 TEST_F(OutputTest, DuplicateFiltersCopyLinesOfTeedStreams) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  OutputPlan plan{.tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kOut}}},
+  OutputPlan plan{.tee = {.default_streams = Streams::kNone, .by_local_rank = {{0, Streams::kOut}}},
                   .stdout_filters = {"apple", "fig"}};
   WorkerOutput output(io_, files_, console, script(plan, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "an app");
-  io_.run();  // shown before its end comes
+  io_.run();  // returns when the timer has flushed the unfinished line
   send(output, 0, Stream::kStdout, "le\npear\na fig");
   send(output, 1, Stream::kStdout, "apple of a raw stream\n");
   output.end_of_stream(0, Stream::kStdout);
@@ -546,7 +548,7 @@ TEST_F(OutputTest, DuplicateFiltersCopyLinesOfTeedStreams) {
   EXPECT_FALSE(fs::exists(folder_ / "attempt_0/filtered_stderr.log"));
 }
 
-TEST_F(OutputTest, OwnLinesHaveRoomWhenWorkersHaveFilledTheQueue) {
+TEST_F(OutputTest, LauncherLinesHaveReservedSpace) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   const std::string line = std::string(999, 'x') + "\n";
   for (int i = 0; i < 3000; ++i) console.lines(Stream::kStderr, line);
@@ -558,35 +560,35 @@ TEST_F(OutputTest, OwnLinesHaveRoomWhenWorkersHaveFilledTheQueue) {
 
 using Shown = OutputRoute::Shown;
 
-TEST(OutputRoute, RedirectsAndTeesAreJoined) {
-  const OutputPlan plan{.redirects = {.everyone = Streams::kBoth},
-                        .tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kErr}}}};
-  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 0, Stream::kStdout).shown, Shown::kNo);
-  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 0, Stream::kStderr).shown, Shown::kPrefixed);
-  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 1, Stream::kStderr).shown, Shown::kNo);
-  EXPECT_TRUE(route_of(plan, KeptFiles::kAsked, 0, Stream::kStdout).file);
+TEST(OutputRoute, RedirectsAndTeesCombine) {
+  const OutputPlan plan{.redirects = {.default_streams = Streams::kBoth},
+                        .tee = {.default_streams = Streams::kNone, .by_local_rank = {{0, Streams::kErr}}}};
+  EXPECT_EQ(route_of(plan, KeptFiles::kRequested, 0, Stream::kStdout).shown, Shown::kNo);
+  EXPECT_EQ(route_of(plan, KeptFiles::kRequested, 0, Stream::kStderr).shown, Shown::kPrefixed);
+  EXPECT_EQ(route_of(plan, KeptFiles::kRequested, 1, Stream::kStderr).shown, Shown::kNo);
+  EXPECT_TRUE(route_of(plan, KeptFiles::kRequested, 0, Stream::kStdout).file);
 }
 
-TEST(OutputRoute, ARunDirectoryKeepsRawOutputToo) {
+TEST(OutputRoute, ARunDirectoryAlsoLogsRawOutput) {
   EXPECT_TRUE(route_of({}, KeptFiles::kAll, 0, Stream::kStdout).file);
   EXPECT_EQ(route_of({}, KeptFiles::kAll, 0, Stream::kStdout).shown, Shown::kRaw);
-  EXPECT_FALSE(route_of({}, KeptFiles::kAsked, 0, Stream::kStdout).file);
+  EXPECT_FALSE(route_of({}, KeptFiles::kRequested, 0, Stream::kStdout).file);
 }
 
 TEST(OutputRoute, WithoutFilesEverythingIsRaw) {
-  const OutputPlan plan{.redirects = {.everyone = Streams::kOut}, .tee = {.everyone = Streams::kErr}};
+  const OutputPlan plan{.redirects = {.default_streams = Streams::kOut}, .tee = {.default_streams = Streams::kErr}};
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
     EXPECT_EQ(route_of(plan, KeptFiles::kNone, 0, stream).shown, Shown::kRaw);
     EXPECT_FALSE(route_of(plan, KeptFiles::kNone, 0, stream).file);
   }
 }
 
-TEST(LinePrefix, KnownNamesAreFilledInAndOthersStay) {
-  const RankAssignment who{.rank = 9, .local_rank = 1, .role = "trainer"};
-  EXPECT_EQ(line_prefix("[${role_name}${local_rank}]:", who, "node7"), "[trainer1]:");
-  EXPECT_EQ(line_prefix("$rank@${hostname} ", who, "node7"), "9@node7 ");
-  EXPECT_EQ(line_prefix("${x} $x $$ ${rank $ $", who, "h"), "${x} $x $ ${rank $ $");
-  EXPECT_EQ(line_prefix("", who, "h"), "");
+TEST(LinePrefix, OnlyKnownNamesAreFilledIn) {
+  const RankAssignment assignment{.rank = 9, .local_rank = 1, .role = "trainer"};
+  EXPECT_EQ(line_prefix("[${role_name}${local_rank}]:", assignment, "node7"), "[trainer1]:");
+  EXPECT_EQ(line_prefix("$rank@${hostname} ", assignment, "node7"), "9@node7 ");
+  EXPECT_EQ(line_prefix("${x} $x $$ ${rank $ $", assignment, "h"), "${x} $x $ ${rank $ $");
+  EXPECT_EQ(line_prefix("", assignment, "h"), "");
 }
 
 }  // namespace

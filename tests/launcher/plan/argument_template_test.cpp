@@ -1,4 +1,4 @@
-// torchrun's template over script arguments. The expected values are those that torchrun 2.11 passes to its workers.
+// Tests torchrun's templates in script arguments. The expected values are those that torchrun 2.11 passes to its workers.
 #include "launcher/plan/argument_template.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(ArgumentTemplate, TorchrunsExamples) {
       (Words{"python", "s.py", "1", "1x", "$", "$local_rank", "$x", "$", "${bad", "$local_rankx"}));
 }
 
-TEST(ArgumentTemplate, WhatIsNoNameStays) {
+TEST(ArgumentTemplate, TextWithoutANameIsUnchanged) {
   for (const char* text : {"$1", "${}", "${local rank}", "${local_rank", "$LOCAL_RANK", "$(local_rank)", "100%", "$-"}) {
     EXPECT_EQ(fill_arguments({"p", text}, 3).at(1), text);
   }
@@ -23,11 +23,11 @@ TEST(ArgumentTemplate, WhatIsNoNameStays) {
   EXPECT_EQ(fill_arguments({"p", "${${local_rank}}"}, 3).at(1), "${3}");
 }
 
-TEST(ArgumentTemplate, TheProgramItselfIsLeftAlone) {
+TEST(ArgumentTemplate, TheProgramIsUnchanged) {
   EXPECT_EQ(fill_arguments({"/opt/$local_rank/run", "$local_rank"}, 0), (Words{"/opt/$local_rank/run", "0"}));
 }
 
-TEST(ArgumentTemplate, FilledInTextIsNotLookedAtAgain) {
+TEST(ArgumentTemplate, FilledInTextIsNotExpandedAgain) {
   const auto lookup = [](std::string_view name) { return name == "a" ? std::optional<std::string>("$b$$") : std::nullopt; };
   EXPECT_EQ(fill_template("<$a>", lookup), "<$b$$>");
 }

@@ -1,4 +1,4 @@
-// The plan for a command line. The machine is simulated, files are in a temporary folder, and nothing is started.
+// Tests the plan for a command line. The machine is simulated, files are in a temporary folder, and no process is started.
 #include "launcher/plan/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <map>
 
 #include "common/base/error.hpp"
-#include "common/own_worker/description.hpp"
+#include "common/custom_worker/description.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
@@ -43,9 +43,9 @@ class PlanTest : public testing::Test {
                 [this](std::string_view name) -> std::optional<fs::path> {
                   return trainer_ && name == "ddptrain" ? std::optional<fs::path>("/opt/ddptrain") : std::nullopt;
                 }};
-    machine_.printed_by = [this](const std::vector<std::string>& command) {
-      asked_.push_back(command);
-      return ProgramOutput{.text = description_, .complaints = {}};
+    machine_.output_of_program = [this](const std::vector<std::string>& command) {
+      commands_run_.push_back(command);
+      return ProgramOutput{.text = description_, .error_output = {}};
     };
     machine_.gpu_nodes = [this] { return gpus_; };
     machine_.topology = [](const std::vector<std::string>&) { return Topology{{{}, {.id = 1, .core = 1}}, {}}; };
@@ -96,7 +96,7 @@ class PlanTest : public testing::Test {
                                                .libtorch = "2.11.0",
                                                .channel_major = 1,
                                                .keys = {{.name = "width", .value = 8, .help = "Width."}}});
-  std::vector<std::vector<std::string>> asked_;
+  std::vector<std::vector<std::string>> commands_run_;
   Machine machine_;
 };
 
@@ -105,7 +105,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
   const std::string run = (folder_ / "runs/small").string();
   EXPECT_EQ(p.kind, Plan::Kind::kTrain);
   EXPECT_EQ(p.command, (Words{"/opt/ddptrain", "--run-dir", run, "--resume", "auto", run + "/config.json"}));
-  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // nor from copies on the nodes' own disks
+  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // do not resume, not even from a copy on a node's local disk
   EXPECT_EQ(p.nproc_per_node, 1);
   EXPECT_EQ(p.max_restarts, 3);
   EXPECT_TRUE(p.refill_by_progress);
@@ -118,7 +118,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
 TEST_F(PlanTest, OverridesComeAfterTheConfig) {
   EXPECT_EQ(plan({"train.json", "epochs=7"}).config->epochs, 7);
   EXPECT_EQ(error_of({"train.json", "--", "--json"}),
-            "'--json' comes after train.json: options go before it, key.path=value after it");
+            "'--json' comes after train.json: expected options before it and key.path=value after it");
 }
 
 TEST_F(PlanTest, AScriptGetsAnInterpreterAndTorchrunsDefaults) {
@@ -139,10 +139,10 @@ TEST_F(PlanTest, ModulesAndPrograms) {
   EXPECT_EQ(plan({"./tool.sh", "a"}).command, (Words{(folder_ / "tool.sh").string(), "a"}));
   EXPECT_EQ(plan({"--no-python", "sh", "-c", ":"}).command, (Words{"/bin/sh", "-c", ":"}));
   EXPECT_EQ(plan({"--no-python", "./tool.sh", "train.json"}).kind, Plan::Kind::kProgram);
-  EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // executable, but neither ELF nor "#!"
+  EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // the file is executable, but has no ELF or "#!" header
 }
 
-TEST_F(PlanTest, AWorkerOfOnesOwnTakesDdptrainsPlace) {
+TEST_F(PlanTest, ACustomWorkerReplacesDdptrain) {
   trainer_ = false;
   Plan p = plan({"--worker", "./tool.sh", "train.json"});
   const std::string run = (folder_ / "runs/small").string();
@@ -154,73 +154,76 @@ TEST_F(PlanTest, AWorkerOfOnesOwnTakesDdptrainsPlace) {
   environment_["DDPRUN_WORKER"] = tool;
   EXPECT_EQ(plan({"train.json"}).command.front(), tool);
   environment_.clear();
-  for (const auto& [worker, expected] :
-       {std::pair{"nothing", "a name that is on PATH; a file in this folder is ./nothing"},
-        std::pair{"./nothing", "the path of a program that is there"}, std::pair{"./train.py", "chmod +x makes it so"}}) {
+  for (const auto& [worker, expected] : {std::pair{"nothing", "its name on PATH; for a file in this folder use ./nothing"},
+                                         std::pair{"./nothing", "the path of an existing program"},
+                                         std::pair{"./train.py", "make it executable with chmod +x"}}) {
     EXPECT_NE(error_of({"--worker", worker, "train.json"}).find(expected), std::string::npos)
         << error_of({"--worker", worker, "train.json"});
   }
-  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.py"}).find("a script is its own worker"), std::string::npos);
+  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.py"})
+                .find("no value together with a script, since --worker is for a train.json"),
+            std::string::npos);
 }
 
-TEST_F(PlanTest, TheConfigMayNameTheWorkerAndHasItsKeys) {
+TEST_F(PlanTest, TheConfigMayNameTheWorker) {
   fs::create_directories(folder_ / "deep");
   write("deep/train.json", R"({"worker": "../tool.sh", "data": {"dir": "d"}, "task": {"width": 16}})");
   const std::string tool = (folder_ / "tool.sh").string();
   const Plan p = plan({"deep/train.json"});
   EXPECT_EQ(p.command.front(), tool) << "relative to the config";
   EXPECT_EQ(source_of(p, "worker"), tool + " from \"worker\" of the config");
-  EXPECT_EQ(source_of(p, "worker_is"), "tool 3 from its --describe: 1 key of its own, LibTorch 2.11.0");
+  EXPECT_EQ(source_of(p, "worker_is"), "tool 3 from its --describe: 1 key added by it, LibTorch 2.11.0");
   EXPECT_EQ(p.config->task.integer("width"), 16);
-  EXPECT_EQ(asked_, (std::vector<Words>{{tool, "--describe"}})) << "once";
+  EXPECT_EQ(commands_run_, (std::vector<Words>{{tool, "--describe"}})) << "once";
   write("other.sh", "#!/bin/sh\n", 0755);
   EXPECT_EQ(plan({"--worker", "./other.sh", "deep/train.json", "task.width=4"}).command.front(),
             (folder_ / "other.sh").string());
   EXPECT_EQ(plan({"deep/train.json", "task.width=4", "worker=../other.sh"}).config->task.integer("width"), 4);
-  EXPECT_EQ(asked_.back().front(), (folder_ / "other.sh").string());
+  EXPECT_EQ(commands_run_.back().front(), (folder_ / "other.sh").string());
   EXPECT_NE(error_of({"deep/train.json", "task.widht=4"}).find("unknown key 'widht' (/task/widht). Did you mean 'width'?"),
             std::string::npos);
-  EXPECT_NE(error_of({"train.json", "task.width=4"}).find("unknown key 'task' (/task). Only a program of your own"),
+  EXPECT_NE(error_of({"train.json", "task.width=4"}).find("unknown key 'task' (/task). Only a custom worker program"),
             std::string::npos);
   description_ = "usage: tool FILE";
-  EXPECT_EQ(error_of({"--worker", "./tool.sh", "train.json"}),
-            "worker './tool.sh' (flag --worker) can't describe itself: of " + tool +
-                " --describe, expected a JSON object, found 'usage: tool FILE'. A worker program is built with ddprun's "
-                "library: docs/own-worker.md");
+  EXPECT_EQ(
+      error_of({"--worker", "./tool.sh", "train.json"}),
+      "worker './tool.sh' (flag --worker): the command " + tool +
+          " --describe failed: expected a JSON object, found 'usage: tool FILE'. A worker program must be built with ddprun's "
+          "library; see docs/own-worker.md");
   description_ = R"({"format": 1, "name": "t", "version": "", "ddprun": "9", "libtorch": "3", "channel_major": 2,
                      "channel_minor": 0, "keys": []})";
-  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.json"}).find("speaks version 1 of the worker channel, found 2"),
+  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.json"}).find("a program with version 1 of the worker channel, found 2"),
             std::string::npos);
 }
 
-TEST_F(PlanTest, MissingProgramsAreOneLine) {
+TEST_F(PlanTest, MissingProgramsAreOneLineErrors) {
   EXPECT_EQ(error_of({"other.py"}), "cannot read script other.py: No such file or directory");
-  EXPECT_EQ(error_of({"sh"}),
-            "cannot read script sh: No such file or directory. A program on PATH is started with --no-python");
-  EXPECT_EQ(error_of({"--no-python", "nothing"}), "program nothing is not on PATH; a file in this folder is ./nothing");
-  EXPECT_EQ(error_of({"--no-python", "./train.py"}), "program ./train.py is not executable; chmod +x ./train.py makes it so");
-  EXPECT_NE(error_of({"-m", "--no-python", "x"}).find("exclude each other"), std::string::npos);
+  EXPECT_EQ(error_of({"sh"}), "cannot read script sh: No such file or directory. Use --no-python to start a program on PATH");
+  EXPECT_EQ(error_of({"--no-python", "nothing"}), "program nothing is not on PATH; for a file in this folder use ./nothing");
+  EXPECT_EQ(error_of({"--no-python", "./train.py"}),
+            "program ./train.py is not executable; chmod +x ./train.py makes it executable");
+  EXPECT_NE(error_of({"-m", "--no-python", "x"}).find("cannot be combined"), std::string::npos);
   EXPECT_NE(error_of({"--json"}).find("nothing to run"), std::string::npos);
   trainer_ = false;
-  EXPECT_NE(error_of({"train.json"}).find("ddptrain was found neither beside ddprun nor on PATH"), std::string::npos);
+  EXPECT_NE(error_of({"train.json"}).find("ddptrain was found neither next to ddprun nor on PATH"), std::string::npos);
 }
 
-TEST_F(PlanTest, AWordThatIsNearlyASubcommandIsAnswered) {
-  const std::string stands = "stands before everything else: ddprun ";
+TEST_F(PlanTest, ASimilarSubcommandIsSuggested) {
+  const std::string stands = "must be the first argument: ddprun ";
   EXPECT_EQ(error_of({"valdate", "t.json"}),
             "cannot read script valdate: No such file or directory. Did you mean the subcommand 'validate'? It " + stands +
                 "validate ...");
   EXPECT_EQ(error_of({"--json", "validate", "t.json"}),
-            "cannot read script validate: No such file or directory. The subcommand " + stands + "validate ...");
-  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. The subcommand " + stands + "help ...");
+            "cannot read script validate: No such file or directory. A subcommand " + stands + "validate ...");
+  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. A subcommand " + stands + "help ...");
   EXPECT_EQ(error_of({"./valdate"}), "cannot read script ./valdate: No such file or directory");
   EXPECT_EQ(error_of({"something"}), "cannot read script something: No such file or directory");
 }
 
-TEST_F(PlanTest, AConfigUnderAnotherNameIsNoScript) {
+TEST_F(PlanTest, AConfigWithAnotherSuffixIsNotAScript) {
   const std::string refusal =
-      " holds a JSON object, but only a name that ends in .json is taken as a config: rename it. "
-      "--run-path starts it as a Python script all the same";
+      " contains a JSON object, but the name of a config must end in .json: rename it, or start it as a Python script with "
+      "--run-path";
   write("T.JSON", "\xEF\xBB\xBF\n {\"a\": true, // why\n \"b\": {}}\n");
   EXPECT_EQ(error_of({"T.JSON"}), "T.JSON" + refusal);
   EXPECT_EQ(plan({"--run-path", "T.JSON"}).kind, Plan::Kind::kPython);
@@ -232,7 +235,7 @@ TEST_F(PlanTest, AConfigUnderAnotherNameIsNoScript) {
   EXPECT_EQ(plan({"object.py"}).kind, Plan::Kind::kPython);
 }
 
-TEST_F(PlanTest, NumbersThatFitNothingAreRefusedByTheOptionsRange) {
+TEST_F(PlanTest, OutOfRangeNumbersAreRefused) {
   const std::string many(20, '9');
   EXPECT_EQ(error_of({"--nproc-per-node", many, "train.py"}),
             "--nproc-per-node: expected a whole number from 1 to 4096, but got '" + many + "' (flag --nproc-per-node)");
@@ -264,7 +267,7 @@ TEST_F(PlanTest, WorkersAreCounted) {
   EXPECT_EQ(plan({"--nproc-per-node", "cpu", "train.py"}).nproc_per_node, 6);
   EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 6);
   EXPECT_EQ(plan({"train.py"}).nproc_per_node, 1);
-  EXPECT_NE(error_of({"--nproc-per-node", "gpu", "train.py"}).find("no GPU can be seen"), std::string::npos);
+  EXPECT_NE(error_of({"--nproc-per-node", "gpu", "train.py"}).find("no GPU is visible"), std::string::npos);
   gpus_ = 4;
   EXPECT_EQ(plan({"--nproc-per-node", "gpu", "train.py"}).nproc_per_node, 4);
   EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 4);
@@ -276,9 +279,10 @@ TEST_F(PlanTest, WorkersAreCounted) {
   EXPECT_NE(error_of({"--nproc-per-node", "0", "train.py"}).find("from 1 to"), std::string::npos);
 }
 
-TEST_F(PlanTest, AScriptWithOneWorkerAndManyGpusIsToldSo) {
+TEST_F(PlanTest, IdleGpusOfAScriptAreMentioned) {
   gpus_ = 8;
-  EXPECT_EQ(plan({"train.py"}).warnings, Words{"1 worker; 8 GPUs are visible: --nproc-per-node gpu starts one for each"});
+  EXPECT_EQ(plan({"train.py"}).warnings,
+            Words{"1 worker is started, but 8 GPUs are visible: --nproc-per-node gpu starts one worker for each GPU"});
   EXPECT_EQ(plan({"--nproc-per-node", "1", "train.py"}).warnings, Words{});
   EXPECT_EQ(plan({"./tool.sh"}).warnings, Words{});
   EXPECT_EQ(plan({"train.json"}).warnings, Words{});
@@ -286,26 +290,26 @@ TEST_F(PlanTest, AScriptWithOneWorkerAndManyGpusIsToldSo) {
   EXPECT_EQ(plan({"train.py"}).warnings, Words{});
 }
 
-// Such a worker does not train on the CPU without a message.
-TEST_F(PlanTest, WorkersKnowThatTheyWereStartedForGpus) {
-  const auto is_told = [this](const Words& args) {
+// With --worker-per-gpu, a worker must not silently train on the CPU.
+TEST_F(PlanTest, WorkersOfGpusGetTheGpuFlag) {
+  const auto has_flag = [this](const Words& args) {
     const std::vector<std::string> command = plan(args).command;
     return std::find(command.begin(), command.end(), "--worker-per-gpu") != command.end();
   };
-  EXPECT_FALSE(is_told({"train.json"}));
+  EXPECT_FALSE(has_flag({"train.json"}));
   gpus_ = 2;
-  EXPECT_TRUE(is_told({"train.json"}));
-  EXPECT_TRUE(is_told({"--nproc-per-node", "gpu", "train.json"}));
-  EXPECT_TRUE(is_told({"--nproc-per-node", "auto", "train.json"}));
-  EXPECT_FALSE(is_told({"--nproc-per-node", "2", "train.json"}));
-  EXPECT_FALSE(is_told({"--nproc-per-node", "gpu", "train.json", "device=cpu"}));
+  EXPECT_TRUE(has_flag({"train.json"}));
+  EXPECT_TRUE(has_flag({"--nproc-per-node", "gpu", "train.json"}));
+  EXPECT_TRUE(has_flag({"--nproc-per-node", "auto", "train.json"}));
+  EXPECT_FALSE(has_flag({"--nproc-per-node", "2", "train.json"}));
+  EXPECT_FALSE(has_flag({"--nproc-per-node", "gpu", "train.json", "device=cpu"}));
 }
 
 TEST_F(PlanTest, TooManyWorkersAreRefusedWithBothCounts) {
   gpus_ = 2;
   const std::string gpus = error_of({"--nproc-per-node", "3", "train.json", "device=cuda"});
   EXPECT_NE(gpus.find("3 workers"), std::string::npos) << gpus;
-  EXPECT_NE(gpus.find("and 2 can be seen"), std::string::npos) << gpus;
+  EXPECT_NE(gpus.find("the number of visible GPUs is 2"), std::string::npos) << gpus;
   environment_["DDPTRAIN_SHARE_GPU"] = "1";
   EXPECT_EQ(plan({"--nproc-per-node", "3", "train.json", "device=cuda"}).nproc_per_node, 3);
   const std::string batch = error_of({"--nproc-per-node", "9", "train.json", "device=cpu"});
@@ -330,20 +334,21 @@ TEST_F(PlanTest, Stopping) {
 
 TEST_F(PlanTest, Resuming) {
   EXPECT_EQ(plan({"--resume", "never", "train.json"}).resume, Plan::Resume::kNever);
-  const Words told = plan({"--data-changed", "train.json"}).command;
-  EXPECT_NE(std::find(told.begin(), told.end(), "--data-changed"), told.end());
-  const Plan p = plan({"--resume", "train.py", "train.json"});  // any path that exists; the worker checks what it is
+  const Words argv = plan({"--data-changed", "train.json"}).command;
+  EXPECT_NE(std::find(argv.begin(), argv.end(), "--data-changed"), argv.end());
+  const Plan p = plan({"--resume", "train.py", "train.json"});  // any existing path is accepted; the worker checks the content
   EXPECT_EQ(p.resume_from, folder_ / "train.py");
   EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());
-  EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("a checkpoint that exists"), std::string::npos);
-  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");  // belongs to
-                                                                                                             // another node
+  EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("the path of an existing checkpoint"), std::string::npos);
+  // The path may exist only on another node.
+  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");
   EXPECT_NE(error_of({"--fresh", "--run-dir", ".", "--resume", "train.py", "train.json"}).find("inside it"), std::string::npos);
-  EXPECT_NE(error_of({"--fresh", "train.py"}).find("goes with a train.json"), std::string::npos);
+  EXPECT_NE(error_of({"--fresh", "train.py"}).find("requires a train.json"), std::string::npos);
 }
 
-// A script's agents meet at MASTER_PORT and leave it to rank 0. Workers of a train.json need no port that is known in advance.
-TEST_F(PlanTest, WhereNodesMeet) {
+// In a job that runs a script, the agents use MASTER_PORT for their rendezvous and then leave that port to rank 0. Workers of
+// a train.json need no port that is known in advance, so their master_port is 0.
+TEST_F(PlanTest, ChoosesTheMeetingPoint) {
   const Plan script = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"});
   EXPECT_EQ(script.rendezvous.host, "10.0.0.1");
   EXPECT_EQ(script.rendezvous.port, 29500);
@@ -352,21 +357,20 @@ TEST_F(PlanTest, WhereNodesMeet) {
   EXPECT_EQ(train.rendezvous.port, 29400);
   EXPECT_EQ(train.master_port, 0);
   EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "--master-port", "7", "train.json"}).rendezvous.port, 7);
-  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the address that is dialled by
-                                                                       // default
+  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // "" stands for this machine, or for the default address
 }
 
-TEST_F(PlanTest, WhoHostsTheStoreOfScripts) {
+TEST_F(PlanTest, ChoosesTheHostOfTheScriptStore) {
   EXPECT_TRUE(plan({"train.py"}).agent_store);
   EXPECT_FALSE(plan({"train.json"}).agent_store);
   EXPECT_FALSE(plan({"--agent-store", "off", "train.py"}).agent_store);
   EXPECT_EQ(plan({"--agent-store", "off", "train.json"}).notes,
-            Words{"--agent-store has no effect with a train.json: its store goes through the agents"});
+            Words{"--agent-store has no effect with a train.json, whose workers reach the store through ddprun"});
   environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1";
   EXPECT_EQ(source_of(plan({"train.py"}), "agent_store"),
             "off: rank 0 hosts the store from environment TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   EXPECT_TRUE(plan({"--agent-store", "on", "train.py"}).agent_store);
-  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "true";  // PyTorch accepts only 1
+  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "true";  // no effect, because PyTorch accepts only the value 1
   EXPECT_TRUE(plan({"train.py"}).agent_store);
 }
 
@@ -375,7 +379,7 @@ TEST_F(PlanTest, RunDirectoryIsAbsolute) {
   EXPECT_EQ(plan({"--run-dir", "/x/y", "train.py"}).run_dir, "/x/y");
 }
 
-TEST_F(PlanTest, CountsOfNodes) {
+TEST_F(PlanTest, ParsesNodeRanges) {
   EXPECT_FALSE(plan({"--nnodes", "1:1", "train.py"}).rendezvous.many());
   EXPECT_TRUE(plan({"--nnodes", "2", "train.py"}).rendezvous.many());
   EXPECT_TRUE(plan({"--nnodes", "1:4", "train.py"}).rendezvous.many());
@@ -384,13 +388,13 @@ TEST_F(PlanTest, CountsOfNodes) {
   EXPECT_NE(error_of({"--node-rank", "1", "train.py"}).find("expected 0"), std::string::npos);
 }
 
-TEST_F(PlanTest, AddressesAreTorchruns) {
+TEST_F(PlanTest, AddressesMatchTorchrun) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);
-  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);  // other nodes
-                                                                                                              // connect there
+  // Other nodes connect to this port, so the agent must not choose another one.
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);
   const Plan endpoint = plan({"--master-port", "1234", "--rdzv-endpoint", "host:77", "train.py"});
-  EXPECT_EQ(endpoint.master_port, 77);  // the endpoint beats --master-port under static
+  EXPECT_EQ(endpoint.master_port, 77);  // with the static backend, the endpoint replaces --master-port
   EXPECT_EQ(endpoint.master_addr, "host");
   const Plan c10d = plan({"--rdzv-backend", "c10d", "--rdzv-endpoint", "host:77", "--rdzv-id", "job", "train.py"});
   EXPECT_EQ(c10d.master_port, 0);
@@ -414,19 +418,20 @@ TEST_F(PlanTest, TheDynamicBackendTakesNeitherMasterAddressNorPort) {
   EXPECT_EQ(plan({"--local-addr", "10.0.0.1", "train.py"}).master_addr, "127.0.0.1");
   EXPECT_EQ(plan({"--master-addr", "[::1]", "train.py"}).master_addr, "::1");
   EXPECT_EQ(plan({"--standalone", "--nnodes", "1:4", "train.py"}).nproc_per_node, 1);
-  EXPECT_NE(error_of({"--standalone", "--nnodes", "2", "train.py"}).find("leave one of them out"), std::string::npos);
-  EXPECT_NE(error_of({"--rdzv-backend", "etcd-v2", "train.py"}).find("write --rdzv-backend c10d"), std::string::npos);
+  EXPECT_NE(error_of({"--standalone", "--nnodes", "2", "train.py"}).find("remove one of the two options"), std::string::npos);
+  EXPECT_NE(error_of({"--rdzv-backend", "etcd-v2", "train.py"}).find("use --rdzv-backend c10d"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes", "0", "train.py"}).find("1 <= MIN <= MAX"), std::string::npos);
 }
 
-TEST_F(PlanTest, ALogClassOfTorchrunsIsSaid) {
+TEST_F(PlanTest, ATorchrunLogClassIsReported) {
   EXPECT_EQ(plan({"--logs-specs", "mine", "train.py"}).warnings.size(), 1u);
   EXPECT_TRUE(plan({"--logs-specs", "default", "train.py"}).warnings.empty());
 }
 
-TEST_F(PlanTest, ATerminalGoesToOneWorkerInTheForeground) {
+TEST_F(PlanTest, OnlyASingleForegroundWorkerGetsTheTerminal) {
   const auto input = [&](const Words& args) { return plan(args).input; };
-  EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kOurs);  // a file or a pipe, as under torchrun
+  // The input is a file or a pipe, which all workers share, as under torchrun.
+  EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kOurs);
   EXPECT_EQ(input({"train.json"}), WorkersInput::kNothing);
   machine_.standard_input = [] { return StandardInput{.terminal = true, .in_foreground = true}; };
   EXPECT_EQ(input({"train.py"}), WorkersInput::kOurs);
@@ -455,7 +460,7 @@ class RendezvousTest : public testing::Test {
   }
 };
 
-TEST_F(RendezvousTest, Nodes) {
+TEST_F(RendezvousTest, ParsesNodeCounts) {
   EXPECT_EQ(plan({}).max_nodes, 1);
   EXPECT_EQ(plan({"--nnodes", "2:8"}).min_nodes, 2);
   EXPECT_EQ(plan({"--nnodes", "2:8"}).max_nodes, 8);
@@ -480,9 +485,10 @@ TEST_F(RendezvousTest, Endpoints) {
               std::string("--rdzv-endpoint: expected HOST[:PORT] with the name or address of a machine, but got '") + bad +
                   "' (flag --rdzv-endpoint)");
   }
-  EXPECT_EQ(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", "fd00::7:29499"}),
-            "--rdzv-endpoint: expected an IPv6 address with a port in brackets, [fd00::7]:29499, but got 'fd00::7:29499' (flag "
-            "--rdzv-endpoint)");
+  EXPECT_EQ(
+      error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", "fd00::7:29499"}),
+      "--rdzv-endpoint: expected an IPv6 address in brackets before the port, [fd00::7]:29499, but got 'fd00::7:29499' (flag "
+      "--rdzv-endpoint)");
   EXPECT_EQ(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:99999"}),
             "--rdzv-endpoint: expected HOST[:PORT] with a port from 0 to 65535, but got 'localhost:99999' (flag "
             "--rdzv-endpoint)");
@@ -492,7 +498,7 @@ TEST_F(RendezvousTest, Timeouts) {
   using std::chrono::milliseconds;
   const RendezvousPlan unset = plan({});
   EXPECT_EQ(unset.join_timeout, milliseconds(600'000));
-  EXPECT_EQ(unset.last_call_timeout, milliseconds(2'000));  // torchrun waits 30 s
+  EXPECT_EQ(unset.last_call_timeout, milliseconds(2'000));  // 2 s; torchrun waits 30 s
   const RendezvousPlan set = plan({"--rdzv-backend=c10d", "--rdzv-conf",
                                    "join_timeout=5,last_call_timeout=0.5,close_timeout=1,heartbeat_timeout=2,"
                                    "keep_alive_interval=3,keep_alive_max_attempt=4,read_timeout=6,is_host=True,timeout=9"});
@@ -502,9 +508,9 @@ TEST_F(RendezvousTest, Timeouts) {
   EXPECT_EQ(set.is_host, true);
   EXPECT_EQ(plan({"--rdzv-conf", "timeout=9"}).join_timeout, milliseconds(9'000));
   EXPECT_EQ(error_of({"--rdzv-conf", "join_timeout=soon"}),
-            "--rdzv-conf: join_timeout has to be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)");
+            "--rdzv-conf: join_timeout must be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)");
   for (const char* bad : {"join_timeout=0", "keep_alive_max_attempt=1.5", "is_host=maybe", "timeout=-1"}) {
-    EXPECT_NE(error_of({"--rdzv-conf", bad}).find("has to be"), std::string::npos) << bad;
+    EXPECT_NE(error_of({"--rdzv-conf", bad}).find("must be"), std::string::npos) << bad;
   }
   EXPECT_EQ(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).notes.size(), 2u);
   EXPECT_EQ(
@@ -513,7 +519,7 @@ TEST_F(RendezvousTest, Timeouts) {
   EXPECT_TRUE(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).warnings.empty());
 }
 
-TEST(RdzvConf, TorchrunsRules) {
+TEST(RdzvConf, FollowsTorchrunRules) {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(parse_rdzv_conf({"'join_timeout=5, timeout = 6'", "x"}), (Pairs{{"join_timeout", "5"}, {"timeout", "6"}}));
   EXPECT_EQ(parse_rdzv_conf({"a=b=c", "x"}), (Pairs{{"a", "b=c"}}));
@@ -521,20 +527,20 @@ TEST(RdzvConf, TorchrunsRules) {
   for (const char* bad : {"a=1,", "a=1,,b=2", "=1", "a=", "a"}) EXPECT_THROW(parse_rdzv_conf({bad, "x"}), UsageError) << bad;
 }
 
-TEST_F(PlanTest, WithoutEffectIsSaid) {
+TEST_F(PlanTest, OptionsWithoutEffectAreReported) {
   EXPECT_EQ(plan({"--start-method", "fork", "train.py"}).notes.size(), 1u);
   EXPECT_EQ(plan({"--rdzv-conf", "join_timeot=3", "train.py"}).warnings.at(0),
             "--rdzv-conf: unknown key 'join_timeot' has no effect. Did you mean 'join_timeout'?");
 }
 
-TEST_F(PlanTest, RunPathIsAScriptBeforeAllElse) {
+TEST_F(PlanTest, RunPathAlwaysMeansAScript) {
   EXPECT_EQ(plan({"--run-path", "--no-python", "-m", "train.py", "a"}).command,
             (Words{"/usr/bin/python3", "-u", "train.py", "a"}));
   EXPECT_EQ(plan({"--run-path", "train.json"}).kind, Plan::Kind::kPython);
   EXPECT_EQ(plan({"--run-path", "./tool.sh"}).kind, Plan::Kind::kPython);
 }
 
-TEST_F(PlanTest, TheNameTorchrunMeansPythonUnlessItIsAConfig) {
+TEST_F(PlanTest, AsTorchrunEverythingButAConfigIsPython) {
   EXPECT_EQ(plan({"./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kPython);
   EXPECT_EQ(plan({"--no-python", "./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kProgram);
   EXPECT_EQ(plan({"train.json"}, CalledAs::kTorchrun).kind, Plan::Kind::kTrain);
@@ -543,17 +549,17 @@ TEST_F(PlanTest, TheNameTorchrunMeansPythonUnlessItIsAConfig) {
   EXPECT_EQ(name_called_by("/usr/local/bin/torchrun"), CalledAs::kTorchrun);
   EXPECT_EQ(name_called_by("torchrun"), CalledAs::kTorchrun);
   EXPECT_EQ(name_called_by("torchrun/ddprun"), CalledAs::kDdprun);
-  EXPECT_EQ(torchruns_exit_code(0), 0);
-  EXPECT_EQ(torchruns_exit_code(139), 1);
+  EXPECT_EQ(torchrun_exit_code(0), 0);
+  EXPECT_EQ(torchrun_exit_code(139), 1);
 }
 
-TEST_F(PlanTest, AProgramOrALinkInAnEnvironmentTakesItsPython) {
+TEST_F(PlanTest, AnEnvironmentsLinkUsesItsPython) {
   fs::create_directories(folder_ / "env/bin");
   write("env/bin/python", "#!/bin/sh\n", 0755);
   const std::string python = (folder_ / "env/bin/python").string();
   environment_["VIRTUAL_ENV"] = "/nowhere";
   const auto by_path = [this] { return plan({"train.py"}, CalledAs::kTorchrun, folder_ / "env/bin").command.front(); };
-  EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder that contains a python is not yet an environment
+  EXPECT_EQ(by_path(), "/usr/bin/python3");  // without pyvenv.cfg, a folder with a python is not a virtual environment
   write("env/pyvenv.cfg", "");
   EXPECT_EQ(by_path(), python);
   EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), python);
@@ -568,7 +574,7 @@ TEST_F(PlanTest, AProgramOrALinkInAnEnvironmentTakesItsPython) {
   EXPECT_EQ(by_path(), "/bin/sh");
 }
 
-TEST_F(PlanTest, TheThreadsBannerIsTorchrunsAlone) {
+TEST_F(PlanTest, OnlyTorchrunPrintsTheThreadsBanner) {
   const Environment nothing = [](std::string_view) { return std::nullopt; };
   const Environment set = [](std::string_view name) {
     return name == "OMP_NUM_THREADS" ? std::optional<std::string>("4") : std::nullopt;
@@ -588,7 +594,7 @@ TEST_F(PlanTest, TheThreadsBannerIsTorchrunsAlone) {
   EXPECT_EQ(threads_banner(plan({"--nproc-per-node", "2", "train.py"}), nothing), "");
 }
 
-TEST_F(PlanTest, InASlurmJobWorkersShareTheCpusOfTheirAgentsTask) {
+TEST_F(PlanTest, SlurmWorkersShareTheCpusOfTheirTask) {
   const auto threads = [this](const std::string& workers, CalledAs name = CalledAs::kDdprun) {
     return plan({"--standalone", "--nproc-per-node", workers, "train.py"}, name).threads_per_worker;
   };
@@ -622,7 +628,7 @@ TEST_F(PlanTest, Placement) {
   EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 3);
 }
 
-TEST_F(PlanTest, TheNamelessRunDirectoryIsRefused) {
+TEST_F(PlanTest, AnEmptyRunDirectoryIsRefused) {
   EXPECT_EQ(error_of({"--run-dir", "", "train.json"}), "--run-dir: expected the name of a folder, but got '' (flag --run-dir)");
   EXPECT_NE(error_of({"--run-dir=", "train.py"}).find("the name of a folder"), std::string::npos);
   EXPECT_NE(error_of({"--resume=", "train.json"}).find("auto, never or"), std::string::npos);
@@ -638,7 +644,7 @@ TEST_F(PlanTest, EveryValueHasASource) {
   EXPECT_EQ(source_of(p, "master_port"), "a free one from default");
 }
 
-TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
+TEST_F(PlanTest, LiveRecoveryIsTheDefaultForSeveralWorkers) {
   const Plan two = plan({"--nproc-per-node", "2", "train.json"});
   EXPECT_EQ(source_of(two, "recovery"), "live from default");
   EXPECT_GT(two.regroup_limit.count(), 0);
@@ -653,7 +659,7 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
   EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
-TEST_F(PlanTest, WorkersOfAProgramMayKeepTheirStateWhereThoseOfATrainJsonMay) {
+TEST_F(PlanTest, LiveRecoveryAlsoWorksForPrograms) {
   EXPECT_GT(plan({"--nproc-per-node", "2", "--no-python", "sh"}).regroup_limit.count(), 0);
   EXPECT_EQ(plan({"--nproc-per-node", "2", "--recovery", "checkpoint", "--no-python", "sh"}).regroup_limit.count(), 0);
   EXPECT_EQ(plan({"--nproc-per-node", "1", "--no-python", "sh"}).regroup_limit.count(), 0);
@@ -666,12 +672,14 @@ TEST_F(PlanTest, WorkersOfAProgramMayKeepTheirStateWhereThoseOfATrainJsonMay) {
   EXPECT_GT(on_nodes({"--recovery", "live", "--no-python", "sh"}), 0);
   EXPECT_EQ(on_nodes({"--recovery", "live", "-m", "site"}), 0) << "Python cannot leave a group";
   const Plan in_python = plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "-m", "site"});
-  EXPECT_EQ(std::count(in_python.notes.begin(), in_python.notes.end(),
-                       "--recovery live has no effect here: on many machines all workers of a Python script start anew"),
-            1);
+  EXPECT_EQ(
+      std::count(
+          in_python.notes.begin(), in_python.notes.end(),
+          "--recovery live has no effect: on several machines, all workers of a Python script restart after the loss of one"),
+      1);
 }
 
-TEST_F(PlanTest, LiveRecoveryThroughNcclIsForWhoAsksForItAndHearsThatItNeverRan) {
+TEST_F(PlanTest, LiveRecoveryWithNcclIsOptInWithAWarning) {
   gpus_ = 2;
   const auto live_nccl = [](const Plan& p) {
     const std::vector<std::string> command = p.command;
@@ -682,7 +690,7 @@ TEST_F(PlanTest, LiveRecoveryThroughNcclIsForWhoAsksForItAndHearsThatItNeverRan)
         Words{"--nproc-per-node", "2", "--recovery", "live", "train.json", "device=cuda"}}) {
     const Plan p = plan(words);
     ASSERT_EQ(p.warnings.size(), 1U);
-    EXPECT_NE(p.warnings[0].find("live recovery through NCCL is written and has never run"), std::string::npos);
+    EXPECT_NE(p.warnings[0].find("live recovery through NCCL is implemented but has never run"), std::string::npos);
     EXPECT_TRUE(live_nccl(p));
     EXPECT_GT(p.regroup_limit.count(), 0);
   }
@@ -695,20 +703,20 @@ TEST_F(PlanTest, LiveRecoveryThroughNcclIsForWhoAsksForItAndHearsThatItNeverRan)
   EXPECT_TRUE(plan({"--nproc-per-node", "4", "--recovery", "live", "train.json", "device=cuda"}).warnings.empty());
 }
 
-TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
+TEST_F(PlanTest, StandbysNeedAJobThatCanUseThem) {
   const Plan p = plan({"--nproc-per-node", "2", "--standby", "1", "train.json"});
   EXPECT_EQ(p.standbys, 1);
   EXPECT_EQ(source_of(p, "standby"), "1 from flag --standby");
-  EXPECT_NE(dry_run_text(p, {}).find("start 2 workers, and beside them 1 standby"), std::string::npos);
+  EXPECT_NE(dry_run_text(p, {}).find("start 2 workers, plus 1 standby"), std::string::npos);
   EXPECT_EQ(plan({"--nproc-per-node", "2", "train.json"}).standbys, 0);
   EXPECT_EQ(plan({"--standby", "0", "train.py"}).standbys, 0);
   const std::vector<std::pair<Words, std::string>> refused{
-      {{"--nproc-per-node", "1", "train.json"}, "needs two workers or more"},
+      {{"--nproc-per-node", "1", "train.json"}, "needs at least two workers"},
       {{"--nproc-per-node", "2", "--recovery", "checkpoint", "train.json"}, "needs --recovery live"},
       {{"--nproc-per-node", "2", "--max-restarts", "0", "train.json"}, "with --max-restarts 0 a lost worker is not replaced"},
-      {{"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"}, "goes with one machine"},
-      {{"--nproc-per-node", "2", "--virtual-local-rank", "train.json"}, "does not go with --virtual-local-rank"},
-      {{"--nproc-per-node", "2", "--numa-binding", "node", "train.json"}, "does not go with --numa-binding"},
+      {{"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"}, "requires a single machine"},
+      {{"--nproc-per-node", "2", "--virtual-local-rank", "train.json"}, "cannot be combined with --virtual-local-rank"},
+      {{"--nproc-per-node", "2", "--numa-binding", "node", "train.json"}, "cannot be combined with --numa-binding"},
   };
   for (auto [words, why] : refused) {
     words.insert(words.begin(), {"--standby", "1"});
@@ -718,15 +726,15 @@ TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
   }
 }
 
-TEST_F(PlanTest, SparesAreForScriptsThatAreRestarted) {
+TEST_F(PlanTest, SparesNeedARestartableScript) {
   const fs::path bin = folder_ / "build/bin";
   fs::create_directories(bin);
   fs::create_directories(folder_ / "python/ddprun/_spare");
-  machine_.beside_self = [bin](std::string_view name) -> std::optional<fs::path> { return bin / name; };
-  on_path_["python3"] = fs::read_symlink("/proc/self/exe").string();  // any program of machine code
+  machine_.next_to_self = [bin](std::string_view name) -> std::optional<fs::path> { return bin / name; };
+  on_path_["python3"] = fs::read_symlink("/proc/self/exe").string();  // an ELF program in place of Python
   const Words words{"--standby", "3", "--max-restarts", "2", "train.py"};
   EXPECT_EQ(plan(words).standbys, 0);
-  EXPECT_NE(plan(words).warnings.at(0).find("ddprun's Python files are not where"), std::string::npos);
+  EXPECT_NE(plan(words).warnings.at(0).find("ddprun's Python files are missing"), std::string::npos);
   write("python/ddprun/_spare/sitecustomize.py", "");
   const Plan p = plan(words);
   EXPECT_EQ(p.standbys, 3);
@@ -734,15 +742,17 @@ TEST_F(PlanTest, SparesAreForScriptsThatAreRestarted) {
   EXPECT_EQ(p.spare_hook, (folder_ / "python/ddprun/_spare").string());
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(plan({"--standby", "1", "--max-restarts", "1", "--preload", "numpy", "-m", "pkg"}).preload, "numpy");
-  write("shim", "#!/bin/sh\n", 0755);  // if it hid the folder from Python, it would run the script like a worker
+  // If python3 is a shell script that starts Python, it may remove the spare interpreter's folder from the module path. The
+  // spare would then run the script as a worker.
+  write("shim", "#!/bin/sh\n", 0755);
   on_path_["python3"] = (folder_ / "shim").string();
   EXPECT_EQ(plan(words).standbys, 0);
   EXPECT_NE(plan(words).warnings.at(0).find("is a script that starts Python"), std::string::npos);
   const std::vector<std::pair<Words, std::string>> refused{
-      {{"train.py"}, "--standby (flag --standby) needs restarts"},
-      {{"--max-restarts", "1", "./tool.sh"}, "--standby (flag --standby) goes with"},
-      {{"--max-restarts", "1", "--virtual-local-rank", "train.py"}, "does not go with --virtual-local-rank"},
-      {{"--max-restarts", "1", "--preload", "../torch", "train.py"}, "names of modules"},
+      {{"train.py"}, "--standby (flag --standby) requires --max-restarts above 0"},
+      {{"--max-restarts", "1", "./tool.sh"}, "--standby (flag --standby) requires a train.json"},
+      {{"--max-restarts", "1", "--virtual-local-rank", "train.py"}, "cannot be combined with --virtual-local-rank"},
+      {{"--max-restarts", "1", "--preload", "../torch", "train.py"}, "module names"},
   };
   for (auto [more, why] : refused) {
     more.insert(more.begin(), {"--standby", "1"});
@@ -750,7 +760,7 @@ TEST_F(PlanTest, SparesAreForScriptsThatAreRestarted) {
   }
 }
 
-TEST_F(PlanTest, DryRunTellsAllOfIt) {
+TEST_F(PlanTest, DryRunShowsTheWholePlan) {
   const Plan p = plan({"--nproc-per-node", "2", "train.py", "a b"});
   const std::string text = dry_run_text(p, environment_of_rank_0(p, {"HOME=/h", "RANK=9"}));
   for (const char* part : {"start 2 workers", "/usr/bin/python3 -u train.py 'a b'", "  RANK=0\n", "  WORLD_SIZE=2\n",
@@ -786,11 +796,11 @@ TEST_F(PlanTest, OutputOfAScript) {
 }
 
 TEST(Streams, AreANumberOrAMap) {
-  EXPECT_EQ(parse_streams("tee", {"2", "x"}).everyone, Streams::kErr);
+  EXPECT_EQ(parse_streams("tee", {"2", "x"}).default_streams, Streams::kErr);
   const StreamsByRank map = parse_streams("tee", {"0:3,1:0,12:1", "x"});
-  EXPECT_EQ(map.everyone, Streams::kNone);
+  EXPECT_EQ(map.default_streams, Streams::kNone);
   EXPECT_EQ(map.by_local_rank, (std::map<int, Streams>{{0, Streams::kBoth}, {1, Streams::kNone}, {12, Streams::kOut}}));
-  EXPECT_EQ(parse_streams("tee", {"0:1,0:2", "x"}).of(0), Streams::kErr);  // the last one wins
+  EXPECT_EQ(parse_streams("tee", {"0:1,0:2", "x"}).of(0), Streams::kErr);  // if a rank has two entries, the last one applies
   for (const char* bad :
        {"", "4", "11", "0:1,", ",0:1", "0:4", "0:", ":1", "-1:1", "0:1;1:2", "0 :1", "a:1", "0:11", "3,0:1"}) {
     EXPECT_THROW(parse_streams("tee", {bad, "x"}), UsageError) << bad;

@@ -1,4 +1,4 @@
-// Neither the rounds of a report nor the work of writing them grow without limit.
+// Tests that the number of rounds in a report is limited, and that each round is formatted only a few times.
 #include "launcher/report/report_rounds.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ std::string dumped(const ReportJson& report) {
   return report.dump(2, ' ', false, ReportJson::error_handler_t::replace) + "\n";
 }
 
-TEST(ReportRounds, OfManyConsequencesEightAreKeptAndTheOthersNamed) {
+TEST(ReportRounds, EightConsequencesAreKeptInFull) {
   const ReportJson round = failed_round(0, 200, 100);
   ASSERT_EQ(round["consequences"].size(), 8u);
   EXPECT_TRUE(round["consequences"][7].contains("stderr_tail"));
@@ -49,7 +49,7 @@ TEST(ReportRounds, OfManyConsequencesEightAreKeptAndTheOthersNamed) {
   EXPECT_FALSE(failed_round(0, 9, 100).contains("other_consequences"));
 }
 
-TEST(ReportRounds, TheTextIsThatOfTheWholeDocument) {
+TEST(ReportRounds, TextEqualsTheDumpedDocument) {
   ReportRounds rounds;
   ReportJson report = empty_report();
   EXPECT_EQ(rounds.text_of(report), dumped(report));
@@ -68,7 +68,7 @@ TEST(ReportRounds, TheTextIsThatOfTheWholeDocument) {
   }
 }
 
-TEST(ReportRounds, ARoundIsPutIntoWordsWhenItChanges) {
+TEST(ReportRounds, ARoundIsFormattedOnlyWhenItChanges) {
   ReportRounds rounds;
   ReportJson report = empty_report();
   for (int number = 0; number < 300; ++number) {
@@ -76,11 +76,12 @@ TEST(ReportRounds, ARoundIsPutIntoWordsWhenItChanges) {
     rounds.appended(report["rounds"]);
     (void)rounds.text_of(report);
   }
-  EXPECT_LE(rounds.worded(), 3 * 300);  // when it is the last round, when it no longer is, and when evidence is dropped
+  EXPECT_LE(rounds.formatted_rounds(),
+            3 * 300);  // formatted three times: as the last round, as an earlier round, and after its stderr lines are removed
 }
 
-// 16 workers with the maximum of 20 KiB of last lines each, ten thousand times.
-TEST(ReportRounds, TenThousandFailuresAreEightMebibytesAtMost) {
+// Ten thousand rounds fail. In each of them, 16 workers have the maximum of 20 KiB of last stderr lines.
+TEST(ReportRounds, TenThousandFailuresNeedAtMostEightMebibytes) {
   ReportRounds rounds;
   ReportJson report = empty_report();
   const ReportJson round = failed_round(0, 16, 20 << 10);

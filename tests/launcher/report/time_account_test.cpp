@@ -1,4 +1,4 @@
-// The use of a run's time: each second is counted once, in whatever order the ranks report.
+// Tests how the time of a run is divided into parts. Each second must be counted once, in whatever order the ranks report.
 #include "launcher/report/time_account.hpp"
 
 #include <gtest/gtest.h>
@@ -17,25 +17,25 @@ class TimeAccountTest : public ::testing::Test {
     account_.on(RoundStarted{.round = round, .restart_count = round, .world_size = 2, .time_ns = second * kAccountSecond});
     for (int rank = 0; rank < 2; ++rank) account_.on(WorkerStarted{rank, rank, 100 + rank, second * kAccountSecond});
   }
-  void says(int rank, Phase phase, std::int64_t step, std::int64_t second) {
-    account_.on(WorkerSpoke{rank, channel::PhaseChange{phase, step, 0}, second * kAccountSecond});
+  void sends(int rank, Phase phase, std::int64_t step, std::int64_t second) {
+    account_.on(WorkerReported{rank, channel::PhaseChange{phase, step, 0}, second * kAccountSecond});
   }
   void steps(int rank, std::int64_t step, std::int64_t second) {
-    account_.on(WorkerSpoke{rank, channel::Progress{.step = step, .steps_total = 100}, second * kAccountSecond});
+    account_.on(WorkerReported{rank, channel::Progress{.step = step, .steps_total = 100}, second * kAccountSecond});
   }
   double of(TimeAccount::Part part) const { return account_.seconds()[static_cast<std::size_t>(part)]; }
 
   TimeAccount account_;
 };
 
-TEST_F(TimeAccountTest, AnotherRanksStepsDoNotEndTheFirstOnesEvaluation) {
+TEST_F(TimeAccountTest, StepsOfOtherRanksDoNotEndTheEvaluation) {
   account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
   start(0, 3);
-  says(1, Phase::kRunning, 0, 5);
-  says(0, Phase::kEvaluating, 10, 9);
+  sends(1, Phase::kRunning, 0, 5);
+  sends(0, Phase::kEvaluating, 10, 9);
   steps(1, 10, 10);
-  says(1, Phase::kRunning, 10, 11);
-  says(0, Phase::kRunning, 10, 12);
+  sends(1, Phase::kRunning, 10, 11);
+  sends(0, Phase::kRunning, 10, 12);
   account_.on(RunEnded{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = 20 * kAccountSecond});
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kWaiting), 2);
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kStart), 2);
@@ -44,11 +44,11 @@ TEST_F(TimeAccountTest, AnotherRanksStepsDoNotEndTheFirstOnesEvaluation) {
   EXPECT_DOUBLE_EQ(std::accumulate(account_.seconds().begin(), account_.seconds().end(), 0.0), 19);
 }
 
-TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
+TEST_F(TimeAccountTest, SettingTheClockAddsNoTime) {
   constexpr std::int64_t kSetBy = 3600;
   account_.on(RunStarted{.time_ns = 10000 * kAccountSecond, .world_size = 2});
   start(0, 10002);
-  says(0, Phase::kRunning, 0, 10005);
+  sends(0, Phase::kRunning, 0, 10005);
   const RunEnded forwards{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (10009 + kSetBy) * kAccountSecond};
   account_.on(forwards, kSetBy * kAccountSecond);
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 4);
@@ -57,8 +57,9 @@ TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
-// The event has the time before the clock was set; the known setting of the clock is newer.
-TEST_F(TimeAccountTest, SettingTheClockJustBehindAnEventMakesNoTime) {
+// The worker's start has a timestamp from before the clock was set, but is processed afterwards. This must not add or remove
+// time.
+TEST_F(TimeAccountTest, SettingTheClockAfterAnEventAddsNoTime) {
   for (const std::int64_t set_by : {86400, -86400}) {
     account_ = TimeAccount();
     account_.on(RunStarted{.time_ns = 100000 * kAccountSecond, .world_size = 2});
@@ -71,7 +72,7 @@ TEST_F(TimeAccountTest, SettingTheClockJustBehindAnEventMakesNoTime) {
   }
 }
 
-TEST_F(TimeAccountTest, WorkersThatNeverSpeakTrainFromTheirStart) {
+TEST_F(TimeAccountTest, WorkersWithoutAChannelTrainFromTheStart) {
   account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
   start(0, 2);
   account_.on(RunEnded{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = 7 * kAccountSecond});
@@ -81,7 +82,7 @@ TEST_F(TimeAccountTest, WorkersThatNeverSpeakTrainFromTheirStart) {
 TEST_F(TimeAccountTest, ARoundThatNeverRanHasNoSteps) {
   account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
   start(0, 2);
-  says(0, Phase::kRunning, 7, 3);
+  sends(0, Phase::kRunning, 7, 3);
   steps(0, 9, 4);
   EXPECT_EQ(account_.round().from_step, 7);
   EXPECT_EQ(account_.round().reached_step, 9);
@@ -89,14 +90,14 @@ TEST_F(TimeAccountTest, ARoundThatNeverRanHasNoSteps) {
   lost.time_ns = 5 * kAccountSecond;
   account_.on(RoundFailed{0, lost, {}, RoundFailed::Decision::kRestart, "again", 5 * kAccountSecond});
   start(1, 6);
-  says(0, Phase::kStarting, 0, 7);
+  sends(0, Phase::kStarting, 0, 7);
   EXPECT_EQ(account_.round().from_step, -1);
-  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 0);  // goes on
-  says(0, Phase::kRunning, 7, 9);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 0);  // the restart is not complete yet, so it has no time
+  sends(0, Phase::kRunning, 7, 9);
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 4);
 }
 
-TEST(TimeAccount, GoesOnFromEarlierSums) {
+TEST(TimeAccount, ContinuesFromEarlierSums) {
   TimeAccount account(TimeAccount::Seconds{1, 2, 3, 4, 5, 6});
   account.on(RunStarted{.time_ns = kAccountSecond, .world_size = 1});
   account.on(RunEnded{.exit_code = 1, .why = "", .restarts_used = 0, .time_ns = 2 * kAccountSecond});

@@ -1,4 +1,3 @@
-// Implementation of agent_in_world.hpp.
 #include "tests/launcher/simulation/agent_in_world.hpp"
 
 #include <algorithm>
@@ -14,14 +13,14 @@
 #include <vector>
 
 #include "common/base/overloaded.hpp"
-#include "launcher/decide/agent_state.hpp"
-#include "launcher/translation/translation.hpp"
+#include "launcher/agent_state/agent_state.hpp"
+#include "launcher/network/translation.hpp"
 
 namespace ddprun::test {
 namespace {
 
+using rendezvous::simulation::LauncherContext;
 using rendezvous::simulation::LauncherHost;
-using rendezvous::simulation::LauncherPlace;
 using rendezvous::simulation::SimulatedLauncher;
 using std::chrono::milliseconds;
 namespace member_action = rendezvous::member_action;
@@ -31,9 +30,9 @@ constexpr std::int64_t kTick = 1'000'000;  // ns
 constexpr std::int64_t kTickSecond = 1000 * kTick;
 constexpr std::int64_t kStepTakes = 100 * kTick;
 constexpr std::int64_t kSeesStuckAfter = 20 * kTickSecond;
-constexpr int kDeviceExit = 9;  // the simulator recognizes by it why a node leaves
+constexpr int kDeviceExit = 9;  // the simulator uses this exit code to detect that a node leaves because of a broken device
 
-// Settings of all nodes of a seed.
+// Settings that are the same on all nodes. The random seed determines them.
 struct JobKind {
   enum class Workers { kScripts, kScriptsThatSave, kTrainer, kLive } workers;
   milliseconds shutdown_timeout;
@@ -48,7 +47,7 @@ JobKind kind_of(std::uint64_t seed) {
 
 class AgentInWorld final : public SimulatedLauncher {
  public:
-  AgentInWorld(LauncherHost& host, const LauncherPlace& place, Flaw flaw)
+  AgentInWorld(LauncherHost& host, const LauncherContext& place, Flaw flaw)
       : host_(host),
         flaw_(flaw),
         kind_(kind_of(place.seed)),
@@ -83,9 +82,9 @@ class AgentInWorld final : public SimulatedLauncher {
       order(to_agent(*stop, 4));
     } else if (const auto* dismiss = std::get_if<member_action::DismissHeld>(&action)) {
       order(to_agent(*dismiss));
-    } else if (const auto* save = std::get_if<member_action::StopAndSave>(&action)) {
+    } else if (const auto* save = std::get_if<rendezvous::StopAndSave>(&action)) {
       order(to_agent(*save));
-    } else if (const auto* stop_at = std::get_if<member_action::StopAt>(&action)) {
+    } else if (const auto* stop_at = std::get_if<rendezvous::StopAt>(&action)) {
       order(to_agent(*stop_at));
     } else if (const auto* finish = std::get_if<node_action::Finish>(&action)) {
       order(agent_event::JobEnded{finish->exit_code, from_peer(finish->why)});
@@ -98,7 +97,7 @@ class AgentInWorld final : public SimulatedLauncher {
     const int rank = alive[static_cast<std::size_t>(up_to(std::ssize(alive) - 1))];
     Worker& worker = one(rank);
     if (its_device && has_channel()) {
-      say(rank, channel::WorkerError{.message = "CUDA error: uncorrectable ECC error encountered", .step = step()});
+      send(rank, channel::WorkerError{.message = "CUDA error: uncorrectable ECC error encountered", .step = step()});
       worker.fails = true;
       die(rank, {.code = kDeviceExit, .signal = 0});
       return true;
@@ -111,12 +110,12 @@ class AgentInWorld final : public SimulatedLauncher {
       });
       return false;
     }
-    if (has_channel()) say(rank, channel::Progress{.step = step()});
-    if (has_channel() && chance(15)) {  // it is unknown whose state is correct
-      say(rank, channel::WorkerError{.kind = channel::ErrorKind::kCorruptState,
-                                     .message = "the states differ",
-                                     .step = step(),
-                                     .others_suspect = true});
+    if (has_channel()) send(rank, channel::Progress{.step = step()});
+    if (has_channel() && chance(15)) {  // it is unknown which rank has the correct state
+      send(rank, channel::WorkerError{.kind = channel::ErrorKind::kCorruptState,
+                                      .message = "the states differ",
+                                      .step = step(),
+                                      .others_suspect = true});
     }
     worker.fails = true;
     die(rank, chance(70) ? ExitStatus{.code = 7, .signal = 0} : ExitStatus{.code = 0, .signal = SIGKILL});
@@ -129,9 +128,9 @@ class AgentInWorld final : public SimulatedLauncher {
       one(rank).finishes = true;
       host_.on_host(up_to(most), [this, rank, pid = one(rank).pid] {
         Worker& worker = one(rank);
-        if (worker.pid != pid || !worker.lives || worker.told_to_stop || worker.waits) return;
-        if (has_channel() && !worker.listens) say(rank, channel::Hello{});
-        if (has_channel()) say(rank, channel::PhaseChange{.phase = channel::Phase::kDone, .step = step()});
+        if (worker.pid != pid || !worker.lives || worker.stop_requested || worker.waits) return;
+        if (has_channel() && !worker.listens) send(rank, channel::Hello{});
+        if (has_channel()) send(rank, channel::PhaseChange{.phase = channel::Phase::kDone, .step = step()});
         worker.is_done = true;
         die(rank, {});
       });
@@ -142,10 +141,10 @@ class AgentInWorld final : public SimulatedLauncher {
     for (const int rank : alive_ranks()) die(rank, {.code = 0, .signal = SIGKILL}, 4.0);
   }
 
-  void kernel_lets_go() override {
+  void release_from_kernel() override {
     host_.on_host(kTick, [this] {
       for (int rank = 0; rank < std::ssize(workers_); ++rank) {
-        if (const auto status = std::exchange(one(rank).owes_end, std::nullopt)) die(rank, *status);
+        if (const auto status = std::exchange(one(rank).end_is_pending, std::nullopt)) die(rank, *status);
       }
     });
   }
@@ -154,20 +153,20 @@ class AgentInWorld final : public SimulatedLauncher {
   struct Worker {
     std::int64_t pid = 0;
     bool lives = false;
-    bool listens = false;  // it has reported its capabilities
-    bool waits = false;    // for the next round
-    bool told_to_stop = false;
+    bool listens = false;  // the worker has connected to the agent and reported its capabilities
+    bool waits = false;    // the worker waits with its state until the next round
+    bool stop_requested = false;
     bool is_killed = false;
-    bool fails = false;  // by itself
+    bool fails = false;  // the worker fails by itself, not as a consequence of a stop
     bool hangs = false;
     bool may_have_failed = false;
     bool finishes = false;
     bool is_done = false;
     bool has_saved = false;
-    bool starts = false;    // its fork failed, and the agent does not know this yet
-    bool heard_of = false;  // its end
+    bool starts = false;            // the fork of this worker failed, and the agent has not received that error yet
+    bool has_sent_message = false;  // the agent has received the worker's exit, so later messages are dropped
     std::optional<ExitStatus> last{};
-    std::optional<ExitStatus> owes_end{};  // the kernel does not let it end
+    std::optional<ExitStatus> end_is_pending{};  // exit status of a worker that hangs in the kernel and cannot exit yet
   };
 
   Worker& one(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
@@ -178,18 +177,18 @@ class AgentInWorld final : public SimulatedLauncher {
   std::vector<int> alive_ranks() const {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-      if (workers_[rank].lives && !workers_[rank].owes_end) ranks.push_back(static_cast<int>(rank));
+      if (workers_[rank].lives && !workers_[rank].end_is_pending) ranks.push_back(static_cast<int>(rank));
     }
     return ranks;
   }
-  static bool works(const Worker& w) { return w.lives && !w.waits && !w.owes_end; }
+  static bool works(const Worker& w) { return w.lives && !w.waits && !w.end_is_pending; }
   bool any_works() const { return std::any_of(workers_.begin(), workers_.end(), works); }
   Instant instant() const {
     const rendezvous::Now now = host_.now();
     return {std::chrono::steady_clock::time_point(now.steady.time_since_epoch()), now.realtime_ns};
   }
 
-  // Messages on one channel are handled in order, even by a loop that was blocked meanwhile.
+  // Messages of one channel are handled in the order in which they were sent, even if the agent's event loop was blocked.
   using Way = std::deque<std::function<void()>>;
   void in_order(Way& way, std::int64_t after, std::function<void()> what) {
     way.push_back(std::move(what));
@@ -199,11 +198,11 @@ class AgentInWorld final : public SimulatedLauncher {
       next();
     });
   }
-  void tell_node(rendezvous::MemberEvent event) {
+  void send_to_node(rendezvous::MemberEvent event) {
     in_order(to_node_, 0, [this, event = std::move(event)] { host_.to_node(event); });
   }
 
-  // ---- the agent's decisions ----
+  // ---- orders from the node ----
 
   void order(AgentEvent event) {
     in_order(from_node_, 0, [this, event = std::move(event)] {
@@ -214,7 +213,7 @@ class AgentInWorld final : public SimulatedLauncher {
       if (flaw_ == Flaw::kKeepsDismissed && std::holds_alternative<agent_event::HeldDismissed>(event)) return;
       feed(event);
       if (flaw_ == Flaw::kIsOverEarly && stop != nullptr && any_works()) {
-        tell_node(to_member(agent_action::ReportRoundOver{}, kMasterPort));
+        send_to_node(to_member(agent_action::ReportRoundOver{}, kMasterPort));
       }
       if (flaw_ == Flaw::kEndsBeforeHeld && std::holds_alternative<agent_event::JobEnded>(event) && !state_.finished()) {
         carry(agent_action::Finish{std::get<agent_event::JobEnded>(event).exit_code});
@@ -233,8 +232,8 @@ class AgentInWorld final : public SimulatedLauncher {
       return host_.violate(std::string("an agent fails: ") + error.what());
     }
     const auto is_hold = [](const AgentAction& action) {
-      const auto* tell = std::get_if<agent_action::Tell>(&action);
-      return tell != nullptr && std::holds_alternative<channel::Hold>(tell->message);
+      const auto* trace = std::get_if<agent_action::SendMessage>(&action);
+      return trace != nullptr && std::holds_alternative<channel::Hold>(trace->message);
     };
     holds_now_ = std::any_of(actions.begin(), actions.end(), is_hold);
     for (const AgentAction& action : actions) {
@@ -243,30 +242,31 @@ class AgentInWorld final : public SimulatedLauncher {
     const auto* found = std::get_if<agent_event::RoundReleased>(&event);
     if (found == nullptr) return;
     for (int rank = 0; rank < std::ssize(workers_); ++rank) {
-      if (host_.training() && one(rank).heard_of) host_.violate("a round goes on without rank " + std::to_string(rank));
+      if (host_.training() && one(rank).has_sent_message)
+        host_.violate("a round continues without rank " + std::to_string(rank));
     }
   }
 
   void carry(const agent_action::StartRound&) {
     host_.work_begins(release_);
     dismissed_ = saves_ = false;
-    comes_together_ = true;
+    forms_group_ = true;
     host_.hangs(false);
     for (int rank = 0; rank < std::ssize(workers_); ++rank) start(rank);
   }
   void carry(const agent_action::ContinueRound&) {
-    if (std::exchange(dismissed_, false)) host_.violate("workers go on whose state was not to be kept");
+    if (std::exchange(dismissed_, false)) host_.violate("workers with dismissed state continue");
     host_.work_begins(release_);
     saves_ = false;
-    comes_together_ = host_.recovering() || !chance(8);
+    forms_group_ = host_.recovering() || !chance(8);
     host_.hangs(true);
   }
   void carry(const agent_action::StartWorker& action) {
-    if (flaw_ != Flaw::kReplacesNobody) start(action.rank);
+    if (flaw_ != Flaw::kReplacesNone) start(action.rank);
   }
   void carry(const agent_action::SendSignal& action) {
     host_.is_stopping();
-    for (const int rank : action.ranks) get_told(rank, action.signal);
+    for (const int rank : action.ranks) on_signalled(rank, action.signal);
   }
   void carry(const agent_action::Sweep& action) {
     if (!alive_ranks().empty()) host_.violate("a round is swept while a worker runs");
@@ -278,7 +278,7 @@ class AgentInWorld final : public SimulatedLauncher {
   }
   void carry(const agent_action::SetTimer& action) {
     if (flaw_ == Flaw::kNeverKills && action.timer == AgentTimer::kKill) return;
-    if (flaw_ == Flaw::kWaitsForRegroupForEver && action.timer == AgentTimer::kRegroup) return;
+    if (flaw_ == Flaw::kNeverEndsRegroup && action.timer == AgentTimer::kRegroup) return;
     const std::uint64_t number = timers_[action.timer] = ++timers_set_;
     host_.in_agent(std::chrono::nanoseconds(action.after).count(), [this, number, timer = action.timer] {
       const auto armed = timers_.find(timer);
@@ -288,7 +288,7 @@ class AgentInWorld final : public SimulatedLauncher {
     });
   }
   void carry(const agent_action::CancelTimer& action) { timers_.erase(action.timer); }
-  void carry(const agent_action::Tell& action) {
+  void carry(const agent_action::SendMessage& action) {
     for (const int rank : action.ranks) {
       if (!one(rank).lives) continue;
       std::visit(
@@ -302,39 +302,41 @@ class AgentInWorld final : public SimulatedLauncher {
     }
   }
   void carry(const agent_action::ReportFailure& action) {
-    host_.tell("reports " + action.failure.message + " " + std::to_string(action.failure.rank));
-    if (flaw_ != Flaw::kHidesFailures) tell_node(to_member(action));
+    host_.trace("reports " + action.failure.message + " " + std::to_string(action.failure.rank));
+    if (flaw_ != Flaw::kHidesFailures) send_to_node(to_member(action));
   }
   void carry(const agent_action::ReportRoundOver& action) {
     using How = agent_action::ReportRoundOver::How;
-    if (flaw_ == Flaw::kHoldsInSilence && holds_now_) return;
+    if (flaw_ == Flaw::kHidesHeld && holds_now_) return;
     owes_end_ = in_a_round_ = false;
     agent_action::ReportRoundOver over = action;
-    host_.tell("says that the round is over here");
+    host_.trace("reports that the round is over on this node");
     const auto ended_well = [](const Worker& w) { return !w.last || w.last->ok(); };
     if (flaw_ == Flaw::kCallsStoppedDone && over.how == How::kEnded &&
         std::all_of(workers_.begin(), workers_.end(), ended_well))
       over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
-    // A node whose workers hold their state reports this before a killed replacement has exited.
+    // A node whose workers wait with their state reports the end of its round before a killed replacement has exited. That
+    // replacement does not count as running.
     const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
-    if (std::any_of(workers_.begin(), workers_.end(), is_left)) host_.violate("a round is said to be over while a worker runs");
+    if (std::any_of(workers_.begin(), workers_.end(), is_left))
+      host_.violate("a round is reported as over while a worker runs");
     const auto done = [](const Worker& w) { return w.is_done; };
     const auto saved = [](const Worker& w) { return w.is_done || w.has_saved; };
     if (over.how == How::kDone && !std::all_of(workers_.begin(), workers_.end(), done))
-      host_.violate("a round is said to be done that is not");
+      host_.violate("a round is reported as done that is not");
     if (over.how == How::kSaved && !std::any_of(workers_.begin(), workers_.end(), saved))
-      host_.violate("a round is said to be saved that is not");
+      host_.violate("a round is reported as saved that is not");
     host_.no_deadline();
     host_.hangs(false);
-    tell_node(to_member(over, kMasterPort));
+    send_to_node(to_member(over, kMasterPort));
   }
   void carry(const agent_action::ReportSignal& action) {
-    if (flaw_ != Flaw::kHidesSignals) tell_node(to_member(action));
+    if (flaw_ != Flaw::kHidesSignals) send_to_node(to_member(action));
   }
   void carry(const agent_action::ReportSteps& action) {
     if (flaw_ == Flaw::kHidesSteps) return;
-    tell_node(to_member(action));
+    send_to_node(to_member(action));
     if (flaw_ == Flaw::kSavesAtOwnStep && action.started >= 0) order(agent_event::StepAgreed{action.started});
   }
   void carry(const agent_action::Emit& action) {
@@ -346,12 +348,12 @@ class AgentInWorld final : public SimulatedLauncher {
     if (!alive_ranks().empty()) host_.violate("an agent ends before its workers");
     host_.finish(action.exit_code, why_);
   }
-  // A member has no standbys.
+  // Multi-node jobs have no standbys, so the agent must never request these three actions.
   void carry(const agent_action::TakeOver&) { host_.violate("a member has a standby"); }
   void carry(const agent_action::StartStandby&) { host_.violate("a member has a standby"); }
   void carry(const agent_action::DismissStandbys&) { host_.violate("a member has a standby"); }
 
-  // A node that receives the end of a round must soon report that its own workers have ended.
+  // After an order to end the round, a node must report within 20 s that its workers have ended.
   void expect_end() {
     if (std::exchange(owes_end_, in_a_round_) || !in_a_round_) return;
     owed_for_ = 0;
@@ -360,7 +362,7 @@ class AgentInWorld final : public SimulatedLauncher {
   void wait_for_end() {
     if (!owes_end_) return;
     if (host_.is_stuck()) owed_for_ = 0;
-    if (owed_for_++ > 20) return host_.violate("an agent does not say that its workers are gone");
+    if (owed_for_++ > 20) return host_.violate("an agent does not report that its workers have ended");
     host_.in_agent(kTickSecond, [this] { wait_for_end(); });
   }
 
@@ -385,25 +387,25 @@ class AgentInWorld final : public SimulatedLauncher {
     host_.on_host((20 + up_to(300)) * kTick, [this, rank, pid, generation = static_cast<int>(release_.id.round)] {
       if (one(rank).pid != pid || !one(rank).lives) return;
       one(rank).listens = true;
-      if (kind_.workers == JobKind::Workers::kScriptsThatSave) return say(rank, channel::SavesOnStop{});
-      say(rank, channel::Hello{});
-      if (kind_.workers == JobKind::Workers::kLive) say(rank, channel::Regroupable{});
-      say(rank, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = step()});
-      if (comes_together_) say(rank, channel::GroupFormed{generation, step()});
+      if (kind_.workers == JobKind::Workers::kScriptsThatSave) return send(rank, channel::SavesOnStop{});
+      send(rank, channel::Hello{});
+      if (kind_.workers == JobKind::Workers::kLive) send(rank, channel::Regroupable{});
+      send(rank, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = step()});
+      if (forms_group_) send(rank, channel::GroupFormed{generation, step()});
     });
   }
 
-  void say(int rank, channel::FromWorker message) {
+  void send(int rank, channel::FromWorker message) {
     in_order(from_workers_, 0, [this, rank, pid = one(rank).pid, message = std::move(message)] {
-      if (one(rank).pid == pid && !one(rank).heard_of) feed(agent_event::WorkerSaid{rank, message});
+      if (one(rank).pid == pid && !one(rank).has_sent_message) feed(agent_event::WorkerMessageReceived{rank, message});
     });
   }
 
   void die(int rank, ExitStatus status, std::optional<double> unanswered_s = std::nullopt) {
     Worker& worker = one(rank);
-    if (!worker.lives || worker.owes_end) return;
+    if (!worker.lives || worker.end_is_pending) return;
     if (host_.is_stuck()) {
-      worker.owes_end = status;
+      worker.end_is_pending = status;
       if (!any_works()) host_.work_ends();
       return host_.in_agent(kSeesStuckAfter, [this, rank, pid = worker.pid] { see_stuck(rank, pid); });
     }
@@ -413,29 +415,30 @@ class AgentInWorld final : public SimulatedLauncher {
     in_order(from_workers_, kTick, [this, rank, status, unanswered_s, pid = worker.pid] {
       Worker& ended = one(rank);
       if (ended.pid != pid) return;
-      ended.heard_of = true;
+      ended.has_sent_message = true;
       if (ended.fails) host_.worker_has_failed();
       if (ended.may_have_failed) host_.worker_may_have_failed();
-      if (!any_works()) host_.work_ends();  // it had ended when its round began
+      if (!any_works()) host_.work_ends();  // needed for a worker that had ended before its round started
       feed(agent_event::WorkerExited{
           .rank = rank, .pid = pid, .status = status, .time_ns = instant().realtime_ns, .unanswered_s = unanswered_s});
     });
   }
 
   void see_stuck(int rank, std::int64_t pid) {
-    if (one(rank).pid != pid || !one(rank).owes_end) return;
+    if (one(rank).pid != pid || !one(rank).end_is_pending) return;
     host_.worker_has_failed();
-    host_.leaves_for_good();
+    host_.leaves_permanently();
     feed(agent_event::WorkerStuck{rank, pid, "it hangs in the kernel"});
   }
 
-  void get_told(int rank, int signal) {
+  void on_signalled(int rank, int signal) {
     Worker& worker = one(rank);
-    // It died before it was stopped, and the agent gets the news afterwards.
+    // The worker exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not
+    // count as a failure.
     if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
     if (signal == SIGKILL) {
-      if (!worker.fails) worker.told_to_stop = true;
+      if (!worker.fails) worker.stop_requested = true;
       worker.is_killed = true;
       const std::int64_t takes = host_.kill_takes();
       const auto kill = [this, rank, pid = worker.pid] {
@@ -443,8 +446,8 @@ class AgentInWorld final : public SimulatedLauncher {
       };
       return takes == 0 ? kill() : host_.on_host(takes, kill);
     }
-    worker.told_to_stop = true;
-    if (chance(3)) return;  // it ignores the signal
+    worker.stop_requested = true;
+    if (chance(3)) return;  // the worker ignores the signal
     const std::int64_t takes = kTick + up_to(chance(85) ? 300 * kTick : 9 * kTickSecond);
     const ExitStatus status = chance(80)      ? ExitStatus{.code = 0, .signal = signal}
                               : has_channel() ? ExitStatus{.code = 1, .signal = 0}
@@ -458,18 +461,18 @@ class AgentInWorld final : public SimulatedLauncher {
     saves_ = true;
     host_.is_stopping();
     host_.on_host(kTick + up_to(40 * kTick), [this, rank, pid = one(rank).pid] {
-      if (one(rank).pid == pid && one(rank).lives) say(rank, channel::StopReady{step()});
+      if (one(rank).pid == pid && one(rank).lives) send(rank, channel::StopReady{step()});
     });
   }
 
   void save(int rank, std::int64_t at) {
     host_.saves_at(at);
-    one(rank).told_to_stop = true;
+    one(rank).stop_requested = true;
     host_.on_host((50 + up_to(600)) * kTick, [this, rank, pid = one(rank).pid] {
       Worker& worker = one(rank);
       if (worker.pid != pid || !worker.lives) return;
       worker.has_saved = true;
-      say(rank, channel::PhaseChange{.phase = channel::Phase::kSaving, .step = step()});
+      send(rank, channel::PhaseChange{.phase = channel::Phase::kSaving, .step = step()});
       die(rank, {.code = kind_.workers == JobKind::Workers::kScriptsThatSave && chance(50) ? 0 : 85, .signal = 0});
     });
   }
@@ -484,8 +487,8 @@ class AgentInWorld final : public SimulatedLauncher {
     one(rank).waits = false;
     host_.on_host((10 + up_to(300)) * kTick, [this, rank, generation, pid = one(rank).pid] {
       if (one(rank).pid != pid || !one(rank).lives || one(rank).waits) return;
-      say(rank, channel::RegroupReady{generation, step()});
-      if (comes_together_) say(rank, channel::GroupFormed{generation, step()});
+      send(rank, channel::RegroupReady{generation, step()});
+      if (forms_group_) send(rank, channel::GroupFormed{generation, step()});
     });
   }
 
@@ -505,19 +508,19 @@ class AgentInWorld final : public SimulatedLauncher {
   std::uint64_t sweeps_ = 0;
   std::int64_t pids_ = 100;
   std::string why_{};
-  bool comes_together_ = true;
+  bool forms_group_ = true;
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // from the node's point of view
+  bool in_a_round_ = false;  // true from the node's order to start workers until the agent reports that they have ended
   bool owes_end_ = false;
-  int owed_for_ = 0;  // seconds
+  int owed_for_ = 0;  // seconds since the node ordered the round to end
 };
 
 }  // namespace
 
-rendezvous::simulation::MakesLauncher agents_that_ship(Flaw flaw) {
-  return [flaw](LauncherHost& host, const LauncherPlace& place) -> std::unique_ptr<SimulatedLauncher> {
+rendezvous::simulation::LauncherFactory production_agents(Flaw flaw) {
+  return [flaw](LauncherHost& host, const LauncherContext& place) -> std::unique_ptr<SimulatedLauncher> {
     return std::make_unique<AgentInWorld>(host, place, flaw);
   };
 }

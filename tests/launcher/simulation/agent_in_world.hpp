@@ -1,31 +1,32 @@
-// The production agent in the simulator of tests/rendezvous/simulation: an AgentState for each node, the production translation
-// between the two, and workers that start, train, save, hold, fail and end. The seed decides what they do.
+// Runs production agents in the simulator of tests/rendezvous/simulation. Each node has an AgentState, which the production
+// code of launcher/network/translation.cpp connects to the node. Simulated workers start, train, save, wait with their state,
+// fail and exit, as the random seed determines.
 #pragma once
 
 #include "tests/rendezvous/simulation/simulated_launcher.hpp"
 
 namespace ddprun::test {
 
-// A rule of AgentState that is broken, as its environment sees it.
+// Each value switches off one rule of AgentState. The value's name describes the wrong behaviour that other nodes observe.
 enum class Flaw {
   kNone,
-  kHidesFailures,           // ReportFailure is not sent
-  kFailsAfterCutOff,        // a worker that the guardian has killed counts as a failure
-  kIsOverEarly,             // reports the round as over as soon as it is ordered to end it
-  kCallsStoppedDone,        // a script that ended with 0 after it was stopped counts as done
-  kCallsEndedSaved,         // a round that was to be saved counts as saved
-  kSavesAtOwnStep,          // does not wait for the agreed step of all nodes
-  kHidesSteps,              // does not report which step its workers have started
-  kHidesSignals,            // ReportSignal is not sent
-  kIgnoresSaveOrders,       // SaveOrdered is ignored
-  kHoldsInSilence,          // waiting workers do not count as ended
-  kKeepsDismissed,          // waiting workers continue although their state is not to be kept
-  kEndsBeforeHeld,          // the job ends while workers still wait
-  kNeverKills,              // workers that ignore SIGTERM
-  kWaitsForRegroupForEver,  // workers that fail to join each other
-  kReplacesNobody,          // a lost worker is not started in the next round
+  kHidesFailures,      // failures are not reported
+  kFailsAfterCutOff,   // a worker that the guardian killed because the coordinator did not answer counts as a failure
+  kIsOverEarly,        // the round is reported as over as soon as its end is ordered, before the workers have exited
+  kCallsStoppedDone,   // a script that exited with 0 after a stop counts as done
+  kCallsEndedSaved,    // a round that ended without saving counts as saved
+  kSavesAtOwnStep,     // workers save at this node's own step, not at the step that all nodes agreed on
+  kHidesSteps,         // the agent does not report which step its workers have started
+  kHidesSignals,       // signals are not reported
+  kIgnoresSaveOrders,  // orders to save are ignored
+  kHidesHeld,          // the end of a round is not reported if workers wait with their state
+  kKeepsDismissed,     // workers continue although the coordinator ordered that their state must not be kept
+  kEndsBeforeHeld,     // the agent exits while workers that kept their state are still running
+  kNeverKills,         // workers that ignore SIGTERM are not killed
+  kNeverEndsRegroup,   // a regroup in which workers cannot connect to each other has no time limit
+  kReplacesNone,       // a lost worker is not started again in the next round
 };
 
-rendezvous::simulation::MakesLauncher agents_that_ship(Flaw flaw = Flaw::kNone);
+rendezvous::simulation::LauncherFactory production_agents(Flaw flaw = Flaw::kNone);
 
 }  // namespace ddprun::test

@@ -1,6 +1,7 @@
-// The production agents under all faults of the simulator. The invariants hold for every seed. For each rule of AgentState that
-// agent_in_world.hpp can break, some seed fails without the rule. ./dev test --long runs 100,000 seeds. A failing seed prints
-// its story: DDPRUN_AGENTS_SEED=N.
+// Tests the production agents under all faults of the simulator. The invariants must hold for every seed. A second test
+// switches off one rule of AgentState at a time (Flaw in agent_in_world.hpp). It expects that at least one seed then violates
+// an invariant, which shows that the rule is needed. ./dev test --long runs 100,000 seeds. DDPRUN_AGENTS_SEED=N prints the
+// events of seed N.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/verdict/job_judge.hpp"
+#include "launcher/restart_policy/job_judge.hpp"
 #include "tests/launcher/simulation/agent_in_world.hpp"
 #include "tests/rendezvous/simulation/simulator.hpp"
 
@@ -28,28 +29,28 @@ constexpr int kExitOfABrokenDevice = 9;
 
 Scenario with_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
   Scenario scenario{.seed = seed};
-  scenario.launcher = agents_that_ship(flaw);
+  scenario.launcher = production_agents(flaw);
   scenario.judge = [](const rendezvous::FailureReport& report, const rendezvous::Budget& before, int most) {
     RestartLimits limits{.max_restarts = most};
     limits.rules.longest_pause = std::chrono::seconds(2);
     rendezvous::Verdict verdict = judge(report, before, limits);
-    if (verdict.exit_code == kExitOfABrokenDevice)
-      verdict.exit_code = 7;  // with that code a node leaves, and the job
-                              // continues
+    // The simulator reads kExitOfABrokenDevice as "one node leaves and the job continues". `verdict` ends the whole job, so it
+    // must have a different exit code.
+    if (verdict.exit_code == kExitOfABrokenDevice) verdict.exit_code = 7;
     return verdict;
   };
   return scenario;
 }
 
-std::string wrong_with_agents(const Result& result) {
+std::string violation_of(const Result& result) {
   return result.violation.empty() ? result.stuck : result.violation;
 }
 
-std::string story_of_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
+std::string story_of(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
   Scenario scenario = with_agents(seed, flaw);
-  scenario.tell = true;
+  scenario.trace = true;
   std::string text = "seed " + std::to_string(seed) + ":\n";
-  for (const std::string& line : simulate(scenario).story) text += line + "\n";
+  for (const std::string& line : simulate(scenario).trace_lines) text += line + "\n";
   return text;
 }
 
@@ -58,9 +59,9 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(AgentsInWorld, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
+TEST(AgentsInWorld, EverySeedKeepsTheInvariants) {
   if (std::getenv("DDPRUN_AGENTS_SEED") != nullptr) {
-    std::cout << story_of_agents(number_from("DDPRUN_AGENTS_SEED", 0));
+    std::cout << story_of(number_from("DDPRUN_AGENTS_SEED", 0));
     return;
   }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -80,7 +81,7 @@ TEST(AgentsInWorld, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
     for (std::uint64_t seed = next++; seed < from + seeds; seed = next++) {
       const Result result = simulate(with_agents(seed));
       excused += result.excused ? 1 : 0;
-      const std::string wrong = wrong_with_agents(result);
+      const std::string wrong = violation_of(result);
       if (wrong.empty()) continue;
       const std::scoped_lock locked(guard);
       failed.emplace(seed, wrong);
@@ -93,44 +94,46 @@ TEST(AgentsInWorld, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   }
   std::string list;
   for (const auto& [seed, wrong] : failed) list += std::to_string(seed) + ": " + wrong + "\n";
-  EXPECT_TRUE(failed.empty()) << (failed.empty() ? "" : story_of_agents(failed.begin()->first)) << list;
-  std::printf("%llu of %llu seeds ended early in what nobody promises\n", static_cast<unsigned long long>(excused),
+  EXPECT_TRUE(failed.empty()) << (failed.empty() ? "" : story_of(failed.begin()->first)) << list;
+  std::printf("%llu of %llu seeds ended early in a state without guarantees\n", static_cast<unsigned long long>(excused),
               static_cast<unsigned long long>(seeds));
 }
 
-// A coordinator counted a failure and released a round, and was lost before enough nodes knew of it. Its successor inherited
-// the count, and counted the failure once more when a node reported it again.
-TEST(AgentsInWorld, AFailureCostsOneRestartWhoeverCountsIt) {
+// Regression test. A coordinator counted a failure and started the next round, but failed before enough nodes had received
+// the round. The next coordinator took over the count. When a node reported the failure again, the coordinator counted it a
+// second time.
+TEST(AgentsInWorld, AFailureUsesOneRestart) {
   for (const std::uint64_t seed : {6947u, 7378u, 11561u}) {
-    EXPECT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "seed " << seed;
+    EXPECT_EQ(violation_of(simulate(with_agents(seed))), "") << "seed " << seed;
   }
 }
 
-// The kernel did not let a worker end, on a node that knew already how the job ends: it ended with 89 instead.
-TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsAsTheJobDoes) {
+// Regression test. A node had received the job's exit code, but the kernel could not end one of its workers. The node exited
+// with 89 instead of the job's exit code.
+TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsWithTheJob) {
   for (const std::uint64_t seed : {1396u, 2372u, 2516u}) {
-    EXPECT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "seed " << seed;
+    EXPECT_EQ(violation_of(simulate(with_agents(seed))), "") << "seed " << seed;
   }
 }
 
 struct FlawCase {
   const char* name;
   Flaw flaw;
-  std::uint64_t from = 0;  // the first seed to try, for a rule that few seeds need
+  std::uint64_t from = 0;  // seed at which the search starts; set for flaws that few seeds detect
 };
 
-class EveryRuleOfAgents : public testing::TestWithParam<FlawCase> {};
+class AgentRules : public testing::TestWithParam<FlawCase> {};
 
-TEST_P(EveryRuleOfAgents, IsNeeded) {
+TEST_P(AgentRules, IsNeeded) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the release build shows it";
 #endif
-  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // for a search of other seeds
+  const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // starts the search at another seed
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
   for (std::uint64_t seed = from; seed < from + 6000; ++seed) {
-    const std::string wrong = wrong_with_agents(simulate(with_agents(seed, GetParam().flaw)));
+    const std::string wrong = violation_of(simulate(with_agents(seed, GetParam().flaw)));
     if (wrong.empty()) continue;
-    ASSERT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "it notices something else, at seed " << seed;
+    ASSERT_EQ(violation_of(simulate(with_agents(seed))), "") << "it notices something else, at seed " << seed;
     std::cout << "seed " << seed << ": " << wrong << "\n";
     return;
   }
@@ -138,17 +141,17 @@ TEST_P(EveryRuleOfAgents, IsNeeded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Mutations, EveryRuleOfAgents,
+    Mutations, AgentRules,
     testing::Values(
         FlawCase{"FailuresAreReported", Flaw::kHidesFailures}, FlawCase{"WhatWasCutOffHasNotFailed", Flaw::kFailsAfterCutOff},
         FlawCase{"ARoundIsOverWhenItsWorkersAre", Flaw::kIsOverEarly},
         FlawCase{"WhatWasStoppedIsNotDone", Flaw::kCallsStoppedDone},
         FlawCase{"WhatHasEndedIsNotSaved", Flaw::kCallsEndedSaved}, FlawCase{"AllSaveAtOneStep", Flaw::kSavesAtOwnStep},
         FlawCase{"StepsAreSaid", Flaw::kHidesSteps}, FlawCase{"SignalsAreReported", Flaw::kHidesSignals},
-        FlawCase{"SaveOrdersAreObeyed", Flaw::kIgnoresSaveOrders}, FlawCase{"WhoWaitsIsOutOfTheRound", Flaw::kHoldsInSilence},
+        FlawCase{"SaveOrdersAreObeyed", Flaw::kIgnoresSaveOrders}, FlawCase{"WhoWaitsIsOutOfTheRound", Flaw::kHidesHeld},
         FlawCase{"DismissedWorkersEnd", Flaw::kKeepsDismissed}, FlawCase{"TheJobEndsAfterItsWorkers", Flaw::kEndsBeforeHeld},
-        FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills}, FlawCase{"RegroupsEnd", Flaw::kWaitsForRegroupForEver, 50000},
-        FlawCase{"LostWorkersAreReplaced", Flaw::kReplacesNobody}),
+        FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills}, FlawCase{"RegroupsEnd", Flaw::kNeverEndsRegroup, 50000},
+        FlawCase{"LostWorkersAreReplaced", Flaw::kReplacesNone}),
     [](const auto& mutation) { return std::string(mutation.param.name); });
 
 }  // namespace

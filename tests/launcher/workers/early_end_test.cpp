@@ -1,53 +1,51 @@
-// Workers that have ended successfully while others run: a real timer with a short limit.
+// Tests the report about workers that exit with code 0 while others are still running. The timer is real, with a delay of 1 ms.
 #include "launcher/workers/early_end.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 namespace ddprun {
 namespace {
 
-class EarlyEndTest : public testing::Test {
+class EarlyEndTest : public testing::Test, private EarlyEnd::Agent {
  protected:
-  EarlyEnd make() {
-    return {io_,
-            {.at_work = [this] { return at_work_; },
-             .noticed =
-                 [this](double, const std::vector<int>& ended, const std::vector<int>& running) {
-                   said_.push_back({ended, running});
-                 }},
-            std::chrono::milliseconds(1)};
+  EarlyEnd make() { return {io_, *this, std::chrono::milliseconds(1)}; }
+  bool at_work() const override { return at_work_; }
+  void report_early_end(double /*seconds*/, std::vector<int> ended, std::vector<int> running) override {
+    reports_.push_back({std::move(ended), std::move(running)});
   }
+
   boost::asio::io_context io_{1};
   bool at_work_ = true;
-  std::vector<std::array<std::vector<int>, 2>> said_;
+  std::vector<std::array<std::vector<int>, 2>> reports_;
 };
 
-TEST_F(EarlyEndTest, WhoEndedWellIsSaidOnceWithWhoRunsOn) {
+TEST_F(EarlyEndTest, EarlyExitsAreReportedOnce) {
   EarlyEnd early = make();
   early.begin_round(4);
   early.ended(1, true);
   early.ended(3, true);
   io_.run();
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_EQ(said_[0][0], (std::vector<int>{1, 3}));
-  EXPECT_EQ(said_[0][1], (std::vector<int>{0, 2}));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0][0], (std::vector<int>{1, 3}));
+  EXPECT_EQ(reports_[0][1], (std::vector<int>{0, 2}));
   early.ended(2, true);
   io_.restart();
   io_.run();
-  EXPECT_EQ(said_.size(), 1u);
+  EXPECT_EQ(reports_.size(), 1u);
 }
 
-TEST_F(EarlyEndTest, NothingIsSaidOfAnEndOfAllOrOfARoundThatIsBeingStopped) {
+TEST_F(EarlyEndTest, CompleteOrStoppedRoundsAreNotReported) {
   EarlyEnd early = make();
   early.begin_round(2);
   early.ended(0, true);
   early.ended(1, true);
   io_.run();
   early.begin_round(2);
-  early.ended(0, false);  // this counts as a failure
+  early.ended(0, false);  // false: the exit code is not 0, so the agent handles it as a failure
   io_.restart();
   io_.run();
   early.begin_round(2);
@@ -55,7 +53,7 @@ TEST_F(EarlyEndTest, NothingIsSaidOfAnEndOfAllOrOfARoundThatIsBeingStopped) {
   at_work_ = false;
   io_.restart();
   io_.run();
-  EXPECT_TRUE(said_.empty());
+  EXPECT_TRUE(reports_.empty());
 }
 
 }  // namespace

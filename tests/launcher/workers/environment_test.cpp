@@ -1,4 +1,4 @@
-// The workers' environment, compared with torchrun's.
+// Tests the environment of workers. It must contain the same variables as under torchrun, and in addition those of ddprun.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ WorkerSettings settings_of_rank(int rank, int world_size) {
   return settings;
 }
 
-TEST(WorkerEnvironment, IsTorchruns) {
+TEST(WorkerEnvironment, MatchesTorchrun) {
   const auto environment = as_map(worker_environment({}, settings_of_rank(1, 2)));
   const std::map<std::string, std::string> expected{{"LOCAL_RANK", "1"},
                                                     {"RANK", "1"},
@@ -56,7 +56,7 @@ TEST(WorkerEnvironment, IsTorchruns) {
   EXPECT_EQ(environment, expected);
 }
 
-TEST(WorkerEnvironment, AStandbyClaimsNoRank) {
+TEST(WorkerEnvironment, AStandbyHasNoRankVariables) {
   WorkerSettings settings = settings_of_rank(0, 2);
   settings.standby = true;
   settings.channel = ChannelUse::kGiven;
@@ -70,7 +70,7 @@ TEST(WorkerEnvironment, AStandbyClaimsNoRank) {
   EXPECT_EQ(environment.at("HOME"), "/h");
 }
 
-TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
+TEST(WorkerEnvironment, OnlyScriptsGetSnapshotMemory) {
   WorkerSettings settings = settings_of_rank(0, 2);
   settings.snapshots = "/proc/7/fd/9";
   settings.channel = ChannelUse::kOffered;
@@ -83,8 +83,9 @@ TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
 }
 
-// No two workers of a node write to one file, even if each has local rank 0.
-TEST(WorkerEnvironment, EachWorkerHasAPlaceOfItsOwnInTheMemoryForSnapshots) {
+// With --virtual-local-rank all workers have local rank 0. Each worker still needs a different slot of the snapshot memory;
+// otherwise two workers would write to the same memory.
+TEST(WorkerEnvironment, EachWorkerHasItsOwnSnapshotSlot) {
   for (const int rank : {0, 1}) {
     WorkerSettings settings = settings_of_rank(rank, 2);
     settings.snapshots = "/proc/7/fd/9";
@@ -96,8 +97,9 @@ TEST(WorkerEnvironment, EachWorkerHasAPlaceOfItsOwnInTheMemoryForSnapshots) {
   }
 }
 
-// Ranks of a script lend their snapshots to other nodes. Ranks of a node without snapshot memory report that they have none.
-TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
+// Ranks of a script send their snapshots to other nodes. A rank without snapshot memory must answer queries with "no
+// snapshot". So every rank needs DDPRUN_GENERATION, with or without snapshot memory.
+TEST(WorkerEnvironment, AMultiNodeScriptGetsRoundAndAddress) {
   WorkerSettings settings = settings_of_rank(0, 2);
   settings.snapshots = "/proc/7/fd/9";
   settings.channel = ChannelUse::kOffered;
@@ -116,7 +118,7 @@ TEST(WorkerEnvironment, AScriptOnManyMachinesKnowsItsRoundAndItsAddress) {
     EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains(name)) << name;
 }
 
-TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
+TEST(WorkerEnvironment, StaleVariablesAreReplaced) {
   const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
   EXPECT_EQ(environment.at("RANK"), "0");
@@ -126,7 +128,7 @@ TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
   EXPECT_EQ(environment.at("PET_RANK"), "3");
 }
 
-TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
+TEST(WorkerEnvironment, ThreadsAndNcclKeepGivenValues) {
   const std::vector<std::string> inherited{"OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
   EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
@@ -139,8 +141,9 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
-// If the agent does not end a rank that waits for a lost one, NCCL's own time-outs have to.
-TEST(WorkerEnvironment, NcclEndsNoWorkerThatAnAgentWatches) {
+// The agent does not end a script's rank that waits for a lost rank, so NCCL's own timeouts must end that rank. For ddptrain
+// the agent itself handles lost ranks.
+TEST(WorkerEnvironment, NcclWatchdogDoesNotEndWatchedWorkers) {
   WorkerSettings settings = settings_of_rank(0, 2);
   const std::vector<std::string> inherited{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "TORCH_NCCL_ENABLE_MONITORING=1"};
   const auto script = as_map(worker_environment(inherited, settings));
@@ -152,7 +155,7 @@ TEST(WorkerEnvironment, NcclEndsNoWorkerThatAnAgentWatches) {
   EXPECT_EQ(watched.at("TORCH_NCCL_ENABLE_MONITORING"), "0");
 }
 
-TEST(WorkerEnvironment, TheAgentsSignalsAreHandedOnAsTorchrunDoes) {
+TEST(WorkerEnvironment, HandledSignalsAreListedLikeTorchrun) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.signals_to_handle = {SIGTERM, SIGUSR1};
   const std::vector<std::string> inherited{"TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"};
@@ -169,7 +172,7 @@ TEST(WorkerEnvironment, AVirtualLocalRankIsZeroAndSeesOneDevice) {
   EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "5");
 }
 
-TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
+TEST(WorkerEnvironment, TheTimerFileIsSetOrInherited) {
   const std::vector<std::string> inherited{"TORCHELASTIC_TIMER_FILE=/callers"};
   EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("TORCHELASTIC_TIMER_FILE"), "/callers");
   WorkerSettings settings = settings_of_rank(0, 1);
@@ -177,7 +180,7 @@ TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
   EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("TORCHELASTIC_TIMER_FILE"), "/agents");
 }
 
-TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
+TEST(WorkerEnvironment, SecretsAndStaleChannelsAreNotInherited) {
   const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9", "DDPRUN_CHANNEL_INODE=4"};
   const auto script = as_map(worker_environment(inherited, settings_of_rank(0, 1)));
   EXPECT_FALSE(script.contains("DDPRUN_TOKEN"));
@@ -188,8 +191,9 @@ TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
 }
 
-// A script gets the channel with its round and address, and nothing else of ddptrain's environment.
-TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
+// A script gets only the variables of the worker channel, DDPRUN_GENERATION and the node's address. It does not get the other
+// variables of ddptrain, such as the one for --chaos.
+TEST(WorkerEnvironment, AScriptGetsAnOptionalChannel) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.restart_count = 1;
   settings.facts = {.cause = "exit_code", .out_of_memory = 0};
@@ -204,7 +208,7 @@ TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
   EXPECT_EQ(without.at("DDPRUN_RESTART_CAUSE"), "exit_code");
 }
 
-TEST(WorkerEnvironment, LibtorchIsFoundByDdptrainOnly) {
+TEST(WorkerEnvironment, OnlyDdptrainGetsTheLibtorchPath) {
   const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "LD_LIBRARY_PATH=/a:/b"};
   EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("LD_LIBRARY_PATH"), "/a:/b");
   WorkerSettings train = settings_of_rank(0, 1);

@@ -1,4 +1,4 @@
-// Error files of Python workers: both formats, the time of the failure, and the copy for the parent launcher.
+// Tests error files of Python workers: both formats, the time of the failure, and the copy for ddprun's caller.
 #include "launcher/workers/error_file_reader.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class ErrorFileTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(ErrorFileTest, TheObjectForm) {
+TEST_F(ErrorFileTest, ParsesTheObjectForm) {
   const auto file = parse_error_file(
       R"({"message":{"message":"ValueError: x","extraInfo":{"py_callstack":"Traceback\n","timestamp":"12"}}})");
   ASSERT_TRUE(file);
@@ -37,7 +37,7 @@ TEST_F(ErrorFileTest, TheObjectForm) {
   EXPECT_TRUE(file->whole_seconds);
 }
 
-TEST_F(ErrorFileTest, TheFlatForm) {
+TEST_F(ErrorFileTest, ParsesTheFlatForm) {
   const auto file = parse_error_file(R"({"message":"flat","timestamp":10.5})");
   ASSERT_TRUE(file);
   EXPECT_EQ(file->message, "flat");
@@ -45,7 +45,7 @@ TEST_F(ErrorFileTest, TheFlatForm) {
   EXPECT_FALSE(file->whole_seconds);
 }
 
-TEST_F(ErrorFileTest, OddTimestampsAreNone) {
+TEST_F(ErrorFileTest, InvalidTimestampsAreIgnored) {
   for (const char* time : {"-1", "1e30", "\"soon\"", "null", "[]"}) {
     const auto file = parse_error_file(std::string(R"({"message":"m","timestamp":)") + time + "}");
     ASSERT_TRUE(file) << time;
@@ -53,7 +53,7 @@ TEST_F(ErrorFileTest, OddTimestampsAreNone) {
   }
 }
 
-TEST_F(ErrorFileTest, NothingElseIsOne) {
+TEST_F(ErrorFileTest, OtherFilesAreRejected) {
   for (const char* bad : {"", "{", "[]", "{}", R"({"message":3})", R"({"message":{}})", R"({"message":{"message":[]}})"}) {
     EXPECT_FALSE(parse_error_file(bad)) << bad;
   }
@@ -62,20 +62,23 @@ TEST_F(ErrorFileTest, NothingElseIsOne) {
   EXPECT_FALSE(read_error_file(write("large", "{\"message\":\"" + std::string(2 << 20, 'x') + "\"}")));
 }
 
-TEST_F(ErrorFileTest, TheFractionOfASecondIsTheFilesOwn) {
+TEST_F(ErrorFileTest, TheFileTimeGivesTheFraction) {
   ErrorFile file{.timestamp_ns = 10 * kErrorFileSecond, .whole_seconds = true};
   file.written_ns = 10 * kErrorFileSecond + 700;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond + 700);
-  file.written_ns = 99 * kErrorFileSecond;  // copied later, or an invented timestamp: still within that second
+  // The file's text contains the time in whole seconds. If the file was copied later or has a wrong mtime, the result is
+  // still within that second.
+  file.written_ns = 99 * kErrorFileSecond;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 11 * kErrorFileSecond - 1);
-  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after the end of the process
+  // A failure cannot be later than the end of the process.
+  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);
   file.whole_seconds = false;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond);
   file.timestamp_ns.reset();
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 20 * kErrorFileSecond);
 }
 
-TEST_F(ErrorFileTest, AFileThatIsReadKnowsWhenItWasWritten) {
+TEST_F(ErrorFileTest, AReadFileHasItsWriteTime) {
   const auto before = std::chrono::system_clock::now().time_since_epoch();
   const auto file = read_error_file(write("error.json", R"({"message":"m"})"));
   ASSERT_TRUE(file);
@@ -83,7 +86,7 @@ TEST_F(ErrorFileTest, AFileThatIsReadKnowsWhenItWasWritten) {
   EXPECT_GE(file->written_ns, std::chrono::nanoseconds(before).count());
 }
 
-TEST_F(ErrorFileTest, TheCopyHasTheErrorCodeInTheObjectFormOnly) {
+TEST_F(ErrorFileTest, OnlyTheObjectFormGetsAnErrorCode) {
   const auto copy_of = [&](const std::string& text, int code) {
     EXPECT_TRUE(copy_error_file(write("from", text), folder_ / "to", code));
     return nlohmann::json::parse(std::ifstream(folder_ / "to"));

@@ -1,6 +1,7 @@
-// Explanations for a program that exec refuses, from the beginning of its file, and for signals that have a usual sender.
+// Tests two kinds of explanations. A failed execve() is explained by the first line of the file. A signal is explained if it
+// usually has one particular cause.
 #include "launcher/workers/exec_reason.hpp"
-#include "launcher/verdict/signal_reason.hpp"
+#include "launcher/diagnosis/signal_reason.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-class LikelyReason : public ::testing::Test {
+class ExecReason : public ::testing::Test {
  protected:
   std::string of_exec(int error, const std::string& content) {
     const auto file = folder_ / "program";
@@ -23,39 +24,41 @@ class LikelyReason : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(LikelyReason, AnInterpreterThatIsNotThereIsNamed) {
+TEST_F(ExecReason, AMissingInterpreterIsNamed) {
   EXPECT_EQ(of_exec(ENOENT, "#!/opt/none/python3 -u\nprint()\n"),
-            "its first line names '/opt/none/python3', which is not there");
-  EXPECT_EQ(of_exec(ENOENT, "#! \t/opt/none/sh"), "its first line names '/opt/none/sh', which is not there");
+            "its first line names '/opt/none/python3', which does not exist");
+  EXPECT_EQ(of_exec(ENOENT, "#! \t/opt/none/sh"), "its first line names '/opt/none/sh', which does not exist");
 }
 
-TEST_F(LikelyReason, LineEndsOfWindows) {
+TEST_F(ExecReason, RecognizesWindowsLineEnds) {
   EXPECT_EQ(of_exec(ENOENT, "#!/bin/sh\r\ntrue\r\n"),
-            "its lines end as on Windows, so the kernel looks for '/bin/sh\\u000d': tr -d '\\r' makes a file without");
+            "it has Windows line ends (CR LF), so the kernel searches for the interpreter '/bin/sh\\u000d': remove the CRs "
+            "with tr -d '\\r'");
 }
 
-TEST_F(LikelyReason, AProgramWithoutItsLoader) {
-  EXPECT_EQ(of_exec(ENOENT, "\177ELF..."), "its loader is not on this machine: it was built for another system");
+TEST_F(ExecReason, RecognizesAMissingLoader) {
+  EXPECT_EQ(of_exec(ENOENT, "\177ELF..."),
+            "its dynamic loader does not exist on this machine: it was built for another system");
 }
 
-TEST_F(LikelyReason, NoProgramAtAll) {
-  EXPECT_EQ(of_exec(ENOEXEC, "true\n"), "it is neither a program for this machine nor a script that begins with #!");
+TEST_F(ExecReason, RecognizesTextWithoutAnInterpreterLine) {
+  EXPECT_EQ(of_exec(ENOEXEC, "true\n"), "it is neither a program for this machine nor a script that starts with #!");
 }
 
-TEST_F(LikelyReason, NotAllowed) {
+TEST_F(ExecReason, RecognizesMissingPermissions) {
   EXPECT_EQ(of_exec(EACCES, "#!/usr/bin\n"), "its first line names '/usr/bin', which is a folder");
   EXPECT_EQ(of_exec(EACCES, "#!/bin/sh\n"),
-            "it, or what its first line names, has no x permission, or its file system is mounted noexec");
+            "it or the interpreter in its first line is not executable (chmod +x), or its file system is mounted noexec");
 }
 
-TEST_F(LikelyReason, WhereTheErrnoSaysItAllNothingIsAdded) {
+TEST_F(ExecReason, ClearErrnosGetNoReason) {
   EXPECT_EQ(reason_of_exec_error(ENOENT, folder_ / "nothing"), "");
   EXPECT_EQ(of_exec(ENOENT, "#!\n"), "");
   EXPECT_EQ(of_exec(ENOENT, ""), "");
   EXPECT_EQ(of_exec(E2BIG, "#!/bin/sh\n"), "");
 }
 
-TEST_F(LikelyReason, OfSignals) {
+TEST_F(ExecReason, ExplainsSignals) {
   EXPECT_NE(reason_of_signal(SIGXFSZ).find("ulimit -f"), std::string::npos);
   EXPECT_NE(reason_of_signal(SIGXCPU).find("ulimit -t"), std::string::npos);
   EXPECT_NE(reason_of_signal(SIGBUS).find("/dev/shm"), std::string::npos);

@@ -1,4 +1,4 @@
-// The basis of a coordinator's authority, and which nodes count as connected while connections open and close.
+// Tests how long a coordinator may lead (its lease), and which nodes count as connected while connections open and close.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -6,37 +6,38 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A node that was released into a round has heard its coordinator at that time. That still counts after another round has
-// followed. Earlier, without recent stamps, the start of the next round took away the authority over the previous one.
-TEST_F(RunningRound, ARoundThatFollowsSoonTakesNothingFromItsAuthority) {
-  const auto says_nothing_back = [&](LinkId link) {
-    says(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
+// A node that got a release (the start of a round) has received a message of its coordinator. So the release must count for the
+// leader lease, even after the next round has started. Regression: the next round started immediately, and the coordinator lost
+// its lease under the previous round.
+TEST_F(RunningRound, ImmediateNextRoundKeepsTheAuthority) {
+  const auto gets_no_reply = [&](LinkId link) {
+    send_from(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
   };
   time_ += seconds(2);
   join(kThird, 3);
   time_ += milliseconds(2500);
-  for (const LinkId link : {kSelfLink, kOther, kThird}) says_nothing_back(link);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) gets_no_reply(link);
   tick();
   RoundId last = round();
-  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
+  for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = last, .master_port = 1});
   ASSERT_GT(round(), last);
-  for (const LinkId link : {kSelfLink, kOther, kThird}) says_nothing_back(link);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) gets_no_reply(link);
 
-  time_ += seconds(1);  // five and a half since the other node has sent back a stamp
+  time_ += seconds(1);  // 5.5 s after the last timestamp that the other node sent back
   last = round();
-  on(coordinator_event::Closed{kThird});
-  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
+  on(node_event::LinkClosed{kThird});
+  for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = last, .master_port = 1});
   EXPECT_GT(round(), last);
   tick();
   EXPECT_FALSE(stepped_down_.has_value());
-  time_ += seconds(4);  // five since it was released into the previous round
+  time_ += seconds(4);  // 5 s after the release of the previous round to the other node
   tick();
   EXPECT_TRUE(stepped_down_.has_value());
 }
 
-// A Hello may be delayed, and its process gone. The next round would then have had a rank without a node.
-TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
-  say_hello(kThird, 3);
+// A Hello may arrive after its sender has ended. Regression: the next round then had a rank without a node.
+TEST_F(RunningRound, NodeCountsOnlyAfterItsWelcomeIsAnswered) {
+  send_hello(kThird, 3);
   time_ += seconds(3);
   ping(kSelfLink);
   ping(kOther);
@@ -48,20 +49,20 @@ TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
   EXPECT_FALSE(over_.empty());
 }
 
-// One of two nodes is gone, and the other ends its job in a round that only it knows. The lost node could still get the
-// arbiter's vote, and run the job again.
-class TwoAndAnArbiter : public RunningRound {
+// One of two nodes is lost. The remaining node ends its job in a round that only this node has recorded. That end must not
+// count, since the lost node could still get the arbiter's vote and run the job again.
+class TwoNodesWithArbiter : public RunningRound {
  protected:
-  TwoAndAnArbiter() : RunningRound(1, Arbiter::kEtcd) {}
+  TwoNodesWithArbiter() : RunningRound(1, Arbiter::kEtcd) {}
 };
 
-TEST_F(TwoAndAnArbiter, TheEndNeedsAMajorityOfTheRoundBeforeToo) {
+TEST_F(TwoNodesWithArbiter, EndNeedsAMajorityOfThePreviousRoundToo) {
   const RoundId first = round();
-  on(coordinator_event::Closed{kOther});
-  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  on(node_event::LinkClosed{kOther});
+  send_from(kSelfLink, Ready{.round = first, .master_port = 1});
   ASSERT_GT(round(), first);
   ping(kSelfLink);
-  says(kSelfLink, Done{round()});
+  send_from(kSelfLink, Done{round()});
   EXPECT_TRUE(endings_.contains(kSelfLink));
   EXPECT_FALSE(job_over_.has_value());
   on(coordinator_event::ArbiterVotes{first});

@@ -1,5 +1,5 @@
-// Whether the coordinator allows workers to wait for the next round with their state, and what that costs. Also the treatment
-// of a node that has finished.
+// Tests when the coordinator lets workers wait with their state for the next round, and when the end of a round counts as a
+// restart. Also tests nodes whose workers have finished.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -7,38 +7,38 @@
 namespace ddprun::rendezvous {
 namespace {
 
-TEST_F(RunningRound, WorkersWaitWhenALostOnesNodeSaysThatTheOthersAreSound) {
+TEST_F(RunningRound, WorkersAreHeldAfterAFailureThatSparesThem) {
   ASSERT_EQ(released_.at(kOther).nodes, 2);
-  says(kOther, failure(true));
+  send_from(kOther, failure(true));
   EXPECT_TRUE(over_.at(kSelfLink).hold);
   EXPECT_TRUE(over_.at(kOther).hold);
 }
 
-TEST_F(RunningRound, NobodyWaitsWhenItSaysNothingOfTheKind) {
-  says(kOther, failure(false));
+TEST_F(RunningRound, WorkersAreStoppedAfterOtherFailures) {
+  send_from(kOther, failure(false));
   EXPECT_FALSE(over_.at(kSelfLink).hold);
   EXPECT_FALSE(over_.at(kOther).hold);
 }
 
-TEST_F(RunningRound, AFailureCostsARestartWhoeverWaits) {
+TEST_F(RunningRound, FailureWithHeldWorkersCostsARestart) {
   const RoundId first = round();
-  says(kOther, failure(true));
-  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
+  send_from(kOther, failure(true));
+  for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = first, .master_port = 1});
   EXPECT_GT(round(), first);
   EXPECT_EQ(released_.at(kOther).budget.restart_count, 1);
   EXPECT_EQ(released_.at(kOther).budget.history.used, 1);
 }
 
-TEST_F(RunningRound, WorkersWaitWhenANodeIsLostAndThatCostsNothing) {
+TEST_F(RunningRound, LostNodeHoldsWorkersAndCostsNoRestart) {
   const RoundId first = round();
-  on(coordinator_event::Closed{kOther});
+  on(node_event::LinkClosed{kOther});
   EXPECT_TRUE(over_.at(kSelfLink).hold);
-  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  send_from(kSelfLink, Ready{.round = first, .master_port = 1});
   EXPECT_GT(round(), first);
   EXPECT_EQ(released_.at(kSelfLink).budget.restart_count, 0);
 }
 
-TEST_F(RunningRound, WorkersWaitWhenANodeComes) {
+TEST_F(RunningRound, JoiningNodeHoldsWorkers) {
   join(kThird, 3);
   time_ += milliseconds(2500);
   tick();
@@ -47,172 +47,185 @@ TEST_F(RunningRound, WorkersWaitWhenANodeComes) {
   EXPECT_TRUE(over_.at(kOther).hold);
 }
 
-TEST_F(RunningRound, WorkersWaitWhenANodeLeaves) {
-  says(kOther, StopAsk{15});
+TEST_F(RunningRound, LeavingNodeHoldsWorkers) {
+  send_from(kOther, StopRequest{15});
   time_ += milliseconds(250);
   tick();
   ASSERT_TRUE(over_.contains(kSelfLink));
   EXPECT_TRUE(over_.at(kSelfLink).hold);
 }
 
-// A node whose workers could not form a group again reports that by having no workers. Then the state of the other nodes must
-// not be used either.
-TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
-  says(kOther, Ready{.round = round(), .master_port = 1});
+// A node whose workers could not form a process group again reports that it has no workers. The workers of the other nodes must
+// then drop their state too.
+TEST_F(RunningRound, FailedRegroupStopsHeldWorkers) {
+  send_from(kOther, Ready{.round = round(), .master_port = 1});
   EXPECT_FALSE(over_.at(kSelfLink).hold);
   EXPECT_FALSE(over_.at(kOther).hold);
 }
 
-// A stop signal came while a replacement on the other node was loading.
-TEST_F(RunningRound, AtAStopANodeWithHeldStateSavesIt) {
-  for (const LinkId link : {kOther, kSelfLink}) says(link, StopAsk{15});
+// A stop signal arrives while the replacement worker on the other node is still loading. The waiting workers must save.
+TEST_F(RunningRound, StopSignalSavesHeldState) {
+  for (const LinkId link : {kOther, kSelfLink}) send_from(link, StopRequest{15});
   ASSERT_TRUE(saves_.contains(kSelfLink));
   EXPECT_FALSE(saves_.at(kSelfLink).held);
   saves_.clear();
-  says(kOther, StopReady{.round = round(), .started = 7});
-  says(kSelfLink, Stopped{.round = round(), .holds = true});
+  send_from(kOther, StopReady{.round = round(), .started = 7});
+  send_from(kSelfLink, Stopped{.round = round(), .holds = true});
   ASSERT_TRUE(saves_.contains(kSelfLink)) << "nothing is awaited from the other node";
   EXPECT_TRUE(saves_.at(kSelfLink).held);
   EXPECT_FALSE(saves_.contains(kOther));
-  says(kOther, Stopped{.round = round()});
+  send_from(kOther, Stopped{.round = round()});
   EXPECT_FALSE(job_over_.has_value());
-  says(kSelfLink, StopReady{.round = round(), .started = 40});
-  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  send_from(kSelfLink, StopReady{.round = round(), .started = 40});
+  send_from(kSelfLink, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// ---- no next round ----
+// On other nodes, workers may still be waiting for a process group. So the node that reports held state must be the first to
+// save.
+TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
+  for (const LinkId link : {kOther, kSelfLink}) send_from(link, StopRequest{15});
+  saves_.clear();
+  send_from(kOther, Stopped{.round = round(), .holds = true});
+  ASSERT_TRUE(saves_.contains(kOther));
+  EXPECT_TRUE(saves_.at(kOther).held);
+  EXPECT_FALSE(saves_.contains(kSelfLink));
+}
 
-class WithoutAReplacement : public RunningRound {
+// ---- No further round is possible ----
+
+class NoReplacement : public RunningRound {
  protected:
-  // The failure of the worker that replaced a lost one. The other node's workers wait.
+  // The replacement of a lost worker fails. The workers of the other node wait with their state.
   void ends(Cause cause, bool others_stay) {
     FailureReport last = failure(others_stay);
     last.failed.cause = cause;
     last.message = kLastFailure;
-    says(kOther, last);
-    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = round(), .master_port = 1});
+    send_from(kOther, last);
+    for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = round(), .master_port = 1});
   }
 };
 
-TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
+TEST_F(NoReplacement, HeldStateIsSavedBeforeTheJobEnds) {
   ends(Cause::kLateUsage, true);
   ASSERT_TRUE(saves_.contains(kSelfLink));
   EXPECT_TRUE(saves_.at(kSelfLink).held);
   EXPECT_FALSE(saves_.contains(kOther)) << "two would write one checkpoint";
   EXPECT_FALSE(job_over_.has_value());
-  says(kSelfLink, StopReady{.round = round(), .started = 40});
-  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  send_from(kSelfLink, StopReady{.round = round(), .started = 40});
+  send_from(kSelfLink, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 85);
-  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved: run it again to go on");
+  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; the state held by the other workers is saved: run it again to continue");
 }
 
-// The next start would get the same data, so the exit code must not request a restart.
-TEST_F(WithoutAReplacement, BadDataEndsTheJobWithItsCodeOnceTheStateIsSaved) {
+// Bad data would also make the next start fail. So the exit code must not request a restart, even after a successful save.
+TEST_F(NoReplacement, BadDataKeepsItsExitCodeAfterTheSave) {
   ends(Cause::kUsage, true);
-  says(kSelfLink, StopReady{.round = round(), .started = 40});
-  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  send_from(kSelfLink, StopReady{.round = round(), .started = 40});
+  send_from(kSelfLink, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);
-  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved");
+  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; the state held by the other workers is saved");
 }
 
-TEST_F(WithoutAReplacement, OneNodeAfterTheOtherIsAskedUntilOneHasSaved) {
+TEST_F(NoReplacement, NodesAreTriedUntilOneHasSaved) {
   ends(Cause::kLateUsage, true);
-  says(kSelfLink, Stopped{.round = round()});
+  send_from(kSelfLink, Stopped{.round = round()});
   ASSERT_TRUE(saves_.contains(kOther));
   EXPECT_TRUE(saves_.at(kOther).held);
-  says(kOther, Stopped{.round = round(), .saved = true});
+  send_from(kOther, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-TEST_F(WithoutAReplacement, ItEndsAsTheFailureSaysWhenNobodyCould) {
+TEST_F(NoReplacement, FailedSavesKeepTheExitCodeOfTheFailure) {
   ends(Cause::kLateUsage, true);
-  says(kSelfLink, Stopped{.round = round()});
-  on(coordinator_event::Closed{kOther});
+  send_from(kSelfLink, Stopped{.round = round()});
+  on(node_event::LinkClosed{kOther});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);
 }
 
-TEST_F(WithoutAReplacement, NobodySavesWhatMayNotBeSound) {
+TEST_F(NoReplacement, SuspectStateIsNotSaved) {
   ends(Cause::kCorruptState, true);
   EXPECT_TRUE(saves_.empty());
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);
 }
 
-TEST_F(WithoutAReplacement, NobodyIsAskedWhereNobodyWaits) {
+TEST_F(NoReplacement, NothingIsSavedWithoutHeldWorkers) {
   ends(Cause::kLateUsage, false);
   EXPECT_TRUE(saves_.empty());
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);
 }
 
-// ---- a node that has finished ----
+// ---- A node whose workers have finished ----
 
-TEST_F(RunningRound, AFinishedNodeThatComesBackEndsNobodysRound) {
-  says(kOther, Done{round()});
-  on(coordinator_event::Closed{kOther});
+TEST_F(RunningRound, ReturningFinishedNodeEndsNoRound) {
+  send_from(kOther, Done{round()});
+  on(node_event::LinkClosed{kOther});
   EXPECT_TRUE(over_.empty());
   join(kThird, 2, Workers::kDone);
-  says(kThird, Done{round()});
-  says(kThird, Ready{.round = round(), .master_port = 1});  // an agent that sends Ready although it has finished
+  send_from(kThird, Done{round()});
+  // simulates a faulty agent that reports Ready although its workers have finished
+  send_from(kThird, Ready{.round = round(), .master_port = 1});
   EXPECT_TRUE(over_.empty());
-  says(kSelfLink, Done{round()});
+  send_from(kSelfLink, Done{round()});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 0);
 }
 
-// The connection broke after its workers had ended, and the node noticed that first.
-TEST_F(RunningRound, ANodeWhoseLastWordWasLostIsDoneWhenItsHelloSaysSo) {
+// The connection breaks just after the workers have finished, so the Done message is lost. The node reconnects before the
+// coordinator detects the lost connection. Its Hello must count as Done.
+TEST_F(RunningRound, LostDoneMessageIsRepeatedByTheHello) {
   join(kThird, 2, Workers::kDone);
   EXPECT_TRUE(over_.empty());
-  says(kSelfLink, Done{round()});
+  send_from(kSelfLink, Done{round()});
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 0);
 }
 
-TEST_F(RunningRound, AFinishedNodeThatComesAndGoesIsCountedOnce) {
-  says(kOther, Done{round()});
+TEST_F(RunningRound, ReconnectingFinishedNodeIsCountedOnce) {
+  send_from(kOther, Done{round()});
   for (int turn = 0; turn < 3; ++turn) {
-    on(coordinator_event::Closed{turn == 0 ? kOther : kThird});
+    on(node_event::LinkClosed{turn == 0 ? kOther : kThird});
     join(kThird, 2, Workers::kDone);
   }
-  says(kThird, Done{round()});
+  send_from(kThird, Done{round()});
   EXPECT_FALSE(job_over_.has_value());
   EXPECT_TRUE(over_.empty());
-  on(coordinator_event::Closed{kSelfLink});  // the loss of a node that has not finished still ends the round
+  on(node_event::LinkClosed{kSelfLink});  // if a node that has not finished is lost, the round must still end
   EXPECT_TRUE(over_.contains(kThird));
 }
 
-// ---- how the end becomes known ----
+// ---- How nodes are informed of the end of the job ----
 
-TEST_F(RunningRound, IsOverWhenAllWhoAreHereKnowHowItEnds) {
+TEST_F(RunningRound, EndsWhenAllConnectedNodesAcceptTheEnd) {
   silent_ = {kOther};
-  says(kSelfLink, Done{round()});
-  says(kOther, Done{round()});
+  send_from(kSelfLink, Done{round()});
+  send_from(kOther, Done{round()});
   ASSERT_TRUE(endings_.contains(kOther));
   EXPECT_EQ(endings_.at(kOther).exit_code, 0);
   EXPECT_FALSE(job_over_.has_value()) << "it may be lost now, and the other one would run the job again";
-  says(kOther, Concluded{endings_.at(kOther).origin});
+  send_from(kOther, EndAccepted{endings_.at(kOther).origin});
   EXPECT_TRUE(job_over_.has_value());
 }
 
-TEST_F(RunningRound, WaitsForNobodyWhoIsLostWhenItEnds) {
+TEST_F(RunningRound, EndDoesNotWaitForLostNodes) {
   silent_ = {kOther};
-  says(kSelfLink, Done{round()});
-  says(kOther, Done{round()});
-  on(coordinator_event::Closed{kOther});
+  send_from(kSelfLink, Done{round()});
+  send_from(kOther, Done{round()});
+  on(node_event::LinkClosed{kOther});
   EXPECT_TRUE(job_over_.has_value()) << "with the first node, half of the two is a majority";
 }
 
-// Its predecessor was lost after it had informed this node.
-TEST_F(RunningRound, EndsAsANodeKnowsThatItsPredecessorWouldHave) {
-  on(coordinator_event::Closed{kOther});
-  on(coordinator_event::Opened{kThird});
+// The previous coordinator proposed the end of the job only to this node, and was then lost. This node must complete the end.
+TEST_F(RunningRound, CompletesTheEndOfItsPredecessor) {
+  on(node_event::LinkClosed{kOther});
+  on(node_event::LinkOpened{kThird});
   Hello hello;
   hello.node = {2};
   hello.incarnation = 1;
@@ -221,7 +234,7 @@ TEST_F(RunningRound, EndsAsANodeKnowsThatItsPredecessorWouldHave) {
   hello.workers_round = round();
   hello.ending = {.origin = round(), .exit_code = 7, .why = "the restarts are spent"};
   hello.listens = {"10.0.0.2", 29400};
-  says(kThird, hello);
+  send_from(kThird, hello);
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 7);
   EXPECT_EQ(job_over_->why, "the restarts are spent");

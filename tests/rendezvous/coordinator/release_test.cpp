@@ -1,4 +1,4 @@
-// The successors in a release, which would lead if the coordinator were lost.
+// Tests which successors a release contains. If the coordinator is lost, one of the successors leads.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The ranks of the successors in a round of that many nodes. Node 0 coordinates it, and the nodes in `without` do not listen.
+// Returns the ranks of the successors in a round of `nodes` nodes. Node 0 is the coordinator. The nodes in `without` do not
+// accept connections.
 std::vector<std::int32_t> successors_of(std::int32_t nodes, const std::vector<std::int32_t>& without = {}) {
   std::deque<Peer> peers;
   PlacedNodes placed;
@@ -32,7 +33,7 @@ TEST(Successors, AreAllNodesOfASmallRound) {
   EXPECT_EQ(successors_of(5), (std::vector<std::int32_t>{1, 2, 3, 4}));
 }
 
-// A rack has some tens of nodes with neighboring ranks.
+// Successors should be in different racks. A rack contains tens of nodes, usually with adjacent ranks.
 TEST(Successors, AreSpreadOverALargeRound) {
   EXPECT_EQ(successors_of(9), (std::vector<std::int32_t>{2, 4, 6, 8}));
   EXPECT_EQ(successors_of(1001), (std::vector<std::int32_t>{126, 376, 626, 876}));

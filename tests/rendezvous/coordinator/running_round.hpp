@@ -1,4 +1,4 @@
-// A coordinator with a running round, for tests that send messages to it and check its answers.
+// A test fixture: a coordinator with a running round. Tests send messages to the coordinator and check its replies.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,14 +21,14 @@ inline constexpr LinkId kOther = 2;
 inline constexpr LinkId kThird = 3;
 inline const std::string kLastFailure = "nothing is to be tried again";
 
-// A job of two nodes, or of more if a test says so. The first round has two nodes.
+// A job whose first round has two nodes. Tests may add further nodes.
 class RunningRound : public testing::Test {
  protected:
   explicit RunningRound(std::int32_t min_nodes = 1, Arbiter arbiter = Arbiter::kNone, std::int32_t max_nodes = 3)
       : arbiter_(arbiter), coordinator_(settings(min_nodes, arbiter, max_nodes), Authority{}, {time_, 0}) {
     join(kSelfLink, 1);
     join(kOther, 2);
-    time_ += seconds(3);  // no other node joins
+    time_ += seconds(3);  // ends the wait for further nodes, after which the round starts
     tick();
     for (int turn = 0; turn < 2; ++turn) {
       for (const LinkId link : {kSelfLink, kOther}) ping(link);
@@ -61,12 +61,12 @@ class RunningRound : public testing::Test {
   }
 
   void on(const CoordinatorEvent& event) {
-    std::vector<std::pair<LinkId, Ending>> told;
+    std::vector<std::pair<LinkId, Ending>> proposed;
     for (CoordinatorAction& action : coordinator_.on(event, {time_, 0})) {
-      if (const auto* say = std::get_if<coordinator_action::Say>(&action)) said_ += say->notice.text + "\n";
+      if (const auto* notice = std::get_if<NodeNotice>(&action)) notices_ += notice->text + "\n";
       if (const auto* down = std::get_if<coordinator_action::StepDown>(&action)) stepped_down_ = *down;
-      if (const auto* close = std::get_if<coordinator_action::Close>(&action)) closed_.insert(close->link);
-      const auto* send = std::get_if<coordinator_action::Send>(&action);
+      if (const auto* close = std::get_if<node_action::CloseLink>(&action)) closed_.insert(close->link);
+      const auto* send = std::get_if<node_action::ToDialler>(&action);
       if (send == nullptr) continue;
       if (const auto* over = std::get_if<RoundOver>(&send->message)) over_[send->link] = *over;
       if (const auto* release = std::get_if<Release>(&send->message)) released_[send->link] = *release;
@@ -74,31 +74,32 @@ class RunningRound : public testing::Test {
         stamps_[send->link] = pong->stamp;
         grants_[send->link] = pong->grant_ns;
       }
-      if (const auto* conclude = std::get_if<Conclude>(&send->message)) told.emplace_back(send->link, conclude->ending);
+      if (const auto* propose_end = std::get_if<ProposeEnd>(&send->message))
+        proposed.emplace_back(send->link, propose_end->ending);
       if (const auto* over = std::get_if<JobOver>(&send->message)) {
         job_over_ = *over;
-        told_of_end_.insert(send->link);
+        job_over_links_.insert(send->link);
       }
-      if (const auto* handed = std::get_if<HandOver>(&send->message)) handed_over_[send->link] = *handed;
-      if (const auto* waiting = std::get_if<Waiting>(&send->message)) told_who_is_awaited_[send->link].push_back(waiting->text);
-      if (std::holds_alternative<MayLeave>(send->message)) may_leave_.insert(send->link);
+      if (const auto* handed = std::get_if<TransferLeadership>(&send->message)) transfers_[send->link] = *handed;
+      if (const auto* waiting = std::get_if<Waiting>(&send->message)) waiting_texts_[send->link].push_back(waiting->text);
+      if (std::holds_alternative<MayLeave>(send->message)) may_leave_links_.insert(send->link);
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
-      if (const auto* asked = std::get_if<NodeQuestion>(&send->message)) asked_.emplace_back(send->link, *asked);
+      if (const auto* query = std::get_if<NodeQuery>(&send->message)) queries_.emplace_back(send->link, *query);
       if (const auto* answer = std::get_if<JobAnswer>(&send->message)) answered_.emplace_back(send->link, *answer);
     }
-    for (const auto& [link, ending] : told) {
+    for (const auto& [link, ending] : proposed) {
       endings_[link] = ending;
-      if (!silent_.contains(link)) says(link, Concluded{ending.origin});
+      if (!silent_.contains(link)) send_from(link, EndAccepted{ending.origin});
     }
   }
-  void says(LinkId link, FromMember message) { on(coordinator_event::Heard{link, std::move(message)}); }
-  void tick() { on(coordinator_event::Tick{}); }
+  void send_from(LinkId link, FromMember message) { on(node_event::FromDialler{link, std::move(message)}); }
+  void tick() { on(node_event::Tick{}); }
   void join(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
-    say_hello(link, node, workers, of);
-    ping(link);  // every welcomed node does this
+    send_hello(link, node, workers, of);
+    ping(link);  // each node answers its Welcome with a ping
   }
-  void say_hello(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
-    on(coordinator_event::Opened{link});
+  void send_hello(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
+    on(node_event::LinkOpened{link});
     Hello hello;
     hello.node = {node};
     hello.incarnation = 1;
@@ -108,12 +109,12 @@ class RunningRound : public testing::Test {
     if (arbiter_ == Arbiter::kEtcd) hello.arbiter = kArbiterName;
     hello.hostname = "host" + std::to_string(node);
     hello.listens = {"10.0.0." + std::to_string(node), 29400};
-    says(link, hello);
+    send_from(link, hello);
   }
   void ping(LinkId link) {
-    says(link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0, .installed = released_[link].id});
+    send_from(link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0, .installed = released_[link].id});
   }
-  // Passes time in which these links ping.
+  // Advances the time. Meanwhile the nodes of `links` send pings.
   void wait(seconds length, std::initializer_list<LinkId> links) {
     for (const Time end = time_ + length; time_ < end; time_ += seconds(1)) {
       for (const LinkId link : links) ping(link);
@@ -137,18 +138,18 @@ class RunningRound : public testing::Test {
   std::map<LinkId, std::int64_t> stamps_;
   std::map<LinkId, std::int64_t> grants_;
   std::map<LinkId, StopAndSave> saves_;
-  std::map<LinkId, HandOver> handed_over_;
-  std::map<LinkId, std::vector<std::string>> told_who_is_awaited_;
-  std::vector<std::pair<LinkId, NodeQuestion>> asked_;
+  std::map<LinkId, TransferLeadership> transfers_;
+  std::map<LinkId, std::vector<std::string>> waiting_texts_;
+  std::vector<std::pair<LinkId, NodeQuery>> queries_;
   std::vector<std::pair<LinkId, JobAnswer>> answered_;
   std::map<LinkId, Ending> endings_;
-  std::set<LinkId> silent_;  // they do not confirm the end
+  std::set<LinkId> silent_;  // links of nodes that do not confirm the proposed end of the job
   std::set<LinkId> closed_;
-  std::set<LinkId> may_leave_;
+  std::set<LinkId> may_leave_links_;
   std::optional<coordinator_action::StepDown> stepped_down_;
   std::optional<JobOver> job_over_;
-  std::set<LinkId> told_of_end_;  // links that got JobOver
-  std::string said_;
+  std::set<LinkId> job_over_links_;  // the links over which JobOver was sent
+  std::string notices_;
   std::uint64_t hellos_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A connected node that never reports the end of its workers: the others continue without it.
+// Tests a connected node whose workers never end. The other nodes must continue without this node.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -6,20 +6,20 @@
 namespace ddprun::rendezvous {
 namespace {
 
-class AStuckNode : public RunningRound {
+class StuckNode : public RunningRound {
  protected:
-  AStuckNode() : first_(round()) {
-    says(kOther, failure(true));
-    says(kSelfLink, Ready{.round = first_, .master_port = 1});
+  StuckNode() : first_(round()) {
+    send_from(kOther, failure(true));
+    send_from(kSelfLink, Ready{.round = first_, .master_port = 1});
   }
   RoundId first_;
 };
 
-TEST_F(AStuckNode, IsNamedGetsNoMoreGrantsAndIsLost) {
+TEST_F(StuckNode, IsLoggedLosesItsLeaseAndIsLost) {
   wait(seconds(9), {kSelfLink, kOther});
-  EXPECT_EQ(said_.find("waiting for the workers"), std::string::npos);
+  EXPECT_EQ(notices_.find("waiting for the workers"), std::string::npos);
   wait(seconds(2), {kSelfLink, kOther});
-  EXPECT_NE(said_.find("waiting for the workers of host2 to end"), std::string::npos) << said_;
+  EXPECT_NE(notices_.find("waiting for the workers of host2 to end"), std::string::npos) << notices_;
   wait(seconds(78), {kSelfLink, kOther});
   EXPECT_GT(grants_.at(kOther), 0);
   wait(seconds(3), {kSelfLink, kOther});
@@ -31,16 +31,16 @@ TEST_F(AStuckNode, IsNamedGetsNoMoreGrantsAndIsLost) {
   EXPECT_EQ(released_.at(kSelfLink).nodes, 1);
 }
 
-TEST_F(AStuckNode, IsNamedOnceOnEveryConsole) {
+TEST_F(StuckNode, IsReportedOnceOnEveryConsole) {
   join(kThird, 3);
   wait(seconds(60), {kSelfLink, kOther, kThird});
-  ASSERT_EQ(told_who_is_awaited_[kThird].size(), 1u);
-  EXPECT_TRUE(told_who_is_awaited_[kThird].front().starts_with("waiting for the workers of host2 to end"));
-  EXPECT_EQ(told_who_is_awaited_[kOther].size(), 1u) << "and its own";
-  EXPECT_FALSE(told_who_is_awaited_.contains(kSelfLink)) << "the coordinator says it there";
+  ASSERT_EQ(waiting_texts_[kThird].size(), 1u);
+  EXPECT_TRUE(waiting_texts_[kThird].front().starts_with("waiting for the workers of host2 to end"));
+  EXPECT_EQ(waiting_texts_[kOther].size(), 1u) << "and its own";
+  EXPECT_FALSE(waiting_texts_.contains(kSelfLink)) << "the coordinator logs it there";
 }
 
-TEST_F(AStuckNode, ComesBackAndKeepsNobodyWaiting) {
+TEST_F(StuckNode, ReturnsWithoutBlockingOthers) {
   wait(seconds(97), {kSelfLink, kOther});
   const RoundId second = round();
   ASSERT_GT(second, first_);
@@ -49,15 +49,15 @@ TEST_F(AStuckNode, ComesBackAndKeepsNobodyWaiting) {
   EXPECT_EQ(grants_.at(kThird), 0);
   EXPECT_EQ(round(), second);
   over_.clear();
-  says(kThird, Ready{.round = first_, .master_port = 1});  // it finally ends
+  send_from(kThird, Ready{.round = first_, .master_port = 1});  // the node reports at last that its workers have ended
   wait(seconds(3), {kSelfLink, kThird});
   EXPECT_TRUE(over_.contains(kSelfLink)) << "it is taken in again";
 }
 
-TEST_F(RunningRound, ACoordinatorThatIsStuckItselfLetsAnotherNodeLead) {
+TEST_F(RunningRound, StuckCoordinatorStepsDown) {
   const RoundId first = round();
-  says(kOther, failure(true));
-  says(kOther, Ready{.round = first, .master_port = 1});
+  send_from(kOther, failure(true));
+  send_from(kOther, Ready{.round = first, .master_port = 1});
   wait(seconds(89), {kSelfLink, kOther});
   EXPECT_FALSE(stepped_down_.has_value());
   wait(seconds(3), {kSelfLink, kOther});
@@ -65,11 +65,11 @@ TEST_F(RunningRound, ACoordinatorThatIsStuckItselfLetsAnotherNodeLead) {
   EXPECT_TRUE(stepped_down_->unfit);
 }
 
-// The coordinator's own workers were stuck while there was no other node to lead, so it stayed. Otherwise all later nodes would
-// wait for its workers.
-TEST_F(RunningRound, ACoordinatorThatIsStuckAndAloneLetsAnotherNodeLeadOnceOneIsThere) {
-  says(kOther, failure(true));
-  on(coordinator_event::Closed{kOther});
+// The workers on the coordinator's node are stuck. The coordinator continues to lead while no other node can. When another node
+// joins, it must step down. Otherwise all later nodes would wait for the stuck workers.
+TEST_F(RunningRound, StuckCoordinatorStepsDownWhenANodeJoins) {
+  send_from(kOther, failure(true));
+  on(node_event::LinkClosed{kOther});
   wait(seconds(95), {kSelfLink});
   EXPECT_FALSE(stepped_down_.has_value());
   join(kThird, 2);

@@ -1,5 +1,5 @@
-// A requested rank that is already taken. A node that died without a message keeps its rank for one more lease, so a
-// replacement is told when to retry. A living node keeps its rank.
+// Tests a node that requests a rank which another node has. A node that dies without closing its connection keeps its rank for
+// one more lease. Its replacement is refused until then. A live node keeps its rank.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,11 +11,11 @@ namespace {
 
 constexpr LinkId kHolder = 2;
 constexpr LinkId kReplacement = 3;
-constexpr LinkId kOnceMore = 4;
+constexpr LinkId kRetry = 4;
 
-class ATakenRank : public testing::Test {
+class TakenRank : public testing::Test {
  protected:
-  ATakenRank() : coordinator_(settings(), Authority{}, {time_, 0}) {
+  TakenRank() : coordinator_(settings(), Authority{}, {time_, 0}) {
     join(kSelfLink, 1, 0);
     join(kHolder, 2, 1);
     join(kReplacement, 3, 1);
@@ -28,7 +28,7 @@ class ATakenRank : public testing::Test {
   }
   void on(const CoordinatorEvent& event) {
     for (CoordinatorAction& action : coordinator_.on(event, {time_, 0})) {
-      const auto* send = std::get_if<coordinator_action::Send>(&action);
+      const auto* send = std::get_if<node_action::ToDialler>(&action);
       if (send == nullptr) continue;
       if (const auto* refused = std::get_if<Refused>(&send->message)) refused_[send->link] = *refused;
       if (std::holds_alternative<Welcome>(send->message)) ++welcomed_[send->link];
@@ -36,7 +36,7 @@ class ATakenRank : public testing::Test {
     }
   }
   void join(LinkId link, std::uint8_t node, std::int32_t rank) {
-    on(coordinator_event::Opened{link});
+    on(node_event::LinkOpened{link});
     Hello hello;
     hello.node = {node};
     hello.incarnation = 1;
@@ -44,16 +44,16 @@ class ATakenRank : public testing::Test {
     hello.wanted_group_rank = rank;
     hello.hostname = "host" + std::to_string(node);
     hello.listens = {"10.0.0." + std::to_string(node), 7};
-    on(coordinator_event::Heard{link, hello});
+    on(node_event::FromDialler{link, hello});
   }
-  // Passes time until the refused node may retry; these links ping meanwhile.
-  void wait_as_told(std::initializer_list<LinkId> links) {
+  // Advances the time until the refused node may retry. Meanwhile the nodes of `links` send pings.
+  void wait_for_retry(std::initializer_list<LinkId> links) {
     const Time end = time_ + milliseconds(refused_.at(kReplacement).retry_after_ms);
     for (; time_ < end; time_ += milliseconds(100)) {
       for (const LinkId link : links) {
-        on(coordinator_event::Heard{link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0}});
+        on(node_event::FromDialler{link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0}});
       }
-      on(coordinator_event::Tick{});
+      on(node_event::Tick{});
     }
   }
 
@@ -64,19 +64,19 @@ class ATakenRank : public testing::Test {
   std::map<LinkId, std::int64_t> stamps_;
 };
 
-TEST_F(ATakenRank, IsFreeWhenTheReplacementOfOneThatIsGoneAsksAgain) {
+TEST_F(TakenRank, IsFreeAfterItsHolderIsLost) {
   ASSERT_TRUE(refused_.contains(kReplacement));
   EXPECT_EQ(refused_.at(kReplacement).reason, Refusal::kRankTaken);
-  wait_as_told({kSelfLink});
-  join(kOnceMore, 3, 1);
-  EXPECT_EQ(welcomed_[kOnceMore], 1);
+  wait_for_retry({kSelfLink});
+  join(kRetry, 3, 1);
+  EXPECT_EQ(welcomed_[kRetry], 1);
 }
 
-TEST_F(ATakenRank, StaysTakenByOneThatIsThere) {
-  wait_as_told({kSelfLink, kHolder});
-  join(kOnceMore, 3, 1);
-  EXPECT_EQ(welcomed_[kOnceMore], 0);
-  EXPECT_EQ(refused_.at(kOnceMore).reason, Refusal::kRankTaken);
+TEST_F(TakenRank, StaysTakenByAConnectedNode) {
+  wait_for_retry({kSelfLink, kHolder});
+  join(kRetry, 3, 1);
+  EXPECT_EQ(welcomed_[kRetry], 0);
+  EXPECT_EQ(refused_.at(kRetry).reason, Refusal::kRankTaken);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The TLS engine without sockets: which peers may connect, the effect of changed bytes, and that no certificate, weaker key
-// exchange or clear text bypasses the token.
+// Tests the TLS code without sockets: which peers can connect, and that modified bytes are detected. A certificate, a weaker
+// key exchange or plain text must not be accepted instead of the token.
 #include "rendezvous/identity/tls.hpp"
 
 #include <gtest/gtest.h>
@@ -22,19 +22,19 @@ std::unique_ptr<TlsKeys> keys(std::string_view token = kTlsToken, std::string_vi
 
 using Change = std::function<void(std::string& bytes)>;
 
-// Two ends and the bytes in flight between them.
+// Both ends of a TLS connection, and the bytes in flight between the two.
 struct Pair {
   Pair(TlsKeys& client_keys, TlsKeys& server_keys)
       : client(client_keys.open(TlsRole::kClient)), server(server_keys.open(TlsRole::kServer)) {
     client->start(to_server);
   }
-  // One exchange; `change` may alter the bytes to the server.
+  // Delivers the bytes in flight in both directions. `change` may modify the bytes that are sent to the server.
   void exchange(const Change& change = {}) {
     if (change) change(to_server);
     server_state = server->receive(std::exchange(to_server, {}), at_server, to_client);
     client_state = client->receive(std::exchange(to_client, {}), at_client, to_server);
   }
-  void shake_hands() {
+  void start_handshake() {
     for (int i = 0; i < 3; ++i) exchange();
   }
   bool open() const { return client_state == TlsState::kOpen && server_state == TlsState::kOpen; }
@@ -49,11 +49,11 @@ struct Pair {
   std::string at_client;
 };
 
-TEST(Tls, TheSameTokenOpensAndCarriesBytes) {
+TEST(Tls, SameTokenOpensAndCarriesBytes) {
   const auto agent = keys();
   const auto coordinator = keys();
   Pair pair(*agent, *coordinator);
-  pair.shake_hands();
+  pair.start_handshake();
   ASSERT_TRUE(pair.open());
   EXPECT_EQ(pair.server->peer().protocol_version, 1);
   EXPECT_EQ(pair.server->peer().run, agent->run());
@@ -64,7 +64,7 @@ TEST(Tls, TheSameTokenOpensAndCarriesBytes) {
   pair.exchange();
   EXPECT_EQ(pair.at_server, large);
   EXPECT_EQ(pair.at_client, "answer");
-  pair.client->say_goodbye(pair.to_server);
+  pair.client->send_close_notify(pair.to_server);
   pair.exchange();
   EXPECT_EQ(pair.server_state, TlsState::kClosed);
 }
@@ -73,38 +73,39 @@ struct Mismatch {
   const char* token;
   const char* run_id;
   std::uint8_t version;
-  TlsFailure failure;
+  PeerFault failure;
 };
 
 class Mismatches : public testing::TestWithParam<Mismatch> {};
 
-TEST_P(Mismatches, AreKnownToBothEnds) {
-  const auto stranger = keys(GetParam().token, GetParam().run_id, GetParam().version);
+TEST_P(Mismatches, AreReportedOnBothEnds) {
+  const auto outsider = keys(GetParam().token, GetParam().run_id, GetParam().version);
   const auto coordinator = keys();
-  Pair pair(*stranger, *coordinator);
-  pair.shake_hands();
+  Pair pair(*outsider, *coordinator);
+  pair.start_handshake();
   EXPECT_EQ(pair.client_state, TlsState::kFailed);
   EXPECT_EQ(pair.server_state, TlsState::kFailed);
   EXPECT_EQ(pair.client->failure(), GetParam().failure);
   EXPECT_EQ(pair.server->failure(), GetParam().failure);
   EXPECT_EQ(pair.server->peer().protocol_version, GetParam().version);
-  if (GetParam().failure == TlsFailure::kWrongVersion) {
+  if (GetParam().failure == PeerFault::kWrongVersion) {
     EXPECT_EQ(pair.client->peer().protocol_version, 1);
   }
-  if (GetParam().failure == TlsFailure::kWrongRunId) {
-    EXPECT_EQ(pair.server->peer().run, stranger->run());
+  if (GetParam().failure == PeerFault::kWrongRunId) {
+    EXPECT_EQ(pair.server->peer().run, outsider->run());
     EXPECT_EQ(pair.server->peer().run, tls_module().digest_of(GetParam().run_id));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tls, Mismatches,
-                         testing::Values(Mismatch{"another", "job", 1, TlsFailure::kWrongToken},
-                                         Mismatch{kTlsToken.data(), "other", 1, TlsFailure::kWrongRunId},
-                                         Mismatch{kTlsToken.data(), "job", kMaxProtocolVersion, TlsFailure::kWrongVersion},
-                                         // Both are wrong: the one that other tokens cannot fix is reported first.
-                                         Mismatch{"another", "other", 1, TlsFailure::kWrongRunId}));
+                         testing::Values(Mismatch{"another", "job", 1, PeerFault::kWrongToken},
+                                         Mismatch{kTlsToken.data(), "other", 1, PeerFault::kWrongRunId},
+                                         Mismatch{kTlsToken.data(), "job", kMaxProtocolVersion, PeerFault::kWrongVersion},
+                                         // Both token and run id are wrong. The wrong run id is reported, because a correct
+                                         // token alone would not help the user.
+                                         Mismatch{"another", "other", 1, PeerFault::kWrongRunId}));
 
-TEST(Tls, ChangedBytesNeverOpenTheCoordinatorsEnd) {
+TEST(Tls, ChangedBytesNeverOpenTheServer) {
   const auto agent = keys();
   const auto coordinator = keys();
   std::size_t hello_size = 0;
@@ -112,7 +113,8 @@ TEST(Tls, ChangedBytesNeverOpenTheCoordinatorsEnd) {
     Pair pair(*agent, *coordinator);
     hello_size = pair.to_server.size();
   }
-  for (std::size_t at = 5; at < hello_size; ++at) {  // the record's header contains only a size and an old version
+  // Skips the record header, which contains only a type, a version and a size.
+  for (std::size_t at = 5; at < hello_size; ++at) {
     Pair pair(*agent, *coordinator);
     pair.exchange([&](std::string& bytes) { bytes[at] = static_cast<char>(bytes[at] ^ 1); });
     pair.exchange();
@@ -121,60 +123,60 @@ TEST(Tls, ChangedBytesNeverOpenTheCoordinatorsEnd) {
   }
 }
 
-TEST(Tls, AChangedRecordIsBrokenAndBringsNothing) {
+TEST(Tls, ChangedRecordDeliversNothing) {
   const auto agent = keys();
   const auto coordinator = keys();
   Pair pair(*agent, *coordinator);
-  pair.shake_hands();
+  pair.start_handshake();
   ASSERT_TRUE(pair.open());
   pair.client->send("stop", pair.to_server);
   pair.exchange([](std::string& bytes) { bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10); });
-  EXPECT_EQ(pair.server->failure(), TlsFailure::kBroken);
+  EXPECT_EQ(pair.server->failure(), PeerFault::kBroken);
   EXPECT_EQ(pair.at_server, "");
 }
 
-TEST(Tls, ALostRecordIsBroken) {
+TEST(Tls, LostRecordBreaksTheSession) {
   const auto agent = keys();
   const auto coordinator = keys();
   Pair pair(*agent, *coordinator);
-  pair.shake_hands();
+  pair.start_handshake();
   pair.client->send("first", pair.to_server);
   pair.to_server.clear();
   pair.client->send("second", pair.to_server);
   pair.exchange();
-  EXPECT_EQ(pair.server->failure(), TlsFailure::kBroken);
+  EXPECT_EQ(pair.server->failure(), PeerFault::kBroken);
   EXPECT_EQ(pair.at_server, "");
 }
 
-TEST(Tls, ClearTextIsNamed) {
+TEST(Tls, ClearTextIsDetected) {
   const auto coordinator = keys();
   std::string plaintext;
   std::string answer;
   const auto server = coordinator->open(TlsRole::kServer);
   EXPECT_EQ(server->receive("GET / HTTP/1.1\r\n\r\n", plaintext, answer), TlsState::kFailed);
-  EXPECT_EQ(server->failure(), TlsFailure::kNotTls);
+  EXPECT_EQ(server->failure(), PeerFault::kNotTls);
   EXPECT_EQ(answer, "");
   const auto agent = keys();
   const auto client = agent->open(TlsRole::kClient);
   client->start(answer);
   EXPECT_EQ(client->receive("HTTP/1.1 400 Bad Request\r\n\r\n", plaintext, answer), TlsState::kFailed);
-  EXPECT_EQ(client->failure(), TlsFailure::kNotTls);
+  EXPECT_EQ(client->failure(), PeerFault::kNotTls);
 }
 
-TEST(Tls, BadProtocolVersionsAreRefusedHere) {
+TEST(Tls, InvalidProtocolVersionsAreRefusedLocally) {
   EXPECT_THROW(keys(kTlsToken, "job", 0), InternalError);
   EXPECT_THROW(keys(kTlsToken, "job", kMaxProtocolVersion + 1), InternalError);
 }
 
-// An attacker with all of OpenSSL, but without the token.
-struct Stranger {
-  explicit Stranger(const SSL_METHOD* method) : context(SSL_CTX_new(method)) {}
-  ~Stranger() {
+// Simulates an attacker who can use all functions of OpenSSL but does not have the token.
+struct ForeignPeer {
+  explicit ForeignPeer(const SSL_METHOD* method) : context(SSL_CTX_new(method)) {}
+  ~ForeignPeer() {
     SSL_free(ssl);
     SSL_CTX_free(context);
   }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  ForeignPeer(const ForeignPeer&) = delete;
+  ForeignPeer& operator=(const ForeignPeer&) = delete;
 
   void begin() {
     ssl = SSL_new(context);
@@ -213,7 +215,7 @@ void give_certificate(SSL_CTX* context) {
 }
 
 TEST(Tls, AServerWithACertificateInsteadOfTheKeyIsRefused) {
-  Stranger server(TLS_server_method());
+  ForeignPeer server(TLS_server_method());
   give_certificate(server.context);
   server.begin();
   SSL_set_accept_state(server.ssl);
@@ -228,10 +230,10 @@ TEST(Tls, AServerWithACertificateInsteadOfTheKeyIsRefused) {
     state = client->receive(to_client, plaintext, to_server);
   }
   EXPECT_EQ(state, TlsState::kFailed);
-  EXPECT_EQ(client->failure(), TlsFailure::kNoKey);
+  EXPECT_EQ(client->failure(), PeerFault::kNoKey);
 }
 
-TlsFailure failure_at_coordinator(Stranger& client) {
+PeerFault failure_at_coordinator(ForeignPeer& client) {
   SSL_set_connect_state(client.ssl);
   const auto coordinator = keys();
   const auto server = coordinator->open(TlsRole::kServer);
@@ -247,16 +249,16 @@ TlsFailure failure_at_coordinator(Stranger& client) {
 }
 
 TEST(Tls, AClientWithoutAKeyIsRefused) {
-  Stranger client(TLS_client_method());
+  ForeignPeer client(TLS_client_method());
   client.begin();
-  EXPECT_EQ(failure_at_coordinator(client), TlsFailure::kNoKey);
+  EXPECT_EQ(failure_at_coordinator(client), PeerFault::kNoKey);
 }
 
 TEST(Tls, OlderVersionsAreRefused) {
-  Stranger client(TLS_client_method());
+  ForeignPeer client(TLS_client_method());
   SSL_CTX_set_max_proto_version(client.context, TLS1_2_VERSION);
   client.begin();
-  EXPECT_EQ(failure_at_coordinator(client), TlsFailure::kNoKey);
+  EXPECT_EQ(failure_at_coordinator(client), PeerFault::kNoKey);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A few Nodes on a network with a latency of one millisecond, for step-by-step tests: nodes join, are cut off, die, or have
-// stuck workers. Each message and each loss comes in the order of the test, and nothing is random; tests/rendezvous/simulation
-// has random faults.
+// Simulates a few Nodes on a network with a latency of one millisecond. Nodes can join, be cut off, die or have stuck workers.
+// The test determines the order of all messages and faults, so nothing is random. Random faults are in
+// tests/rendezvous/simulation.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,21 +24,21 @@ using std::chrono::seconds;
 
 class FewNodes {
  public:
-  static constexpr milliseconds kOnTheWay{1};
+  static constexpr milliseconds kLatency{1};
 
   struct Agent {
     std::optional<Node> node{};
-    RecordGate gate{};               // a record is written after one millisecond, and messages wait for it
-    std::optional<Release> works{};  // the round in which its workers run
-    bool stuck = false;              // they do not end on any order
-    coordinator_action::Entrust entrusted{};
+    RecordGate gate{};               // holds messages back until the record is written, which takes up to one millisecond
+    std::optional<Release> works{};  // the round in which the agent's workers run; nullopt if no workers run
+    bool stuck = false;              // true if the agent's workers do not exit when they are stopped
+    coordinator_action::SetDeathNotice death_notice{};
     std::optional<node_action::Finish> finish{};
     std::map<LinkId, std::size_t> links{};
     LinkId accepted = 0;
     nanoseconds not_before{};
   };
 
-  // Agent 0 owns the address at which all agents look for the job.
+  // Creates the agents. All agents search for the job at the address of agent 0.
   FewNodes(int agents, std::int32_t min_nodes, std::int32_t max_nodes, const Rules& rules = {})
       : agents_(static_cast<std::size_t>(agents)), min_(min_nodes), max_(max_nodes), rules_(rules) {}
 
@@ -46,13 +46,13 @@ class FewNodes {
 
   void start(int number) {
     NodeSettings settings;
-    settings.member.id = {static_cast<std::uint8_t>(number + 1)};
+    settings.member.node = {static_cast<std::uint8_t>(number + 1)};
     settings.member.incarnation = 1;
     settings.member.hostname = "host" + std::to_string(number);
     settings.member.listens = address_of(number);
     settings.member.own_host = settings.member.listens.host;
     settings.member.master_port = 8;
-    settings.member.farewell_port = kFarewellPort;
+    settings.member.death_notice_port = kDeathNoticePort;
     settings.member.rejoin_for = seconds(300);
     settings.member.rules = rules_;
     if (number > 0) settings.member.endpoints = {address_of(0)};
@@ -67,68 +67,68 @@ class FewNodes {
       return verdict;
     };
     settings.leads_first = number == 0;
-    (*this)[number].node.emplace(std::move(settings), Memory{}, now());
+    (*this)[number].node.emplace(std::move(settings), RestoredState{}, now());
     on(number, node_event::Begin{});
   }
 
-  // ---- what happens ----
+  // ---- Events ----
 
   void pass(nanoseconds time) {
     const nanoseconds end = at_ + time;
     while (next() <= end) {
       at_ = std::max(at_, next());
-      happen();
+      run_next();
     }
     at_ = end;
   }
-  // Passes milliseconds until the condition is true.
-  testing::AssertionResult until(const std::function<bool()>& so, const char* what, nanoseconds at_most = seconds(120)) {
+  // Advances the time in steps of a millisecond until the condition is true. Fails after `at_most`.
+  testing::AssertionResult until(const std::function<bool()>& condition, const char* what, nanoseconds at_most = seconds(120)) {
     for (const nanoseconds end = at_ + at_most; at_ < end; pass(milliseconds(1))) {
-      if (so()) return testing::AssertionSuccess();
+      if (condition()) return testing::AssertionSuccess();
     }
-    return testing::AssertionFailure() << "in vain for " << what;
+    return testing::AssertionFailure() << "timeout while waiting for " << what;
   }
   void cut_off(int number) { cut_.insert(number); }
   void heal(int number) { cut_.erase(number); }
   void worker_fails(int number) {
     FailureReport report;
     report.message = "a worker has failed";
-    on(number, node_event::Local{member_event::WorkersFailed{report}});
+    on(number, node_event::Local{report});
     end_workers(number);
   }
-  // Kills the agent; its machine closes its connections. The workers end too, unless they are stuck.
+  // Kills the agent. The operating system closes its connections. Its workers exit too, unless they are stuck.
   void kill(int number) {
     Agent& agent = (*this)[number];
     agent.node.reset();
     if (!agent.stuck) agent.works.reset();
     for (const auto& [link, connection] : std::exchange(agent.links, {})) end(connection, number);
   }
-  // Also loses the messages that are in flight.
+  // The host loses its power. Messages in flight are lost, and no other node receives the end of a connection.
   void lose_power(int number) {
     cut_off(number);
     kill(number);
   }
-  // The guardian of a killed agent has reaped all processes: it sends its farewell.
+  // Simulates the guardian of a killed agent: it has reaped all workers, and sends the death notice.
   void reaped(int number) {
     Agent& agent = (*this)[number];
     agent.works.reset();
-    const coordinator_action::Entrust& word = agent.entrusted;
-    if (word.to.port != kFarewellPort) return;
-    const int to = number_of(word.to.host);
-    later([this, to, round = word.round] { on(to, node_event::Farewell{round}); });
+    const coordinator_action::SetDeathNotice& notice = agent.death_notice;
+    if (notice.to.port != kDeathNoticePort) return;
+    const int to = number_of(notice.to.host);
+    later([this, to, round = notice.round] { on(to, node_event::DeathNoticeReceived{round}); });
   }
 
-  // ---- what is ----
+  // ---- State ----
 
   bool leads(int number) { return (*this)[number].node && (*this)[number].node->coordinator() != nullptr; }
-  // True if it is in a round of this many nodes.
+  // True if the workers of this node run in a round that has `nodes` nodes.
   bool works(int number, std::int32_t nodes) { return (*this)[number].works && (*this)[number].works->nodes == nodes; }
   std::int32_t rank_of(int number) { return (*this)[number].works ? (*this)[number].works->group_rank : -1; }
 
  private:
-  static constexpr std::uint16_t kFarewellPort = 9;
+  static constexpr std::uint16_t kDeathNoticePort = 9;
   struct Connection {
-    std::array<int, 2> agent{};  // dialing agent, listening agent
+    std::array<int, 2> agent{};  // numbers of the dialing agent and the listening agent
     std::array<LinkId, 2> link{};
     std::array<bool, 2> open{true, true};
   };
@@ -137,9 +137,9 @@ class FewNodes {
   static int number_of(const std::string& host) { return std::stoi(host.substr(host.rfind('.') + 1)) - 1; }
   Now now() const { return {Time(at_), 0}; }
   bool reach(int one, int other) const { return !cut_.contains(one) && !cut_.contains(other); }
-  void later(std::function<void()> act) { queue_.emplace(at_ + kOnTheWay, std::move(act)); }
+  void later(std::function<void()> act) { queue_.emplace(at_ + kLatency, std::move(act)); }
 
-  // When a node wants a Tick: at most once per millisecond.
+  // Returns when the node needs its next Tick. Ticks are at least one millisecond apart.
   std::optional<nanoseconds> due(const Agent& agent) const {
     const auto deadline = agent.node ? agent.node->next_deadline() : std::nullopt;
     if (!deadline) return std::nullopt;
@@ -150,7 +150,7 @@ class FewNodes {
     for (const Agent& agent : agents_) next = std::min(next, due(agent).value_or(nanoseconds::max()));
     return next;
   }
-  void happen() {
+  void run_next() {
     if (!queue_.empty() && queue_.begin()->first <= at_) {
       const auto act = std::move(queue_.begin()->second);
       queue_.erase(queue_.begin());
@@ -175,16 +175,16 @@ class FewNodes {
       std::visit([&](auto& concrete) { carry_out(number, concrete); }, action);
     }
     if (!agent.finish || !agent.node) return;
-    agent.entrusted = {};  // it ends in an orderly way, so there is no farewell
+    agent.death_notice = {};  // after a normal exit the guardian sends no death notice
     kill(number);
   }
   template <class Action>
-  void carry_out(int, const Action&) {}  // actions that these tests do not need
-  void carry_out(int number, const member_action::Dial& dial) {
+  void carry_out(int, const Action&) {}  // ignores the actions that these tests do not need
+  void carry_out(int number, const node_action::Dial& dial) {
     later([this, number, dial] { connect(number, dial.link, number_of(dial.address.host)); });
   }
-  void carry_out(int number, node_action::ToListener& said) { say(number, said.link, std::move(said.message)); }
-  void carry_out(int number, node_action::ToDialler& said) { say(number, said.link, std::move(said.message)); }
+  void carry_out(int number, node_action::ToListener& action) { send(number, action.link, std::move(action.message)); }
+  void carry_out(int number, node_action::ToDialler& action) { send(number, action.link, std::move(action.message)); }
   void carry_out(int number, const node_action::CloseLink& close) {
     const auto found = (*this)[number].links.find(close.link);
     if (found == (*this)[number].links.end()) return;
@@ -202,7 +202,7 @@ class FewNodes {
   }
   void carry_out(int number, const member_action::StartWorkers& starts) { (*this)[number].works = starts.release; }
   void carry_out(int number, const member_action::StopWorkers&) { end_workers(number); }
-  void carry_out(int number, const coordinator_action::Entrust& word) { (*this)[number].entrusted = word; }
+  void carry_out(int number, const coordinator_action::SetDeathNotice& notice) { (*this)[number].death_notice = notice; }
   void carry_out(int number, const node_action::Finish& finish) { (*this)[number].finish = finish; }
 
   void end_workers(int number) {
@@ -214,11 +214,11 @@ class FewNodes {
     });
   }
 
-  // ---- connections ----
+  // ---- Connections ----
 
   void connect(int number, LinkId link, int to) {
     Agent& dialler = (*this)[number];
-    if (!dialler.node || !reach(number, to)) return;  // lost without a notice to any node
+    if (!dialler.node || !reach(number, to)) return;  // the packet is lost, and the sender gets no error
     Agent& listener = (*this)[to];
     if (!listener.node) return on(number, node_event::LinkClosed{.link = link});
     const LinkId accepted = ++listener.accepted;
@@ -229,7 +229,7 @@ class FewNodes {
        node_event::LinkOpened{.link = link, .local_host = address_of(number).host, .own_host = address_of(number).host});
   }
   template <class Message>
-  void say(int number, LinkId link, Message message) {
+  void send(int number, LinkId link, Message message) {
     const auto found = (*this)[number].links.find(link);
     if (found == (*this)[number].links.end()) return;
     later([this, number, connection = found->second, message = std::move(message)] {

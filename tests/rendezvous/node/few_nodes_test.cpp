@@ -1,5 +1,5 @@
-// Tests of a few nodes in cases that the simulator's seeds rarely reach: a coordinator that is lost just after it has released
-// a round, and one that steps down, continues to live, and dies later.
+// Tests a few nodes in cases that the simulator rarely reaches. In some, the coordinator is lost just after it has released
+// (started) a round. In others, a coordinator steps down, continues to run, and dies later.
 #include "tests/rendezvous/node/few_nodes.hpp"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,9 @@ namespace {
 using Loss = void (FewNodes::*)(int);
 constexpr Loss kLosses[] = {&FewNodes::kill, &FewNodes::lose_power};
 
-// A job of three has ended a round, and its coordinator is lost some milliseconds after it has released the next one: before
-// any node has got the release, before it is committed, or after. The others continue.
+// A round of three nodes ends. The coordinator is lost a few milliseconds after it has released the next round. Depending on
+// the delay, no node has received the release, or the new round is not committed, or it is committed. In all cases the other
+// nodes must continue.
 void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
   FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
   for (const int number : {0, 1, 2}) job.start(number);
@@ -27,15 +28,15 @@ void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
   EXPECT_TRUE(job.until([&] { return job.works(1, 2) && job.works(2, 2); }, "the others at work")) << milliseconds_after;
 }
 
-TEST(ACoordinatorLostJustAfterARelease, IsFollowedByTheOthers) {
+TEST(CoordinatorLostAfterARelease, OthersElectASuccessor) {
   for (int after = 0; after <= 20; ++after) {
     for (const Loss lose : kLosses) lose_the_coordinator_after(lose, after);
   }
 }
 
-// A job of two has admitted a third node. The other two are no majority of the previous round. So they must know within 20 ms
-// that the new round is committed.
-TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMillisecondsAgo) {
+// A job of two nodes has admitted a third node. Then its coordinator is lost. The remaining two nodes are not a majority of the
+// previous round. So they must be informed within 20 ms that the new round is committed.
+TEST(CoordinatorLostAfterARelease, OthersElectASuccessorInAGrownRound) {
   for (const Loss lose : kLosses) {
     FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
     job.start(0);
@@ -51,11 +52,14 @@ TEST(ACoordinatorLostJustAfterARelease, IsFollowedInARoundThatHasGrownTwentyMill
   }
 }
 
-// Node 0 has founded a job of four and is cut off; the next coordinator is lost. Node 3 leads a round with node 2, and its
-// guardian would send node 2 a farewell. The workers of node 3 cannot be killed, so it steps down in favor of another node. Now
-// node 0 is back and node 2 is cut off: node 0 leads with node 3's vote, and trains. Then node 3's agent is killed, its workers
-// end after all, and node 2 is back. Node 2 is still in the round that node 3 led: a farewell would give it the vote that node
-// 0 already has. Returns true if both train.
+// Builds a case in which the vote of one node could count twice because of a death notice. The steps are:
+//   1. Node 0 has founded a job of four and is cut off. The next coordinator is lost.
+//   2. Node 3 leads a round with node 2. If node 3 died, its guardian would send a death notice to node 2.
+//   3. The workers of node 3 cannot be killed, so node 3 steps down in favor of another node.
+//   4. Node 0 is connected again, and node 2 is cut off. Node 0 leads with the vote of node 3, and trains.
+//   5. The agent of node 3 is killed, its workers end after all, and node 2 is connected again. Node 2 is still in the round
+//      that node 3 led. With a death notice it would get the vote that node 0 already has.
+// Returns true if node 0 and node 2 train at the same time.
 bool two_jobs_train(const Rules& rules) {
   FewNodes job(4, /*min_nodes=*/1, /*max_nodes=*/4, rules);
   const auto works = [&](std::initializer_list<int> numbers) {
@@ -87,11 +91,11 @@ bool two_jobs_train(const Rules& rules) {
   return static_cast<bool>(job.until([&] { return job.works(0, 1) && job.works(2, 1); }, "two jobs", seconds(3)));
 }
 
-TEST(ACoordinatorThatStepsDown, TakesItsFarewellBack) {
+TEST(SteppedDownCoordinator, RevokesItsDeathNotice) {
   EXPECT_FALSE(two_jobs_train(Rules{}));
-  Rules says_farewell;
-  says_farewell.who_steps_down_revokes = false;
-  EXPECT_TRUE(two_jobs_train(says_farewell)) << "the rule is not needed in this story";
+  Rules sends_notice;
+  sends_notice.step_down_revokes_notice = false;
+  EXPECT_TRUE(two_jobs_train(sends_notice)) << "the rule is not needed in this story";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a node without a coordinator treats the nodes that dial it.
+// Tests how a node without a coordinator answers the nodes that dial it.
 #include "rendezvous/node/node.hpp"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@ class OneNode : public testing::Test {
 
   static NodeSettings settings() {
     NodeSettings settings;
-    settings.member.id = {2};
+    settings.member.node = {2};
     settings.member.listens = {"10.0.0.2", 7};
     settings.member.endpoints = {{"10.0.0.1", 29400}};
     return settings;
   }
   static Now now() { return {Time(seconds(1000)), 0}; }
-  std::vector<NodeAction> hear(const Hello& hello) {
+  std::vector<NodeAction> receive(const Hello& hello) {
     node_.on(node_event::LinkOpened{.link = 5, .local_host = {}}, now());
     return node_.on(node_event::FromDialler{.link = 5, .message = hello}, now());
   }
@@ -41,16 +41,17 @@ class OneNode : public testing::Test {
   Node node_;
 };
 
-TEST_F(OneNode, TakesAnElectorThatMakesSense) {
-  EXPECT_EQ(refusal(hear(hello())), nullptr);
+TEST_F(OneNode, AcceptsAPlausibleVoter) {
+  EXPECT_EQ(refusal(receive(hello())), nullptr);
 }
 
-// It would be the newest round of all, but no majority has it: no election could be won.
-TEST_F(OneNode, RefusesAnElectorWhoseRoundsMakeNoSense) {
-  Hello elector = hello();
-  elector.state.promised_term = ~std::uint64_t{0};
-  elector.state.current = Config{.id = {~std::uint64_t{0}, 1}, .born = 1, .nodes = 3, .rank = 1};
-  const auto actions = hear(elector);
+// A voter reports a round that cannot exist. If that round counted as the newest, no candidate could win an election, since no
+// majority has it.
+TEST_F(OneNode, RefusesAVoterWithImpossibleRounds) {
+  Hello voter = hello();
+  voter.state.promised_term = ~std::uint64_t{0};
+  voter.state.current = Config{.id = {~std::uint64_t{0}, 1}, .born = 1, .nodes = 3, .rank = 1};
+  const auto actions = receive(voter);
   ASSERT_NE(refusal(actions), nullptr);
   EXPECT_EQ(refusal(actions)->reason, Refusal::kBadHello);
 }

@@ -1,4 +1,4 @@
-// Sessions: each message arrives once and in order, for any loss of connections.
+// Tests sessions: each message must arrive exactly once and in order, even if connections are lost.
 #include "rendezvous/node/session.hpp"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@ namespace {
 
 using std::chrono::seconds;
 
-FromMember ask(std::uint64_t id) {
-  StoreAsk ask;
-  ask.request.id = id;
-  return ask;
+FromMember store_query(std::uint64_t id) {
+  StoreQuery store_query;
+  store_query.request.id = id;
+  return store_query;
 }
 FromCoordinator answer(std::uint64_t id) {
   StoreAnswer answer;
@@ -26,39 +26,40 @@ FromCoordinator answer(std::uint64_t id) {
   return answer;
 }
 
-// Both ends of one session, and the messages in flight between them.
+// Both ends of a session, and the messages in flight between the two.
 struct BothEnds {
   SessionEnd<FromMember, FromCoordinator> member;
   SessionEnd<FromCoordinator, FromMember> coordinator;
   std::deque<FromMember> up;
   std::deque<FromCoordinator> down;
-  std::vector<std::uint64_t> heard_up;
-  std::vector<std::uint64_t> heard_down;
+  std::vector<std::uint64_t> received_up;
+  std::vector<std::uint64_t> received_down;
 
-  void say_up(FromMember message) {
-    member.say(message);
+  void send_up(FromMember message) {
+    member.send(message);
     up.push_back(std::move(message));
   }
-  void say_down(FromCoordinator message) {
-    coordinator.say(message);
+  void send_down(FromCoordinator message) {
+    coordinator.send(message);
     down.push_back(std::move(message));
   }
   void deliver_up() {
     if (up.empty()) return;
-    if (coordinator.hear(up.front())) {
-      if (const auto* one = std::get_if<StoreAsk>(&up.front())) heard_up.push_back(one->request.id);
-      if (std::holds_alternative<Ping>(up.front())) say_down(Pong{});
+    if (coordinator.receive(up.front())) {
+      if (const auto* one = std::get_if<StoreQuery>(&up.front())) received_up.push_back(one->request.id);
+      if (std::holds_alternative<Ping>(up.front())) send_down(Pong{});
     }
     up.pop_front();
   }
   void deliver_down() {
     if (down.empty()) return;
-    if (member.hear(down.front())) {
-      if (const auto* one = std::get_if<StoreAnswer>(&down.front())) heard_down.push_back(one->reply.id);
+    if (member.receive(down.front())) {
+      if (const auto* one = std::get_if<StoreAnswer>(&down.front())) received_down.push_back(one->reply.id);
     }
     down.pop_front();
   }
-  // Messages in flight are lost; both ends exchange their counts.
+  // Drops all messages in flight. Then both ends exchange their counts and send the missing messages again. Returns false if
+  // that is impossible.
   bool reset() {
     up.clear();
     down.clear();
@@ -69,23 +70,23 @@ struct BothEnds {
   }
 };
 
-TEST(Session, EachMessageComesOnceAndInOrderWhateverIsLost) {
+TEST(Session, EachMessageArrivesOnceAndInOrder) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     BothEnds ends;
-    std::uint64_t asked = 0;
+    std::uint64_t queries_sent = 0;
     std::uint64_t answered = 0;
     for (int i = 0; i < 300; ++i) {
       switch (random() % 8) {
         case 0:
         case 1:
-          ends.say_up(ask(asked++));
+          ends.send_up(store_query(queries_sent++));
           break;
         case 2:
-          ends.say_down(answer(answered++));
+          ends.send_down(answer(answered++));
           break;
         case 3:
-          ends.say_up(Ping{});
+          ends.send_up(Ping{});
           break;
         case 4:
         case 5:
@@ -105,66 +106,67 @@ TEST(Session, EachMessageComesOnceAndInOrderWhateverIsLost) {
       ends.deliver_up();
       ends.deliver_down();
     }
-    ASSERT_EQ(ends.heard_up.size(), asked) << "seed " << seed;
-    ASSERT_EQ(ends.heard_down.size(), answered) << "seed " << seed;
-    for (std::uint64_t id = 0; id < asked; ++id) ASSERT_EQ(ends.heard_up[id], id) << "seed " << seed;
-    for (std::uint64_t id = 0; id < answered; ++id) ASSERT_EQ(ends.heard_down[id], id) << "seed " << seed;
+    ASSERT_EQ(ends.received_up.size(), queries_sent) << "seed " << seed;
+    ASSERT_EQ(ends.received_down.size(), answered) << "seed " << seed;
+    for (std::uint64_t id = 0; id < queries_sent; ++id) ASSERT_EQ(ends.received_up[id], id) << "seed " << seed;
+    for (std::uint64_t id = 0; id < answered; ++id) ASSERT_EQ(ends.received_down[id], id) << "seed " << seed;
   }
 }
 
-TEST(Session, KeepsNothingThatWasHad) {
+TEST(Session, DropsConfirmedMessages) {
   BothEnds ends;
-  for (std::uint64_t id = 0; id < 10; ++id) ends.say_up(ask(id));
+  for (std::uint64_t id = 0; id < 10; ++id) ends.send_up(store_query(id));
   for (int i = 0; i < 10; ++i) ends.deliver_up();
   EXPECT_EQ(ends.member.missing().size(), 10u);
-  ends.say_up(Ping{});
+  ends.send_up(Ping{});
   ends.deliver_up();
   ends.deliver_down();
   EXPECT_TRUE(ends.member.missing().empty());
 }
 
-// Values of the store have up to 16 MiB: they are confirmed before the next ping, so that the other side can drop them.
-TEST(Session, ConfirmsLargeMessagesAtOnce) {
+// A value in the store may have up to 16 MiB. Such a message is confirmed before the next ping, so that the sender can free its
+// copy.
+TEST(Session, ConfirmsLargeMessagesImmediately) {
   BothEnds ends;
-  StoreAsk large;
+  StoreQuery large;
   large.request.value = std::string(2u << 20, 'v');
-  ends.say_up(large);
+  ends.send_up(large);
   ends.deliver_up();
   const auto received = ends.coordinator.confirmation();
   ASSERT_TRUE(received.has_value());
-  EXPECT_FALSE(ends.member.hear(FromCoordinator(*received)));
+  EXPECT_FALSE(ends.member.receive(FromCoordinator(*received)));
   EXPECT_TRUE(ends.member.missing().empty());
   EXPECT_FALSE(ends.coordinator.confirmation().has_value());
 }
 
-// A user's query has up to 4 KiB, so its real size counts.
-TEST(Session, QuestionsWeighAsMuchAsTheirText) {
-  const std::string text(kMaxQuestionBytes, 'q');
-  EXPECT_GE(weight_of(FromMember(JobQuestion{.text = text})), text.size());
-  EXPECT_GE(weight_of(FromCoordinator(NodeQuestion{.text = text})), text.size());
+// A user's query may have up to 4 KiB. So the size of its text must count toward the limit of kept messages.
+TEST(Session, QueriesCountWithTheirText) {
+  const std::string text(kMaxQueryBytes, 'q');
+  EXPECT_GE(approximate_size(FromMember(ClusterQuery{.text = text})), text.size());
+  EXPECT_GE(approximate_size(FromCoordinator(NodeQuery{.text = text})), text.size());
   BothEnds ends;
-  const auto questions = static_cast<int>((1u << 20) / text.size());
-  for (int i = 0; i < questions; ++i) ends.say_down(NodeQuestion{.text = text});
-  for (int i = 0; i < questions; ++i) ends.deliver_down();
-  EXPECT_TRUE(ends.member.confirmation().has_value());  // so that the coordinator keeps at most 1 MiB of them
+  const auto queries = static_cast<int>((1u << 20) / text.size());
+  for (int i = 0; i < queries; ++i) ends.send_down(NodeQuery{.text = text});
+  for (int i = 0; i < queries; ++i) ends.deliver_down();
+  EXPECT_TRUE(ends.member.confirmation().has_value());  // So the coordinator keeps at most 1 MiB of queries.
 }
 
-TEST(Session, GoesOnFromNowhereElse) {
+TEST(Session, RefusesAnImpossibleCount) {
   BothEnds ends;
-  ends.say_up(ask(0));
-  EXPECT_FALSE(ends.member.resume(2));  // more than was sent
+  ends.send_up(store_query(0));
+  EXPECT_FALSE(ends.member.resume(2));  // The other end claims to have received more messages than this end has sent.
   ends.deliver_up();
-  ends.member.hear(FromCoordinator(Received{1}));
-  EXPECT_FALSE(ends.member.resume(0));  // the missing messages are no longer kept
+  ends.member.receive(FromCoordinator(Received{1}));
+  EXPECT_FALSE(ends.member.resume(0));  // The messages that the other end has not received are no longer kept.
 }
 
-// ---- of a coordinator ----
+// ---- Sessions of a coordinator ----
 
 class Resumption : public testing::Test {
  protected:
   Resumption() {
     sessions_.accept(5);
-    sessions_.hear(5, hello());
+    sessions_.receive(5, hello());
     sessions_.begin(5);
   }
   static Hello hello() {
@@ -174,55 +176,55 @@ class Resumption : public testing::Test {
     hello.attempt = 2;
     return hello;
   }
-  static Resume back() { return {.node = {7}, .incarnation = 3, .attempt = 2, .received = 0}; }
+  static Resume back() { return {.session = {.node = {7}, .incarnation = 3, .attempt = 2}, .received = 0}; }
 
   Time time_{seconds(1000)};
   MemberSessions sessions_{Rules{}, seconds(5)};
 };
 
-TEST_F(Resumption, WaitsAMomentForTheSameProcess) {
+TEST_F(Resumption, IsAcceptedFromTheSameProcess) {
   ASSERT_TRUE(sessions_.lost(5, time_));
   FromCoordinator release = Release{};
-  EXPECT_FALSE(sessions_.say(5, release).has_value());
-  EXPECT_FALSE(sessions_.take_over(time_ + milliseconds(999)).has_value());
+  EXPECT_FALSE(sessions_.send(5, release).has_value());
+  EXPECT_FALSE(sessions_.take_expired(time_ + milliseconds(999)).has_value());
   Resume other = back();
-  other.incarnation = 4;
+  other.session.incarnation = 4;
   EXPECT_FALSE(sessions_.resume(6, other).has_value());
   const auto returned = sessions_.resume(6, back());
   ASSERT_TRUE(returned.has_value());
   EXPECT_EQ(returned->link, 5u);
   ASSERT_EQ(returned->missing.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<Release>(returned->missing.front()));
-  EXPECT_EQ(sessions_.link_behind(6), 5u);
+  EXPECT_EQ(sessions_.session_link(6), 5u);
   EXPECT_EQ(sessions_.carrier_of(5), 6u);
-  EXPECT_EQ(sessions_.say(5, release), std::optional<LinkId>(6));
-  EXPECT_FALSE(sessions_.take_over(time_ + seconds(9)).has_value());
+  EXPECT_EQ(sessions_.send(5, release), std::optional<LinkId>(6));
+  EXPECT_FALSE(sessions_.take_expired(time_ + seconds(9)).has_value());
 }
 
-TEST_F(Resumption, IsOverAfterThatMoment) {
+TEST_F(Resumption, ExpiresAfterItsTimeout) {
   ASSERT_TRUE(sessions_.lost(5, time_));
   EXPECT_EQ(sessions_.next_deadline(), time_ + seconds(1));
-  EXPECT_EQ(sessions_.take_over(time_ + seconds(1)), std::optional<LinkId>(5));
+  EXPECT_EQ(sessions_.take_expired(time_ + seconds(1)), std::optional<LinkId>(5));
   sessions_.end(5);
   EXPECT_FALSE(sessions_.resume(6, back()).has_value());
 }
 
-TEST_F(Resumption, NoticesAConnectionThatBrokeOnTheOtherSideOnly) {
+TEST_F(Resumption, ReplacesAConnectionBrokenOnOneSide) {
   const auto returned = sessions_.resume(6, back());
   ASSERT_TRUE(returned.has_value());
   EXPECT_EQ(returned->replaced, 5u);
   ASSERT_TRUE(sessions_.lost(5, time_));
   EXPECT_TRUE(sessions_.resume(8, back()).has_value());
-  EXPECT_EQ(sessions_.link_behind(6), 6u);
+  EXPECT_EQ(sessions_.session_link(6), 6u);
 }
 
-// Only a broken or hostile member requests this.
-TEST_F(Resumption, NeverTakesAConnectionThatCarriesASession) {
+// A correct member never sends Resume over a connection that already carries a session. The coordinator must refuse it.
+TEST_F(Resumption, RefusesAConnectionThatCarriesASession) {
   EXPECT_FALSE(sessions_.resume(5, back()).has_value());
   sessions_.accept(6);
   Hello second = hello();
   second.attempt = 3;
-  sessions_.hear(6, second);
+  sessions_.receive(6, second);
   sessions_.begin(6);
   EXPECT_FALSE(sessions_.resume(6, back()).has_value());
   EXPECT_EQ(sessions_.links(), (std::vector<LinkId>{5, 6}));
@@ -234,23 +236,23 @@ TEST_F(Resumption, NeverTakesAConnectionThatCarriesASession) {
 TEST_F(Resumption, IsBoundedByTheLease) {
   MemberSessions quick{Rules{}, milliseconds(2000)};
   quick.accept(5);
-  quick.hear(5, hello());
+  quick.receive(5, hello());
   quick.begin(5);
   ASSERT_TRUE(quick.lost(5, time_));
   EXPECT_EQ(quick.next_deadline(), time_ + milliseconds(400));
 }
 
-// A node that gave up its memory is another node for the coordinator.
-TEST(LeaderSessionOfANode, IsNamedByTheIdentityThatItHasNow) {
+// A node that has given up its record gets a new node id. For the coordinator it is a different node.
+TEST(LeaderSessionTest, UsesTheNewIdentity) {
   LeaderSession session(Rules{}, NodeId{1}, /*incarnation=*/9);
-  session.said_hello(kDialled | 1, /*attempt=*/1);
+  session.sent_hello(kDialled | 1, /*attempt=*/1);
   session.begin(kDialled | 1);
-  EXPECT_EQ(session.resume().node, NodeId{1});
+  EXPECT_EQ(session.resume().session.node, NodeId{1});
   session.become(NodeId{2});
   EXPECT_FALSE(session.exists());
-  session.said_hello(kDialled | 2, /*attempt=*/1);
+  session.sent_hello(kDialled | 2, /*attempt=*/1);
   session.begin(kDialled | 2);
-  EXPECT_EQ(session.resume().node, NodeId{2});
+  EXPECT_EQ(session.resume().session.node, NodeId{2});
 }
 
 }  // namespace

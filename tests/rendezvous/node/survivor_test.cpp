@@ -1,9 +1,10 @@
-// The second of two nodes, after the guardian of the first has reported that its agent is dead: what it leads, at which
-// address, and that it keeps the dead node's vote in later elections. Also: a refused connection is no such report.
+// Tests the second of two nodes, after a death notice of the first node (sent by its guardian process) has arrived. The second
+// node leads at its published address, and keeps the vote of the dead node in later elections. A refused connection must not
+// count as a death notice.
 #include <gtest/gtest.h>
 
 #include "common/base/exit_code.hpp"
-#include "rendezvous/node/farewell.hpp"
+#include "rendezvous/node/departed_voters.hpp"
 #include "rendezvous/node/node.hpp"
 
 namespace ddprun::rendezvous {
@@ -13,42 +14,44 @@ using std::chrono::seconds;
 
 constexpr LinkId kNewcomer = 10;
 
-// Round 1 of the remaining node was committed without the node that handed over in round 0.
-TEST(WhoHandedOver, HasTheRoundThatItsSuccessorReleased) {
+// The first coordinator transferred its leadership in round 0. Its successor then started round 1 without it. The Hello on
+// behalf of the first coordinator must contain round 1 too.
+TEST(DepartedCoordinator, VotesInTheRoundOfItsSuccessor) {
   const Config before{.id = {1, 0}, .born = 1, .nodes = 2, .rank = 1};
-  const HandOver said{.node = {1}, .state = {.promised_term = 1, .current = {.id = {1, 0}, .born = 1, .nodes = 2, .rank = 0}}};
+  const TransferLeadership transfer{.node = {1},
+                                    .state = {.promised_term = 1, .current = {.id = {1, 0}, .born = 1, .nodes = 2, .rank = 0}}};
   Record successor;
   successor.state = {.promised_term = 2, .current = before};
-  EXPECT_EQ(hello_of_who_left(said, successor).state, said.state);
+  EXPECT_EQ(hello_of_departed(transfer, successor).state, transfer.state);
 
   successor.state.previous = before;
   successor.state.current = {.id = {2, 1}, .born = 2, .nodes = 2, .rank = 1};
-  const PersistentState state = hello_of_who_left(said, successor).state;
+  const PersistentState state = hello_of_departed(transfer, successor).state;
   EXPECT_EQ(state.current.origin(), (RoundId{2, 1}));
   EXPECT_EQ(state.current.rank, -1);
   EXPECT_EQ(state.previous.origin(), (RoundId{1, 0}));
   EXPECT_EQ(state.previous.rank, 0);
 }
 
-class ASurvivor : public testing::Test {
+class Survivor : public testing::Test {
  protected:
-  // It has trained with the first node, which is dead now.
+  // Trains together with the first node, and then the first node dies.
   void start(std::int32_t min_nodes) {
     train_with_the_first(min_nodes);
     on(node_event::LinkClosed{.link = *dialled_});
-    on(node_event::Farewell{{1, 0}});
+    on(node_event::DeathNoticeReceived{{1, 0}});
     pass(seconds(1));
   }
   void train_with_the_first(std::int32_t min_nodes) {
     NodeSettings settings;
-    settings.member.id = {2};
+    settings.member.node = {2};
     settings.member.listens = {"", 7};
     settings.member.own_host = "10.9.9.9";
     settings.member.master_port = 8;
     settings.member.endpoints = {{"10.0.0.1", 29400}};
     settings.coordinator.min_nodes = min_nodes;
     settings.coordinator.max_nodes = 2;
-    node_.emplace(settings, Memory{}, now());
+    node_.emplace(settings, RestoredState{}, now());
     on(node_event::Begin{});
     ASSERT_TRUE(dialled_);
     const LinkId first = *dialled_;
@@ -58,8 +61,8 @@ class ASurvivor : public testing::Test {
     release.coordinator = {.group_rank = 0, .node = {1}, .address = {"10.0.0.1", 29401}};
     on(node_event::FromListener{first, release});
   }
-  // A node that has promised a later term, and knows of no round.
-  void newcomer_says_hello(std::uint64_t promised) {
+  // Sends a Hello of a node without a recorded round. That node has promised the term `promised`.
+  void newcomer_sends_hello(std::uint64_t promised) {
     Hello hello;
     hello.node = {3};
     hello.listens = {"10.0.0.1", 77};
@@ -84,7 +87,7 @@ class ASurvivor : public testing::Test {
   void on(const NodeEvent& event) {
     std::vector<LinkId> refused;
     for (const NodeAction& action : node_->on(event, now())) {
-      const auto* dial = std::get_if<member_action::Dial>(&action);
+      const auto* dial = std::get_if<node_action::Dial>(&action);
       if (dial != nullptr && !dialled_) dialled_ = dial->link;
       if (dial != nullptr && refused_) refused.push_back(dial->link);
       if (const auto* starts = std::get_if<member_action::StartWorkers>(&action)) started_ = starts->release;
@@ -102,12 +105,13 @@ class ASurvivor : public testing::Test {
   std::uint64_t hellos_ = 0;
   std::optional<Release> started_;
   std::optional<node_action::Finish> finish_;
-  std::optional<int> refused_;  // number of refused connections
+  std::optional<int> refused_;  // number of refused connections; nullopt if connections are not refused
   bool has_led_ = false;
 };
 
-// A healthy coordinator also refuses connections after it has closed the port at which the job met, and so does a firewall.
-TEST_F(ASurvivor, IsNoneForARefusedConnection) {
+// A healthy coordinator refuses connections too, after it has closed the port at which the nodes first met. A firewall may also
+// refuse connections.
+TEST_F(Survivor, RefusedConnectionIsNoProofOfDeath) {
   train_with_the_first(/*min_nodes=*/1);
   refused_ = 0;
   on(node_event::LinkClosed{.link = *dialled_});
@@ -119,8 +123,9 @@ TEST_F(ASurvivor, IsNoneForARefusedConnection) {
   EXPECT_EQ(finish_->exit_code, static_cast<int>(ExitCode::kMinority)) << finish_->why;
 }
 
-// There is no connection to the coordinator of its own process, and workers once got an empty MASTER_ADDR.
-TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {
+// A node that leads has no connection to itself, so no local address of a connection is available. Regression: its workers got
+// an empty MASTER_ADDR.
+TEST_F(Survivor, LeadsAtItsPublishedAddress) {
   start(/*min_nodes=*/1);
   ASSERT_TRUE(leads());
   pass(seconds(10));
@@ -130,13 +135,14 @@ TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {
   EXPECT_EQ(started_->coordinator.address, (Address{"10.0.0.2", 7}));
 }
 
-// The first node's agent is restarted. It only remembers that there was a job, so its terms are late ones.
-TEST_F(ASurvivor, IsElectedAgainForWhoeverHasPromisedALaterTerm) {
+// The agent of the first node is restarted after its record was lost. It cannot determine which terms were used, so it starts
+// with a very high term. The survivor must still win an election, with a higher term.
+TEST_F(Survivor, IsElectedAgainForANodeWithALaterTerm) {
   start(/*min_nodes=*/2);
   ASSERT_TRUE(leads());
-  newcomer_says_hello(std::uint64_t{1} << 40U);
+  newcomer_sends_hello(std::uint64_t{1} << 40U);
   pass(milliseconds(100));
-  newcomer_says_hello(std::uint64_t{1} << 40U);
+  newcomer_sends_hello(std::uint64_t{1} << 40U);
   pass(seconds(10));
   ASSERT_TRUE(leads());
   EXPECT_GT(node_->coordinator()->term(), std::uint64_t{1} << 40U);

@@ -1,4 +1,4 @@
-// Ranks of a round, compared with torchrun's numbering.
+// Tests that worker ranks are numbered in the same way as by torchrun.
 #include "rendezvous/protocol/ranks.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Ranks, NodesOfDifferentSizeAreContiguousByGroupRank) {
   }
 }
 
-TEST(Ranks, RolesAreCountedApart) {
+TEST(Ranks, RolesAreCountedSeparately) {
   const std::vector<NodeShare> nodes{{"trainer", 2}, {"reader", 1}, {"trainer", 2}};
   const auto ranks = assign_ranks(nodes);
   const std::vector<int> role_ranks{0, 1, 0, 2, 3};

@@ -1,5 +1,5 @@
-// The arbiters' ports: a real shared run directory, and etcd's messages, which tests/whole_program/test_lone_survivor.py sends
-// to a real server. No query waits longer than its limit.
+// Tests the ports to arbiters: a real shared run directory, and the messages to etcd. tests/whole_program/test_lone_survivor.py
+// sends these messages to a real etcd server. No query may take longer than its time limit.
 #include "rendezvous/shell/arbiter_port.hpp"
 
 #include <fcntl.h>
@@ -22,16 +22,16 @@
 namespace ddprun::rendezvous {
 namespace {
 
-ArbiterReply reply_of(boost::asio::io_context& io, ArbiterPort& port, const std::string& place, const std::string& self,
+ArbiterReply reply_of(boost::asio::io_context& io, ArbiterPort& port, const std::string& key, const std::string& self,
                       milliseconds limit = milliseconds(30000)) {
   std::optional<ArbiterReply> reply;
-  port.ask(place, self, limit, [&](ArbiterReply said) { reply = std::move(said); });
+  port.query(key, self, limit, [&](ArbiterReply result) { reply = std::move(result); });
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!reply && std::chrono::steady_clock::now() < end) {
     io.restart();
     io.run_one_for(std::chrono::milliseconds(100));
   }
-  return reply.value_or(ArbiterReply{BallotAnswer::kNone, "the test waited in vain"});
+  return reply.value_or(ArbiterReply{BallotAnswer::kNone, "test timeout"});
 }
 
 class LockedDirectory : public test::TemporaryFolder {
@@ -49,9 +49,9 @@ class LockedDirectory : public test::TemporaryFolder {
   int fd_ = -1;
 };
 
-constexpr std::chrono::seconds kPatience{30};  // only a failing test waits that long
+constexpr std::chrono::seconds kPatience{30};  // time limit; reached only if a test fails
 
-TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
+TEST(DirectoryArbiter, GivesEachRoundToTheFirstQuery) {
   LockedDirectory folder(R"({"host":"a","pid":1})");
   boost::asio::io_context io;
   DirectoryArbiter one(io, folder.path());
@@ -59,20 +59,21 @@ TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
   const std::uint64_t holder = one.probe(kPatience);
   EXPECT_NE(holder, 0U);
   EXPECT_EQ(other.probe(kPatience), holder);
-  const std::string place = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
-  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);
-  EXPECT_EQ(reply_of(io, other, place, "other").answer, BallotAnswer::kOthers);
-  EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);  // asked again: the first answer may have been lost
-  const std::string next = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 8}});
+  const std::string key = key_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
+  EXPECT_EQ(reply_of(io, one, key, "one").answer, BallotAnswer::kMine);
+  EXPECT_EQ(reply_of(io, other, key, "other").answer, BallotAnswer::kOthers);
+  // The node sends the same query again, as it does after a lost answer. It must get the same answer.
+  EXPECT_EQ(reply_of(io, one, key, "one").answer, BallotAnswer::kMine);
+  const std::string next = key_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 8}});
   EXPECT_EQ(reply_of(io, other, next, "other").answer, BallotAnswer::kMine);
 }
 
-TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
+TEST(DirectoryArbiter, StaysTheDirectoryOfTheProbedLock) {
   boost::asio::io_context io;
   test::TemporaryFolder unlocked;
   std::ofstream(unlocked.path() / "lock") << "{}\n";
-  DirectoryArbiter nobodys(io, unlocked.path());
-  EXPECT_EQ(nobodys.probe(kPatience), 0U);
+  DirectoryArbiter unshared(io, unlocked.path());
+  EXPECT_EQ(unshared.probe(kPatience), 0U);
 
   LockedDirectory first(R"({"host":"a","pid":1})");
   LockedDirectory second(R"({"host":"a","pid":2})");
@@ -80,7 +81,7 @@ TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
   DirectoryArbiter elsewhere(io, second.path());
   EXPECT_NE(arbiter.probe(kPatience), elsewhere.probe(kPatience));
 
-  // Another folder replaces it.
+  // Renames the folder and creates another folder at the old path.
   const std::filesystem::path away = first.path().string() + "-away";
   std::filesystem::rename(first.path(), away);
   std::filesystem::create_directory(first.path());
@@ -88,17 +89,18 @@ TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
   EXPECT_TRUE(std::filesystem::is_symlink(away / "arbiter" / "ab-1.0"));
   EXPECT_FALSE(std::filesystem::exists(first.path() / "arbiter"));
   std::filesystem::remove_all(away);
-  EXPECT_EQ(reply_of(io, arbiter, "ab/1.1", "one").answer, BallotAnswer::kNone);  // it is gone
+  // The original folder is removed, so the arbiter gives no answer.
+  EXPECT_EQ(reply_of(io, arbiter, "ab/1.1", "one").answer, BallotAnswer::kNone);
 }
 
-TEST(EtcdArbiter, AsksInOneTransaction) {
-  const nlohmann::json json = nlohmann::json::parse(etcd_question("ddprun/a", "self"));
+TEST(EtcdArbiter, QueriesInOneTransaction) {
+  const nlohmann::json json = nlohmann::json::parse(etcd_query("ddprun/a", "self"));
   EXPECT_EQ(json.dump(), R"({"compare":[{"create_revision":"0","key":"ZGRwcnVuL2E=","result":"EQUAL","target":"CREATE"}],)"
                          R"("failure":[{"request_range":{"key":"ZGRwcnVuL2E="}}],)"
                          R"("success":[{"request_put":{"key":"ZGRwcnVuL2E=","value":"c2VsZg=="}}]})");
 }
 
-TEST(EtcdArbiter, ReadsTheAnswer) {
+TEST(EtcdArbiter, ParsesTheAnswer) {
   EXPECT_EQ(etcd_answer(R"({"header":{},"succeeded":true,"responses":[{"response_put":{}}]})", "self"), BallotAnswer::kMine);
   const std::string there =
       R"({"header":{},"responses":[{"response_range":{"kvs":[{"key":"YQ==","value":"c2VsZg=="}],"count":"1"}}]})";
@@ -110,17 +112,17 @@ TEST(EtcdArbiter, ReadsTheAnswer) {
   }
 }
 
-TEST(EtcdArbiter, SaysWhyThereIsNoAnswer) {
+TEST(EtcdArbiter, ReportsTheReasonForNoAnswer) {
   boost::asio::io_context io;
   boost::asio::ip::tcp::acceptor silent(io, {boost::asio::ip::make_address("127.0.0.1"), 0});
   const std::uint16_t port = silent.local_endpoint().port();
   EtcdArbiter arbiter(io, "127.0.0.1", port, "ddprun/");
   const ArbiterReply late = reply_of(io, arbiter, "a/1.0", "self", milliseconds(100));
   EXPECT_EQ(late.answer, BallotAnswer::kNone);
-  EXPECT_EQ(late.why, "the arbiter at 127.0.0.1:" + std::to_string(port) + " did not answer: nothing came within 100 ms");
+  EXPECT_EQ(late.why, "the arbiter at 127.0.0.1:" + std::to_string(port) + " made no decision: no response within 100 ms");
   silent.close();
   EXPECT_EQ(reply_of(io, arbiter, "a/1.0", "self").why,
-            "the arbiter at 127.0.0.1:" + std::to_string(port) + " did not answer: Connection refused");
+            "the arbiter at 127.0.0.1:" + std::to_string(port) + " made no decision: Connection refused");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Messages of NodeShell about unusable peers. Tests of whole jobs are in tests/whole_program.
+// Tests the messages that NodeShell logs about peers with invalid answers. Whole jobs are tested in tests/whole_program.
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <cstdlib>
@@ -14,10 +14,10 @@ namespace {
 
 using namespace rendezvous;
 
-TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
-  ::unsetenv("HOME");  // the node must not write a record
+TEST(NodeShell, ReportsASilentCoordinatorOnce) {
+  ::unsetenv("HOME");  // prevents the node from writing a record
   ::unsetenv("XDG_STATE_HOME");
-  const std::vector<int> inherited = inherited_sockets();  // from the process that started the test
+  const std::vector<int> inherited = inherited_sockets();  // the sockets that the test process has inherited from its parent
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;
@@ -33,30 +33,31 @@ TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
   settings.run_id = "job";
   settings.meet_host = "127.0.0.1";
   settings.meet_port = listener->local().port();
-  settings.node.member.lease = milliseconds(1800);  // the limit for the first message on each connection
-  std::vector<std::string> said;
+  settings.node.member.lease = milliseconds(1800);  // The lease is also the time limit for the first message on a connection.
+  std::vector<std::string> messages;
   auto shell = std::make_unique<NodeShell>(
       net.io, std::move(settings),
       [&](const ShellEvent& event) {
-        if (const auto* nobody = std::get_if<NobodyThere>(&event)) said.push_back(nobody->why);
+        if (const auto* event_text = std::get_if<NoNodeAnswers>(&event)) messages.push_back(event_text->why);
       },
       [](const std::string&) {});
   shell->begin();
-  ASSERT_TRUE(net.run_until([&] { return !said.empty(); }));
+  ASSERT_TRUE(net.run_until([&] { return !messages.empty(); }));
   const std::size_t calls = callers.size();
-  EXPECT_NE(said.front().find("took the connection, and then nothing came"), std::string::npos) << said.front();
-  ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // it continues to retry
-  EXPECT_EQ(said.size(), 1U);
-  EXPECT_EQ(inherited_sockets(), inherited);  // includes the ports, the connection to the coordinator and the farewell port
+  EXPECT_NE(messages.front().find("accepted the connection but sent nothing"), std::string::npos) << messages.front();
+  ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // the node must continue to retry
+  EXPECT_EQ(messages.size(), 1U);
+  EXPECT_EQ(inherited_sockets(), inherited);  // Child processes must not inherit any listening port or connection of the node.
 
   shell.reset();
   net.io.restart();
-  net.io.poll();  // a pending connect ends with a cancellation
+  net.io.poll();  // runs the handler of the canceled connect
 }
 
-// The listener duplicates the descriptor of such a connection to pass it on.
-TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
-  ::unsetenv("HOME");  // the node must not write a record
+// The listener duplicates the descriptor of a join connection to pass it to another process. Child processes must not inherit
+// the duplicate either.
+TEST(NodeShell, JoinConnectionIsNotInherited) {
+  ::unsetenv("HOME");  // prevents the node from writing a record
   ::unsetenv("XDG_STATE_HOME");
   const std::vector<int> inherited = inherited_sockets();
   Net net;
@@ -70,7 +71,7 @@ TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
       net.io, std::move(settings), [](const ShellEvent&) {}, [](const std::string&) {});
   const auto transport = net.transport(kToken, kJoinRunId, {}, static_cast<std::uint8_t>(kProtocolVersion));
   const auto call = net.call(*transport, to(shell->meeting_point().port));
-  bool inherits = false;  // checked at every step, since the shell soon closes the connection
+  bool inherits = false;  // Checked at every step, since the shell soon closes the connection.
   ASSERT_TRUE(net.run_until([&] {
     inherits = inherits || inherited_sockets() != inherited;
     return call->has_value();
@@ -87,7 +88,7 @@ TEST(NodeShell, NoProgramInheritsTheConnectionOfANodeThatJoins) {
   net.run_ready();
 }
 
-// The line explains to the user why the node comes back as a new one.
+// If a record is damaged, a message must explain to the user why the node joins as a new node.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;
   ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);

@@ -1,4 +1,5 @@
-// The file of a node's record: reading returns the written data, no other user can read it, and each agent has a separate file.
+// Tests the file that contains a node's record. The record is read back unchanged, other users cannot read it, and each agent
+// has a separate file.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <gtest/gtest.h>
@@ -26,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Memory::Self some_node() {
-  Memory::Self node;
+RestoredState::Identity some_node() {
+  RestoredState::Identity node;
   node.id.fill(7);
   node.incarnation = 5;
   node.record.state.promised_term = 3;
@@ -42,7 +43,7 @@ Memory::Self some_node() {
   return node;
 }
 
-TEST(RecordFile, KeepsEverything) {
+TEST(RecordFile, RoundTripsEveryField) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path() / "state", "job");
   ASSERT_TRUE(file);
@@ -61,15 +62,15 @@ TEST(RecordFile, KeepsEverything) {
   EXPECT_FALSE(file->read().self);
 }
 
-TEST(RecordFile, AnIncarnationIsLaterThanTheOneBeforeItWhateverTheClockSays) {
-  EXPECT_EQ(next_incarnation(Memory{}, 1000), 1000u);
-  Memory before{.self = some_node()};
+TEST(RecordFile, IncarnationGrowsEvenIfTheClockIsSetBack) {
+  EXPECT_EQ(next_incarnation(RestoredState{}, 1000), 1000u);
+  RestoredState before{.self = some_node()};
   before.self->incarnation = 2000;
   EXPECT_EQ(next_incarnation(before, 3000), 3000u);
   EXPECT_EQ(next_incarnation(before, 1000), 2001u);
 }
 
-TEST(RecordFile, IsItsUsersOnly) {
+TEST(RecordFile, HasPrivateModes) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path() / "state", "job");
   ASSERT_TRUE(file->write(some_node()));
@@ -80,17 +81,17 @@ TEST(RecordFile, IsItsUsersOnly) {
   EXPECT_EQ(status.st_mode & 0777U, 0700U);
 }
 
-TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
+TEST(RecordFile, TwoAgentsGetDifferentFiles) {
   const test::TemporaryFolder folder;
   auto first = RecordFile::claim(folder.path(), "job");
   auto second = RecordFile::claim(folder.path(), "job");
   ASSERT_TRUE(first->write(some_node()));
   EXPECT_FALSE(second->read().self);
   first.reset();
-  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // an agent keeps its identity after a crash
+  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // a restarted agent gets its identity back
 }
 
-TEST(RecordFile, OnceForgottenNothingStays) {
+TEST(RecordFile, ForgetRemovesAllFiles) {
   const test::TemporaryFolder folder;
   auto first = RecordFile::claim(folder.path(), "job");
   auto second = RecordFile::claim(folder.path(), "job");
@@ -104,18 +105,19 @@ TEST(RecordFile, OnceForgottenNothingStays) {
   EXPECT_TRUE(RecordFile::claim(folder.path(), "job"));
 }
 
-TEST(RecordFile, AFolderThatIsNewSaysNothing) {
+TEST(RecordFile, NewFolderProvesNothing) {
   const test::TemporaryFolder folder;
-  EXPECT_FALSE(RecordFile::claim(folder.path() / "state", "job")->read().kept);
-  const Memory second = RecordFile::claim(folder.path() / "state", "job")->read();
-  EXPECT_TRUE(second.kept);
+  EXPECT_FALSE(RecordFile::claim(folder.path() / "state", "job")->read().had_storage);
+  const RestoredState second = RecordFile::claim(folder.path() / "state", "job")->read();
+  EXPECT_TRUE(second.had_storage);
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// A lost record leaves a trace: its job may be running elsewhere.
-void expect_a_job_elsewhere(const Memory& memory) {
-  EXPECT_FALSE(memory.self);
-  EXPECT_TRUE(memory.job_elsewhere);
+// Expects the state that is restored after a record was lost. The loss must be reported, because the job may be running
+// elsewhere.
+void expect_job_elsewhere(const RestoredState& restored) {
+  EXPECT_FALSE(restored.self);
+  EXPECT_TRUE(restored.job_elsewhere);
 }
 
 std::string text_of(const fs::path& file) {
@@ -123,13 +125,13 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The node starts as if its record were lost, and the damaged file is kept under another name.
+// Writes a damaged record. The node must start as if the record were lost, and the damaged file must be renamed and kept.
 void expect_set_aside(const std::string& text) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "job";
   auto file = RecordFile::claim(folder.path(), "job");
   std::ofstream(path) << text;
-  expect_a_job_elsewhere(file->read());
+  expect_job_elsewhere(file->read());
   EXPECT_NE(file->complaint().find(path.string() + " is damaged"), std::string::npos) << file->complaint();
   EXPECT_LT(file->complaint().size(), 3 * path.string().size() + 300);
   EXPECT_EQ(text_of(path.string() + ".damaged"), text);
@@ -148,7 +150,7 @@ std::string record_with(const nlohmann::json::json_pointer& place, const nlohman
   return json.dump();
 }
 
-TEST(RecordFile, ADamagedOneIsSetAside) {
+TEST(RecordFile, DamagedRecordIsSetAside) {
   using Place = nlohmann::json::json_pointer;
   expect_set_aside("{\"format\": 1, \"boot\"");
   expect_set_aside("");
@@ -158,36 +160,37 @@ TEST(RecordFile, ADamagedOneIsSetAside) {
   expect_set_aside(record_with(Place("/history/rounds/0/10"), 300));
   expect_set_aside(record_with(Place("/current/5"), 9));
   expect_set_aside(record_with(Place("/node"), "x"));
-  expect_set_aside(std::string((8 << 20) + 1, ' '));  // longer than the limit
+  expect_set_aside(std::string((8 << 20) + 1, ' '));  // a file above the size limit
   expect_set_aside(record_with(Place("/roster/nodes/0"), nlohmann::json::parse("[[[[[[[[1]]]]]]]]")));
 }
 
-// Opening a pipe in its place would block forever, and a file of gigabytes would be read into memory.
-TEST(RecordFile, OneThatIsNoFileIsSetAside) {
+// To open a pipe would block without a limit, and to read a huge file would exhaust the memory. So only a regular file below
+// the size limit is read.
+TEST(RecordFile, NonRegularFileIsSetAside) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
   ASSERT_EQ(::mkfifo((folder.path() / "job").c_str(), 0600), 0);
-  expect_a_job_elsewhere(file->read());
+  expect_job_elsewhere(file->read());
   EXPECT_NE(file->complaint().find("is damaged (is not a regular file)"), std::string::npos) << file->complaint();
   ASSERT_TRUE(file->write(some_node()));
   EXPECT_TRUE(file->read().self);
 }
 
-TEST(RecordFile, ALongOneIsNotRead) {
+TEST(RecordFile, OversizedRecordIsNotRead) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
   std::ofstream(folder.path() / "job") << "";
   fs::resize_file(folder.path() / "job", std::uintmax_t{1} << 40);
-  expect_a_job_elsewhere(file->read());
-  EXPECT_NE(file->complaint().find("the record of a node has at most 8388608"), std::string::npos) << file->complaint();
+  expect_job_elsewhere(file->read());
+  EXPECT_NE(file->complaint().find("the maximum for the record of a node is 8388608"), std::string::npos) << file->complaint();
 }
 
-TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
+TEST(RecordFile, RecordOfANewerBuildIsKept) {
   const test::TemporaryFolder folder;
   const std::string newer = record_with(nlohmann::json::json_pointer("/format"), 99);
   std::ofstream(folder.path() / "job") << newer;
   auto file = RecordFile::claim(folder.path(), "job");
-  expect_a_job_elsewhere(file->read());
+  expect_job_elsewhere(file->read());
   EXPECT_NE(file->complaint().find("newer ddprun (format 99"), std::string::npos) << file->complaint();
   ASSERT_TRUE(file->write(some_node()));
   file->forget();
@@ -195,7 +198,7 @@ TEST(RecordFile, OneOfANewerBuildIsNotOverwritten) {
   EXPECT_EQ(text_of(folder.path() / "job"), newer);
 }
 
-// From here on flock() fails in this process, as on Lustre or on NFS without locks.
+// Makes flock() fail in this process from now on. On Lustre, or on NFS without locks, it fails too.
 void refuse_locks() {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
@@ -205,7 +208,7 @@ void refuse_locks() {
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-TEST(RecordFile, AFolderWithoutLocksIsNamedAndKeepsNoFile) {
+TEST(RecordFile, FolderWithoutLocksIsReported) {
   const test::TemporaryFolder folder;
   EXPECT_EXIT(
       {
@@ -219,8 +222,9 @@ TEST(RecordFile, AFolderWithoutLocksIsNamedAndKeepsNoFile) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Only root can set such a host name. The record's folder must still be inside the state folder.
-TEST(RecordFolder, AHostNameIsOneComponentOfItsPath) {
+// Tests host names that would change the path if they were used unchanged. (Only root can set such a name.) The record folder
+// must still be inside the state folder.
+TEST(RecordFolder, HostNameIsOnePathComponent) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
   EXPECT_EXIT(
       {
@@ -233,7 +237,7 @@ TEST(RecordFolder, AHostNameIsOneComponentOfItsPath) {
       testing::ExitedWithCode(0), "^/state/ddprun/nodes/%2e\\.%2f\\.\\.%2fa%20b$");
 }
 
-TEST(RecordFile, AFolderThatCannotBeUsedIsNamedWithTheReason) {
+TEST(RecordFile, UnusableFolderIsReportedWithTheReason) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "";
   std::string why;
@@ -241,7 +245,7 @@ TEST(RecordFile, AFolderThatCannotBeUsedIsNamedWithTheReason) {
   EXPECT_TRUE(why.starts_with((folder.path() / "file").string() + ": ")) << why;
 }
 
-TEST(RecordFile, OfOneOfBeforeTheMachinesStartOnlyWhereItsJobWas) {
+TEST(RecordFile, RebootKeepsOnlyTheAddresses) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
   ASSERT_TRUE(file->write(some_node()));
@@ -249,11 +253,11 @@ TEST(RecordFile, OfOneOfBeforeTheMachinesStartOnlyWhereItsJobWas) {
   nlohmann::json json = nlohmann::json::parse(in);
   json["boot"] = "another";
   std::ofstream(folder.path() / "job") << json;
-  expect_a_job_elsewhere(file->read());
-  EXPECT_EQ(file->read().places, (std::vector<Address>{{"10.0.0.1", 29400}, {"::1", 7}}));
+  expect_job_elsewhere(file->read());
+  EXPECT_EQ(file->read().addresses, (std::vector<Address>{{"10.0.0.1", 29400}, {"::1", 7}}));
 }
 
-TEST(RecordFile, OneThatCannotBeWrittenVoidsTheOneBefore) {
+TEST(RecordFile, FailedWriteRemovesTheOldRecord) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
   ASSERT_TRUE(file->write(some_node()));
@@ -261,42 +265,42 @@ TEST(RecordFile, OneThatCannotBeWrittenVoidsTheOneBefore) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);  // as on a full disk
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);  // makes the write fail, as on a full disk
   const bool written = file->write(some_node());
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_FALSE(written);
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "job"));
   file.reset();
-  expect_a_job_elsewhere(RecordFile::claim(folder.path(), "job")->read());
+  expect_job_elsewhere(RecordFile::claim(folder.path(), "job")->read());
 }
 
-TEST(JobMarker, SaysThatAJobRunsUntilItIsOver) {
+TEST(JobMarker, ReportsARunningJobUntilItsEnd) {
   const test::TemporaryFolder folder;
   const auto read = [&] {
-    Memory memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
-    JobMarker(folder.path() / "nodes.json").add_to(memory);
-    return memory;
+    RestoredState restored{.self = {}, .job_elsewhere = false, .addresses = {}, .had_storage = false};
+    JobMarker(folder.path() / "nodes.json").add_to(restored);
+    return restored;
   };
-  EXPECT_FALSE(read().kept);
+  EXPECT_FALSE(read().had_storage);
   JobMarker marker(folder.path() / "nodes.json");
   marker.note_over();
-  EXPECT_FALSE(read().kept);  // there was no marker
+  EXPECT_FALSE(read().had_storage);  // false, because the marker file did not exist before
   marker.note_running();
-  expect_a_job_elsewhere(read());
+  expect_job_elsewhere(read());
   marker.note_over();
-  EXPECT_TRUE(read().kept);
+  EXPECT_TRUE(read().had_storage);
   EXPECT_FALSE(read().job_elsewhere);
 }
 
-// All of these count as "running".
-TEST(JobMarker, ADamagedOneSaysThatAJobRuns) {
+// A marker file with invalid contents must count as "running", since the job may be running.
+TEST(JobMarker, DamagedMarkerCountsAsRunning) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "nodes.json";
   const auto expect_running = [&](const std::string& what) {
-    Memory memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
-    JobMarker(path).add_to(memory);
-    EXPECT_TRUE(memory.kept && memory.job_elsewhere) << what;
+    RestoredState restored{.self = {}, .job_elsewhere = false, .addresses = {}, .had_storage = false};
+    JobMarker(path).add_to(restored);
+    EXPECT_TRUE(restored.had_storage && restored.job_elsewhere) << what;
     fs::remove(path);
   };
   for (const char* text : {"", "{", "[]", R"({"job": 5})", R"({"job": "over")", R"({"job": [["over"]]})"}) {

@@ -1,4 +1,5 @@
-// The part of World (simulated_world.hpp) that injects faults: into workers, hosts, networks and nodes, until all faults end.
+// Implements the faults of World (simulated_world.hpp): faults of workers, hosts, networks and nodes, and the end of all
+// faults.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -14,8 +15,8 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
 
 void World::begin_work(int index, const Release& release) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  tell(name(index) + " starts its workers in round " + name(release.id) + " as node " + std::to_string(release.group_rank) +
-       " of " + std::to_string(release.nodes) + ", restart " + std::to_string(release.budget.restart_count));
+  trace(name(index) + " starts its workers in round " + name(release.id) + " as node " + std::to_string(release.group_rank) +
+        " of " + std::to_string(release.nodes) + ", restart " + std::to_string(release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
   check_start_after_end(index, release.id);
   if (!agent.launcher && agent.node->coordinator() != nullptr) note_release(index, agent.life, release, index);
@@ -43,15 +44,15 @@ void World::begin_work(int index, const Release& release) {
   }
 }
 
-void World::stop_workers(int index, bool at_once) {
+void World::stop_workers(int index, bool immediately) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const Nanos killed_by = true_time(agent, agent.until_local) + agent.guardian_late;
-  if (at_once && agent.guardian_late > 0 && killed_by > time_) {
+  const Nanos killed_by = true_time(agent, agent.until_local) + agent.guardian_delay;
+  if (immediately && agent.guardian_delay > 0 && killed_by > time_) {
     agent.ending = true;
-    schedule(std::min(killed_by, time_ + agent.guardian_late), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
+    schedule(std::min(killed_by, time_ + agent.guardian_delay), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
     return;
   }
-  if (at_once) {
+  if (immediately) {
     workers_gone(agent, index);
     schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
     return;
@@ -67,7 +68,7 @@ void World::workers_gone(Agent& agent, int index) {
   rounds_[agent.round].training.erase(index);
 }
 
-// ---- faults ----
+// ---- Faults ----
 
 void World::fault() {
   if (job_over_) return;
@@ -88,8 +89,8 @@ void World::fault() {
     agent.frozen_until = std::max(agent.frozen_until, time_) +
                          (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
     disturb(agent, agent.frozen_until);
-    tell(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
-  } else if (kind < 60) {  // both ways, or one way
+    trace(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
+  } else if (kind < 60) {  // partition the network, in both directions or in one
     const Nanos until = time_ + (chance(40) ? between(100 * kMs, 4 * kSecond) : between(4 * kSecond, 20 * kSecond));
     const bool both_ways = chance(60);
     std::string side;
@@ -105,9 +106,9 @@ void World::fault() {
         if (in_side[i] || both_ways) block(static_cast<int>(i), static_cast<int>(j), until);
       }
     }
-    tell("partition" + std::string(both_ways ? "" : ", one way, from") + ":" + side + " for " +
-         std::to_string((until - time_) / kMs) + " ms");
-  } else if (kind < 70) {  // one node's cable, or only its outgoing or incoming direction
+    trace("partition" + std::string(both_ways ? "" : ", one way, from") + ":" + side + " for " +
+          std::to_string((until - time_) / kMs) + " ms");
+  } else if (kind < 70) {  // cut off one node: in both directions, only outgoing, or only incoming
     const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
     const int way = static_cast<int>(between(0, 2));
     disturb(agent, until);
@@ -115,23 +116,23 @@ void World::fault() {
       if (way != 1) block(victim, i, until);
       if (way != 2) block(i, victim, until);
     }
-    tell(name(victim) +
-         (way == 0   ? " is cut off for "
-          : way == 1 ? " hears nothing for "
-                     : " is not heard for ") +
-         std::to_string((until - time_) / kMs) + " ms");
-  } else if (late_answers) {  // answers are late, and then the node is lost
+    trace(name(victim) +
+          (way == 0   ? " is cut off for "
+           : way == 1 ? " receives nothing for "
+                      : " reaches no node for ") +
+          std::to_string((until - time_) / kMs) + " ms");
+  } else if (late_answers) {  // delay the messages of a node to another node, and then lose the node
     const int other = some_agent();
     if (!agent.node || other == victim) return;
     const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
     disturb(agent, until + kSecond * 4);
     disturb(agents_[static_cast<std::size_t>(other)], until + kSecond * 4);
     slow_[{victim, other}] = {.until = until, .extra = between(2 * kSecond, 4 * kSecond)};
-    tell("what " + name(victim) + " says to " + name(other) + " is late by " +
-         std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
+    trace("messages of " + name(victim) + " to " + name(other) + " are late by " +
+          std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
     if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
-  } else if (kind < 84) {  // connections are reset, and each side notices it separately
-    tell("connections of " + name(victim) + " are reset");
+  } else if (kind < 84) {  // reset connections; the two ends detect the reset at different times
+    trace("connections of " + name(victim) + " are reset");
     disturb(agent, time_);
     const auto links = agent.links;
     for (const auto& [id, link_index] : links) {
@@ -143,22 +144,23 @@ void World::fault() {
       schedule(time_ + between(0, kSecond), Event::Kind::kWorkersFail, victim, 0, agent.life, agent.job);
     }
   } else if (agent.node && agent.frozen_until <= time_) {
-    tell(name(victim) + " gets a signal");
+    trace(name(victim) + " gets a signal");
     stop_requested(victim);
   }
 }
 
 void World::stop_requested(int index, bool saves) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
+  agent.got_stop_signal = stop_was_requested_ = true;
   if (agent.launcher) return agent.launcher->get_signal(SIGTERM);
-  deliver(index, node_event::Local{member_event::StopRequested{SIGTERM, saves}});
+  deliver(index, node_event::Local{StopRequest{SIGTERM, saves}});
 }
 
 void World::kill(int victim, bool silent) {
-  tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
+  trace(name(victim) + (silent ? ": its power is gone" : " is killed"));
   Agent& agent = agents_[static_cast<std::size_t>(victim)];
-  agent.left = agent.left || (agent.node_is_over && agent.asked_to_stop);  // it waits only for its workers
+  // The node has already left the job, and only its workers were still running.
+  agent.left = agent.left || (agent.node_is_over && agent.got_stop_signal);
   end_process(victim, silent);
   if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
@@ -166,13 +168,14 @@ void World::kill(int victim, bool silent) {
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
 }
 
-// Some or all data in flight is lost, and each side notices the end separately: later, or only when it sends again.
+// Resets a connection. Some or all data in flight is lost. The two ends detect the reset at different times, perhaps only when
+// they send the next message.
 void World::reset(int link_index) {
   Link& link = links_[static_cast<std::size_t>(link_index)];
-  const bool at_once = later_chance(50);
+  const bool immediately = later_chance(50);
   for (const int direction : {0, 1}) {
     Pipe& pipe = link.pipe[direction];
-    if (at_once) {
+    if (immediately) {
       pipe.packets.clear();
       pipe.head = 0;
     }
@@ -180,26 +183,26 @@ void World::reset(int link_index) {
   }
 }
 
-// A call of the agent's loop does not return (a resolver, a file system), while guardian, workers and disk continue. Afterwards
-// due timers and received data are handled in any order.
+// Blocks the agent's event loop, as a call does that hangs in a resolver or a file system. Guardian, workers and disk continue
+// to run. Afterwards the overdue timers and the received data are handled in any order.
 void World::block_loop(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
-  tell(name(index) + ": its loop is blocked for " + std::to_string(length / kMs) + " ms");
+  trace(name(index) + ": its loop is blocked for " + std::to_string(length / kMs) + " ms");
   agent.frozen_until = time_ + length;
   agent.loop_blocks = true;
   disturb(agent, agent.frozen_until);
 }
 
-Nanos World::goes_on_at(const Agent& agent) {
-  return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kGoesOnWithin / 3000 : 0);
+Nanos World::resumes_at(const Agent& agent) {
+  return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kResumesWithin / 3000 : 0);
 }
 
-// A laptop is closed, a virtual machine is paused: the whole host stops, including the guardian.
+// Suspends the whole host, including the guardian. This happens when a laptop is closed or a virtual machine is paused.
 void World::sleep(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
-  tell(name(index) + ": its host sleeps for " + std::to_string(length / kMs) + " ms");
+  trace(name(index) + ": its host sleeps for " + std::to_string(length / kMs) + " ms");
   agent.frozen_until = agent.asleep_until = time_ + length;
   agent.loop_blocks = false;
   disturb(agent, agent.frozen_until);
@@ -207,68 +210,71 @@ void World::sleep(int index, Nanos length) {
   schedule(agent.asleep_until, Event::Kind::kWake, index);
 }
 
-// The guardian's timer fires first: workers whose grant is over by their host's clock do nothing any more.
+// Resumes a suspended host. The guardian's timer fires first. If the lease of the workers has expired by the host's clock, the
+// guardian kills the workers before they can run.
 void World::wake(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || agent.asleep_until != time_) return;
-  if (local(agent, time_ - agent.guardian_late) < agent.until_local) return check_training(index);
-  if (agent.launcher) return;  // the launcher's guardian has its own timer
-  tell(name(index) + ": its guardian ends its workers");
+  if (local(agent, time_ - agent.guardian_delay) < agent.until_local) return check_training(index);
+  if (agent.launcher) return;  // The guardian of a simulated launcher has a separate timer.
+  trace(name(index) + ": its guardian ends its workers");
   rounds_[agent.round].failed = true;
   workers_gone(agent, index);
   agent.ending = true;
   schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
 }
 
-// The machine or its container is restarted. Of the persistent state it keeps only the fact that there was some, or not even
-// that.
+// Deletes the persistent state of a node, as after a restart of its machine or container. Normally the host still shows that
+// there was a state. In a new container no trace remains.
 void World::lose_memory(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.disk.self && !agent.disk.job_elsewhere) return;
-  tell(name(index) + ": what it remembered is lost");
+  trace(name(index) + ": what it remembered is lost");
   agent.disk = {};
   agent.disk.job_elsewhere = !in_containers_;
-  agent.disk.kept = !in_containers_;
+  agent.disk.had_storage = !in_containers_;
 }
 
-// The agent is dead, but its machine is up: its guardian sends a farewell after it has reaped all workers.
-void World::entrust_farewell(Agent& agent, int index, bool silent) {
-  const coordinator_action::Entrust entrusted = std::exchange(agent.entrusted, {});
-  if (silent || entrusted.to.port == 0) return;
-  farewells_.push_back(entrusted);
-  const Nanos reaped = agent.guardian_late * (kReapedWithin / kGuardianLate);
-  schedule(time_ + reaped + static_cast<Nanos>(farewell_random_() % 9000 + 20) * kMs, Event::Kind::kFarewell, index,
-           std::ssize(farewells_) - 1, agent.life);
+// Call it when an agent has died but its machine is running. The guardian reaps all workers and then sends the death notice.
+void World::schedule_death_notice(Agent& agent, int index, bool silent) {
+  const coordinator_action::SetDeathNotice death_notice = std::exchange(agent.death_notice, {});
+  if (silent || death_notice.to.port == 0) return;
+  death_notices_.push_back(death_notice);
+  const Nanos reaped = agent.guardian_delay * (kReapedWithin / kMaxGuardianDelay);
+  schedule(time_ + reaped + static_cast<Nanos>(notice_random_() % 9000 + 20) * kMs, Event::Kind::kDeathNotice, index,
+           std::ssize(death_notices_) - 1, agent.life);
 }
 
-// The guardian first removes the identity for later processes, unless a new process already has it: that one votes as before.
-void World::say_farewell(const Event& event) {
+// The guardian first deletes the node's record, so that no later process uses its node id. If a new process already uses the
+// node id, no notice is sent, because that process votes itself.
+void World::send_death_notice(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
-  const coordinator_action::Entrust& entrusted = farewells_[static_cast<std::size_t>(event.b)];
+  const coordinator_action::SetDeathNotice& death_notice = death_notices_[static_cast<std::size_t>(event.b)];
   if (agent.life != event.life) return;
   if (!agent.powered) return;
   agent.disk = {};
   agent.disk.job_elsewhere = true;
-  farewell_was_said_ = true;
-  const int to = std::stoi(entrusted.to.host);
+  notice_was_sent_ = true;
+  const int to = std::stoi(death_notice.to.host);
   Agent& other = agents_[static_cast<std::size_t>(to)];
   if (other.frozen_until > time_ || (!blocked_.empty() && blocked(event.a, to) > time_)) {
-    return schedule(time_ + 500 * kMs, Event::Kind::kFarewell, event.a, event.b, event.life);
+    return schedule(time_ + 500 * kMs, Event::Kind::kDeathNotice, event.a, event.b, event.life);
   }
-  tell(name(event.a) + ": its guardian says farewell to " + name(to));
+  trace(name(event.a) + ": its guardian sends the death notice to " + name(to));
   if (!other.node) return;
   const Config& current = other.node->member().state().current;
-  other.heard_farewell = current.id == entrusted.round;
-  if (other.heard_farewell && current.rank >= 0 && other.node->coordinator() == nullptr)
-    other.has_both_votes_in = current.origin();
-  deliver(to, node_event::Farewell{entrusted.round});
+  other.got_death_notice = current.id == death_notice.round;
+  if (other.got_death_notice && current.rank >= 0 && other.node->coordinator() == nullptr)
+    other.both_votes_round = current.origin();
+  deliver(to, node_event::DeathNoticeReceived{death_notice.round});
 }
 
-// Its workers hang in a dead file system, and another node ends the round.
+// The workers of one node hang in a call to an unreachable file system. A failure of another node's workers then ends the
+// round.
 void World::get_stuck(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || job_over_) return;
-  tell(name(index) + ": its workers hang in the kernel");
+  trace(name(index) + ": its workers hang in the kernel");
   agent.stuck = true;
   schedule(time_ + kStuckFor, Event::Kind::kUnstuck, index, 0, agent.life, agent.job);
   for (int i = 0; i < std::ssize(agents_); ++i) {
@@ -279,19 +285,19 @@ void World::get_stuck(int index) {
   }
 }
 
-void World::get_loose(int index) {
+void World::unstick(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!std::exchange(agent.stuck, false)) return;
   disturb(agent, time_);
-  tell(name(index) + ": the kernel lets go of its workers");
-  if (agent.launcher) agent.launcher->kernel_lets_go();
-  if (agent.owes_end) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
-  if (!agent.owes_end && recovering_ && !all_are_signalled_) {
+  trace(name(index) + ": the kernel releases its workers");
+  if (agent.launcher) agent.launcher->release_from_kernel();
+  if (agent.end_is_pending) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+  if (!agent.end_is_pending && recovering_ && !all_are_signalled_) {
     schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
   }
 }
 
-// All nodes train, for the first time or again.
+// Called when all nodes of a round train. Schedules the loss of the coordinator, or records how long the recovery took.
 void World::note_full(const Round& round) {
   if (!scenario_.loses_coordinator) return;
   if (coordinator_lost_ == 0 && round.first.nodes == std::ssize(agents_)) {
@@ -304,22 +310,22 @@ void World::note_full(const Round& round) {
 
 void World::lose_coordinator() {
   const int victim = coordinator_now();
-  tell(name(victim) + ": its power is gone");
+  trace(name(victim) + ": its power is gone");
   end_process(victim, /*silent=*/true);
 }
 
-// ---- disks ----
+// ---- Disks ----
 
 void World::stall_disk(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   agent.disk_stalls_until = time_ + static_cast<Nanos>(disk_random_() % 9000) * kMs;
-  tell(name(index) + ": its disk stalls for " + std::to_string((agent.disk_stalls_until - time_) / kMs) + " ms");
+  trace(name(index) + ": its disk stalls for " + std::to_string((agent.disk_stalls_until - time_) / kMs) + " ms");
 }
 
 void World::write(int index, const member_action::Remember& action) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  agent.gave_up = agent.gave_up || agent.known_as.value_or(action.node) != action.node;
-  agent.known_as = action.node;
+  agent.gave_up = agent.gave_up || agent.known_id.value_or(action.node) != action.node;
+  agent.known_id = action.node;
   if (!disks_are_slow_) {
     remember(agent, action);
     return;
@@ -330,9 +336,9 @@ void World::write(int index, const member_action::Remember& action) {
   schedule(agent.last_write, Event::Kind::kWritten, index, 0, agent.life);
 }
 
-// The disk also finishes writes of a stopped process. A few writes fail, and then only the fact is remembered that there was a
-// record. With spares the number of nodes elsewhere is unknown.
-void World::write_is_done(int index) {
+// Completes a write, even if the process is suspended. A few writes fail. After a failed write only the fact is stored that a
+// record existed. If there are spares, no write fails, because spares without records could start the job again elsewhere.
+void World::complete_write(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.writing.empty()) return;
   const bool may_fail = !recovering_ && std::ssize(agents_) <= max_nodes_;
@@ -341,17 +347,17 @@ void World::write_is_done(int index) {
   const bool ok = remember(agent, agent.writing.front());
   agent.remembers = remembers;
   records_were_lost_ = records_were_lost_ || !ok;
-  if (!ok) tell(name(index) + ": its record cannot be written");
+  if (!ok) trace(name(index) + ": its record cannot be written");
   agent.writing.pop_front();
-  schedule(time_, Event::Kind::kWrittenHeard, index, ok ? 1 : 0, agent.life);
+  schedule(time_, Event::Kind::kWriteReported, index, ok ? 1 : 0, agent.life);
 }
 
-// A process that ends by itself waits for its disk.
+// Completes the pending writes of a process that ends normally. Such a process waits until its records are on disk.
 void World::finish_writing(Agent& agent) {
   for (const member_action::Remember& one : std::exchange(agent.writing, {})) remember(agent, one);
 }
 
-void World::write_was_heard(int index, bool ok) {
+void World::report_write(int index, bool ok) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   deliver(index, node_event::Tick{});
   if (!agent.node) return;
@@ -360,71 +366,75 @@ void World::write_was_heard(int index, bool ok) {
   if (ok && agent.node) deliver(index, node_event::Local{member_event::RecordWritten{}});
 }
 
-// One of the signals that a scheduler sends to all nodes.
+// Delivers a stop signal to one node. A scheduler signals all nodes within 20 ms.
 void World::signal(int index) {
   if (!std::exchange(signals_came_, true)) {
     const auto leads = [](const Agent& agent) { return agent.node && agent.node->coordinator() != nullptr; };
     const auto leader = std::find_if(agents_.begin(), agents_.end(), leads);
     const bool calm = leader != agents_.end() && std::count_if(agents_.begin(), agents_.end(), leads) == 1 &&
                       leader->node->coordinator()->waits_for() == "the running round";
-    const auto trains_with_it = [&](const Agent& agent) {
+    const auto trains_in_its_round = [&](const Agent& agent) {
       return agent.node && agent.training && !agent.ending && agent.round == leader->node->coordinator()->round() &&
              agent.frozen_until <= time_ && agent.node->member().following() && (!agent.launcher || agent.launcher->can_save());
     };
     const bool all =
-        calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
-    for (Agent& agent : agents_) agent.must_save = all && trains_with_it(agent);
-    if (all) lose_one_amid_signals(static_cast<int>(leader - agents_.begin()));
-    tell(all ? "all nodes get signals, and train" : "all nodes get signals");
-    tell_where_all_are();
+        calm && std::count_if(agents_.begin(), agents_.end(), trains_in_its_round) == rounds_[leader->round].first.nodes;
+    for (Agent& agent : agents_) agent.must_save = all && trains_in_its_round(agent);
+    if (all) lose_node_during_signals(static_cast<int>(leader - agents_.begin()));
+    trace(all ? "all nodes get signals, and train" : "all nodes get signals");
+    trace_states();
   }
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
-  tell(name(index) + " gets a signal");
+  trace(name(index) + " gets a signal");
   stop_requested(index);
 }
 
-// The round ends for another reason within the same 20 ms: the remaining nodes still save.
-void World::lose_one_amid_signals(int leader) {
+// Schedules the loss of a node within the 20 ms in which the signals arrive. So the round also ends for another reason. The
+// remaining nodes must still save.
+void World::lose_node_during_signals(int leader) {
   std::mt19937_64 losses(scenario_.seed + 1618);
   const Round& round = rounds_[agents_[static_cast<std::size_t>(leader)].round];
   const int victim = static_cast<int>(losses() % agents_.size());
   Agent& agent = agents_[static_cast<std::size_t>(victim)];
   if (losses() % 2 == 0 || victim == leader || !agent.must_save || round.first.nodes <= min_nodes_) return;
   agent.must_save = false;
-  schedule(time_ + static_cast<Nanos>(losses() % 20) * kMs, Event::Kind::kLostAmidSignals, victim, 0, agent.life);
+  schedule(time_ + static_cast<Nanos>(losses() % 20) * kMs, Event::Kind::kLostDuringSignals, victim, 0, agent.life);
 }
 
-// Cuts all nodes off from each other.
+// Cuts off every node from every other node.
 void World::cut_off(Nanos length) {
   if (recovering_) return;
-  tell("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
+  trace("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
   for (Nanos& until : blocked_) until = std::max(until, time_ + length);
   for (Agent& agent : agents_) disturb(agent, time_ + length);
 }
 
-// A spot instance is reclaimed, or a machine is drained. `saves`: its workers cannot be held, so all save first.
+// Sends a stop signal to one node, as when a spot instance is reclaimed or a machine is drained. If `saves` is true, the
+// workers cannot keep their state, so all nodes save before the node leaves.
 void World::leave(int index, bool saves) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_ || signals_came_) return;
-  tell(name(index) + " is to leave" + (saves ? ", after saving" : ""));
+  trace(name(index) + " is to leave" + (saves ? ", after saving" : ""));
   stop_requested(index, saves);
 }
 
-// No more faults: networks recover, lost nodes come back, and workers finish one by one.
+// Ends all faults. Networks recover, lost nodes return, and workers finish one after the other.
 void World::recover() {
-  tell("all faults are over");
+  trace("all faults are over");
   recovering_ = true;
   std::fill(blocked_.begin(), blocked_.end(), 0);
   slow_.clear();
   for (Agent& agent : agents_) agent.disk_stalls_until = std::min(agent.disk_stalls_until, time_);
-  // The remaining slow links have round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
+  // Links that are still slow get round trips of at most a fifth of the lease, the limit that docs/rendezvous.md states.
   jitter_ = std::min(jitter_, 100 * kMs);
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
     agent.frozen_until = std::min(agent.frozen_until, time_);
-    if (agent.asleep_until > time_) {                                 // after those that were frozen, whose workers are gone
-      agent.frozen_until = agent.asleep_until = time_ + 2 * kMs + i;  // one after the other: each guardian first
+    // Suspended hosts resume after the frozen agents, whose workers have ended.
+    if (agent.asleep_until > time_) {
+      // The hosts resume one after the other, so that each guardian acts before the next host resumes.
+      agent.frozen_until = agent.asleep_until = time_ + 2 * kMs + i;
       schedule(agent.asleep_until, Event::Kind::kWake, i);
     }
     agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
@@ -433,7 +443,7 @@ void World::recover() {
     } else if (agent.training && !all_are_signalled_) {
       schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
     }
-    // Events that waited for the end of a block or a freeze.
+    // Sets the timers again for events that waited for the end of a block or a freeze.
     agent.timer_at = kNever;
     if (agent.node) set_timer(i);
   }

@@ -1,6 +1,6 @@
-// The part of World (simulated_world.hpp) that measures goodput: while nothing disturbs the nodes and enough of them are
-// connected, a job trains. This detects rules that cost too much and states without an exit, even if no two rounds ever
-// overlap.
+// Measures the goodput in World (simulated_world.hpp). While no fault disturbs the nodes and enough of them are connected, the
+// job must train. This check finds rules that cost too much time, and states that a job never leaves. The invariants about
+// overlapping rounds cannot find such defects.
 #include <algorithm>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"
@@ -8,21 +8,23 @@
 namespace ddprun::rendezvous::simulation {
 namespace {
 
-// After the end of a disturbance: 1.25 leases until an election, and some attempts.
+// How long after a disturbance the job must train again: 1.25 leases until an election, plus time for several attempts.
 constexpr Nanos kSettled = 10 * kSecond;
-// The bound: with spares the members of a round may be gone, and a node that looks for them gives up after at most 30 s.
+// The longest allowed time without training. With spares, all members of a round may be lost. A node that searches for these
+// members gives up after at most 30 s.
 constexpr Nanos kLongestIdle = 30 * kSecond;
 
 }  // namespace
 
-// Not calm if nodes have left permanently or lost their memory: they may be needed for a majority, or to lead first.
+// True if the job must train now. False if nodes have left permanently or lost their records, because the job may need these
+// nodes for a majority or as its first coordinator.
 bool World::is_calm() const {
   if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_ ||
-      somebody_left_)
+      node_left_)
     return false;
-  const auto is_there = [&](const Agent& agent) { return agent.node && !agent.left && !agent.broken; };
+  const auto is_available = [&](const Agent& agent) { return agent.node && !agent.left && !agent.broken; };
   const auto disturbed = [&](const Agent& agent) { return agent.stuck || agent.disturbed_until + kSettled > time_; };
-  return std::count_if(agents_.begin(), agents_.end(), is_there) >= min_nodes_ &&
+  return std::count_if(agents_.begin(), agents_.end(), is_available) >= min_nodes_ &&
          std::none_of(agents_.begin(), agents_.end(), disturbed);
 }
 

@@ -1,4 +1,4 @@
-// The part of World (simulated_world.hpp) that implements the host of a launcher (simulated_launcher.hpp).
+// Implements the simulated host of a launcher (simulated_launcher.hpp), which is a part of World (simulated_world.hpp).
 #include <algorithm>
 #include <utility>
 
@@ -16,8 +16,8 @@ class World::Host final : public LauncherHost {
   bool training() const override { return agent().training; }
   bool is_stuck() const override { return agent().stuck; }
   std::int64_t kill_takes() const override {
-    return std::max<Nanos>(0, std::min(agent().guardian_late,
-                                       world_.true_time(agent(), agent().until_local) + agent().guardian_late - world_.time_));
+    return std::max<Nanos>(0, std::min(agent().guardian_delay,
+                                       world_.true_time(agent(), agent().until_local) + agent().guardian_delay - world_.time_));
   }
   void in_agent(std::int64_t after, std::function<void()> what) override {
     world_.call_later(index_, after, std::move(what), Event::Kind::kAgentCall);
@@ -29,7 +29,7 @@ class World::Host final : public LauncherHost {
     in_agent(0, [this, event = std::move(event)] {
       const bool done = std::holds_alternative<member_event::WorkersDone>(event);
       if (done && agent().node->coordinator() != nullptr && agent().node->member().following())
-        world_.note_heard(index_, index_, Done{agent().round});
+        world_.note_received(index_, index_, Done{agent().round});
       world_.deliver(index_, node_event::Local{event});
     });
   }
@@ -52,14 +52,14 @@ class World::Host final : public LauncherHost {
     if (!is_new && known->second != step) violate(World::name(index_) + " saves at another step than the others of its round");
   }
   void no_deadline() override { agent().has_deadline = false; }
-  void leaves_for_good() override { world_.somebody_left_ = true; }
+  void leaves_permanently() override { world_.node_left_ = true; }
   void hangs(bool so) override { agent().hangs = so; }
   void finish(int exit_code, const std::string& why) override {
-    // Its node may not know of it, after a second signal or with a worker that cannot be killed.
+    // The launcher may exit before its node has sent Finish: after a second signal, or if a worker cannot be killed.
     world_.end_agent(index_, {exit_code, why}, !agent().node_is_over);
   }
   void violate(const std::string& what) override { world_.violate(what); }
-  void tell(const std::string& line) override { world_.tell(World::name(index_) + ": " + line); }
+  void trace(const std::string& line) override { world_.trace(World::name(index_) + ": " + line); }
 
  private:
   Agent& agent() const { return world_.agents_[static_cast<std::size_t>(index_)]; }
@@ -79,7 +79,7 @@ void World::make_launcher(int index) {
   agent.launcher->begin();
 }
 
-// The launcher may be active further up the stack.
+// Keeps the launcher object until the end of the simulation, because one of its functions may still be on the call stack.
 void World::retire_launcher(Agent& agent) {
   if (!agent.launcher) return;
   retired_launchers_.push_back(std::move(agent.launcher));
@@ -106,7 +106,7 @@ void World::call(const Event& event) {
   const bool waits = event.kind == Event::Kind::kAgentCall ? agent.frozen_until > time_ : agent.asleep_until > time_;
   found->second.waits = waits;
   if (waits) {
-    const Nanos at = event.kind == Event::Kind::kAgentCall ? goes_on_at(agent) : agent.asleep_until;
+    const Nanos at = event.kind == Event::Kind::kAgentCall ? resumes_at(agent) : agent.asleep_until;
     return schedule(at, event.kind, event.a, event.b, event.life);
   }
   const std::function<void()> what = std::move(found->second.what);
@@ -114,7 +114,7 @@ void World::call(const Event& event) {
   what();
 }
 
-// Calls that waited for the end of a freeze which ends early.
+// Reschedules the calls that waited for the end of a freeze. Call it when a freeze has ended early.
 void World::hasten_calls() {
   for (const auto& [number, call] : calls_) {
     const Agent& agent = agents_[static_cast<std::size_t>(call.agent)];
@@ -122,7 +122,8 @@ void World::hasten_calls() {
   }
 }
 
-// The guardian checks when the grant may be over, since the grant is extended often.
+// Sets the time at which the guardian kills the workers. The lease is extended often, so the guardian does not set a timer for
+// each extension. When its timer fires, it compares the time with the newest value.
 void World::set_deadline(int index, Nanos until_local) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   agent.until_local = until_local;
@@ -132,13 +133,13 @@ void World::set_deadline(int index, Nanos until_local) {
 
 void World::watch_deadline(int index) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const Nanos at = true_time(agent, agent.until_local) + agent.guardian_late;
+  const Nanos at = true_time(agent, agent.until_local) + agent.guardian_delay;
   call_later(
       index, std::max<Nanos>(0, at - time_),
       [this, index] {
         Agent& now = agents_[static_cast<std::size_t>(index)];
         if (!now.has_deadline) return;
-        if (local(now, time_ - now.guardian_late) < now.until_local) return watch_deadline(index);
+        if (local(now, time_ - now.guardian_delay) < now.until_local) return watch_deadline(index);
         now.has_deadline = false;
         end_by_guardian(index);
       },
@@ -148,13 +149,14 @@ void World::watch_deadline(int index) {
 void World::end_by_guardian(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (agent.training) {
-    tell(name(index) + ": its guardian ends its workers");
+    trace(name(index) + ": its guardian ends its workers");
     rounds_[agent.round].failed = true;
   }
   agent.launcher->guardian_ends_workers();
 }
 
-// Workers of other nodes may also fail because of it, before their node gets the end of the round.
+// Makes a worker fail. Workers of other nodes may fail as a consequence, before their nodes are informed that the round has
+// ended.
 void World::fail_in_launcher(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   agent.broken = agent.launcher->fail_a_worker(leaving_happens_ && later_chance(15));

@@ -1,4 +1,4 @@
-// The part of World (simulated_world.hpp) that checks the invariants at every event.
+// Implements the invariants of World (simulated_world.hpp), which are checked after every event.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous::simulation {
 
-// At most one coordinator per term.
+// Invariant: a term has at most one coordinator.
 void World::check_coordinator(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   const Coordinator* coordinator = agent.node->coordinator();
@@ -17,15 +17,16 @@ void World::check_coordinator(int index) {
     return;
   }
   if (agent.coordinates && agent.term_seen == coordinator->term()) return;
-  if (!agent.gate.promise_is_written()) return;  // it cannot have informed any node
+  if (!agent.gate.promise_is_written()) return;  // The node has not sent any message as coordinator yet.
   if (!agent.coordinates) ++result_.successions;
-  if (std::exchange(agent.heard_farewell, false)) ++result_.by_farewell;
+  if (std::exchange(agent.got_death_notice, false)) ++result_.by_death_notice;
   agent.coordinates = true;
   agent.term_seen = coordinator->term();
-  tell(name(index) + " coordinates term " + std::to_string(agent.term_seen));
+  trace(name(index) + " coordinates term " + std::to_string(agent.term_seen));
   const auto [known, is_new] = leader_of_term_.try_emplace(agent.term_seen, index, agent.life);
   if (!is_new && known->second != std::pair(index, agent.life)) {
-    // Of two jobs, where a spare has promised the one what the other's was: docs/rendezvous.md promises nothing then.
+    // Excused: a spare of two jobs has promised to one job a term of the other job. docs/rendezvous.md gives no guarantee for
+    // this case.
     result_.excused = std::ssize(agents_) > max_nodes_ && agent.term_seen >> 20U != 0;
     if (result_.excused) return;
     violate("term " + std::to_string(agent.term_seen) + " has two coordinators: agents " + std::to_string(known->second.first) +
@@ -33,7 +34,7 @@ void World::check_coordinator(int index) {
   }
 }
 
-// Every node gets the same release of a round, each rank is assigned once, and ranks are contiguous.
+// Invariant: all nodes get the same release of a round. Each rank is assigned once, and the ranks are contiguous.
 void World::note_release(int index, std::uint32_t life, const Release& release, int coordinator) {
   Round& round = rounds_[release.id];
   if (round.coordinator < 0) {
@@ -55,8 +56,10 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
               std::to_string(failures) + " failures");
     }
     for (const auto& [id, other] : rounds_) {
-      const bool began_anew = id.term >> 20U != release.id.term >> 20U;  // the lost state includes the budget
-      if (other.full && !began_anew && id < release.id && other.first.budget.restart_count > release.budget.restart_count) {
+      // A new job does not have the restart budget of the old job.
+      const bool restarted_fresh = id.term >> 20U != release.id.term >> 20U;
+      if (other.full && !restarted_fresh && id < release.id &&
+          other.first.budget.restart_count > release.budget.restart_count) {
         violate("round " + name(release.id) + " forgets restarts of round " + name(id));
       }
     }
@@ -64,7 +67,7 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   const Release& first = round.first;
   if (first.nodes != release.nodes || first.world_size != release.world_size || first.master != release.master ||
       first.budget.restart_count != release.budget.restart_count) {
-    violate("nodes were told different things of round " + name(release.id));
+    violate("nodes got different releases of round " + name(release.id));
   }
   if (release.group_rank < 0 || release.group_rank >= release.nodes) {
     violate("round " + name(release.id) + " has group rank " + std::to_string(release.group_rank) + " of " +
@@ -76,82 +79,87 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   round.lives[release.group_rank] = life;
   if (std::ssize(round.members) != release.nodes || !is_new) return;
   std::int32_t next = 0;
-  std::set<std::pair<int, std::uint32_t>> seen;  // for a moment, a dead process and its successor may both be in it
+  // A dead process and the next process of its node may both be in the round for a while.
+  std::set<std::pair<int, std::uint32_t>> seen;
   for (const auto& [rank, agent] : round.members) {
     if (!seen.emplace(agent, round.lives[rank]).second && !agents_[static_cast<std::size_t>(agent)].gave_up)
       violate(name(agent) + " is twice in round " + name(release.id));
     if (round.offsets[rank] != next) violate("ranks of round " + name(release.id) + " are not contiguous");
     next += agents_[static_cast<std::size_t>(agent)].local_world_size;
   }
-  if (next != release.world_size) violate("round " + name(release.id) + " has ranks that nobody has");
+  if (next != release.world_size) violate("round " + name(release.id) + " has ranks without a node");
   check_failure_is_known(round);
 }
 
-// Never two rounds at the same time: not of two coordinators, not on disjoint memberships, and no node of the newer round in
-// the older. Workers count, even if their agent is dead.
+// Invariant: two rounds never train at the same time. While a round trains, no round of another coordinator and no round
+// without a common member may train. A node of the newer round must not train in the older round. Workers count even if their
+// agent is dead.
 void World::check_training(int index) {
-  const RoundId own_id = agents_[static_cast<std::size_t>(index)].round;
+  const RoundId self_id = agents_[static_cast<std::size_t>(index)].round;
   for (auto& [id, other] : rounds_) {
-    if (id == own_id || other.training.empty()) continue;
+    if (id == self_id || other.training.empty()) continue;
     for (const int b : other.training) {
-      if (trains(agents_[static_cast<std::size_t>(b)])) check_together(index, own_id, b, id);
+      if (trains(agents_[static_cast<std::size_t>(b)])) check_together(index, self_id, b, id);
     }
   }
   for (const Orphans& one : orphans_) {
-    if (one.until > time_ && one.round != own_id) check_together(index, own_id, one.agent, one.round);
+    if (one.until > time_ && one.round != self_id) check_together(index, self_id, one.agent, one.round);
   }
 }
 
-// True if the node lost its memory with its container, and another node was unreachable during its query, which takes a lease.
-// This is the only case for which docs/rendezvous.md promises nothing.
-bool World::begun_by_who_forgot_alone(const RoundId& id) const {
+// True if the coordinator of this round was started in a new container, after its record was lost, and could reach no other
+// node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a guarantee.
+bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
-  const Nanos asked = agents_[static_cast<std::size_t>(first)].asks_since;
-  if (asked == kNever) return false;
-  const auto away = [&](const Agent& agent) { return agent.disturbed_until > asked + kLease / 2; };
+  const Nanos probing = agents_[static_cast<std::size_t>(first)].probing_since;
+  if (probing == kNever) return false;
+  const auto away = [&](const Agent& agent) { return agent.disturbed_until > probing + kLease / 2; };
   return std::any_of(agents_.begin(), agents_.end(), away);
 }
 
-void World::check_together(int index, const RoundId& own_id, int b, const RoundId& id) {
-  const Round& own = rounds_[own_id];
+void World::check_together(int index, const RoundId& self_id, int b, const RoundId& id) {
+  const Round& own = rounds_[self_id];
   const Round& other = rounds_[id];
-  const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
+  const std::string both = name(index) + " in round " + name(self_id) + ", " + name(b) + " in round " + name(id);
   const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
     return std::any_of(other.members.begin(), other.members.end(),
                        [&](const auto& theirs) { return theirs.second == mine.second; });
   });
   if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
-    // With spares the number of nodes elsewhere is unknown: docs/rendezvous.md promises nothing then.
-    const bool began_anew = own_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
-    const bool alone = begun_by_who_forgot_alone(own_id) || begun_by_who_forgot_alone(id);
-    // Of the one before, whoever of it founds this one has no workers, so the others can end no step; their grants run out.
-    if (began_anew && shared) return;
-    if (began_anew && (std::ssize(agents_) > max_nodes_ || alone)) {
+    // If there are spares, nodes that are cut off may start the job again. docs/rendezvous.md gives no guarantee for this case.
+    const bool restarted_fresh = self_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
+    const bool alone = started_alone_without_memory(self_id) || started_alone_without_memory(id);
+    // A node of the older round leads the new job, so its workers in the older round have ended. So the other nodes of the
+    // older round cannot finish any step, and their leases expire.
+    if (restarted_fresh && shared) return;
+    if (restarted_fresh && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
     } else {
-      violate("rounds of two coordinators train at once: " + both);
+      violate("rounds of two coordinators train at the same time: " + both);
     }
     return;
   }
-  const Round& newer = own_id > id ? own : other;
-  const int in_older = own_id > id ? b : index;
+  const Round& newer = self_id > id ? own : other;
+  const int in_older = self_id > id ? b : index;
   for (const auto& [rank, agent] : newer.members) {
     if (agent == in_older) violate("a node trains in an older round than the one it is in: " + both);
   }
   const bool all_known = std::ssize(own.members) == own.first.nodes && std::ssize(other.members) == other.first.nodes;
-  if (!shared && all_known) violate("disjoint rounds train at once: " + both);
+  if (!shared && all_known) violate("disjoint rounds train at the same time: " + both);
 }
 
-// A worker failed, and another coordinator continues with the same processes: it must have counted the failure.
+// Invariant: suppose a worker failed, and another coordinator continues with the same processes. Then that coordinator has
+// counted the failure.
 void World::check_failure_is_known(const Round& round) {
   const Config& previous = round.first.previous;
   const auto found = rounds_.find(previous.origin());
   if (!previous.exists() || found == rounds_.end()) return;
   const Round& last = found->second;
-  // A round in between, which few nodes know, has counted it. And a node that never learned of its round has no known state.
+  // Two cases are excluded. First, a round in between, which only a few nodes have recorded, may have counted the failure.
+  // Second, a node may never have received its round.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
-  // A failure costs no restart if nodes were lost as well: workers fail when their peers are gone.
+  // If nodes were lost too, the failure is not charged to the restart budget, because workers fail when their peers are lost.
   if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||
       (last.coordinator == round.coordinator && last.leadership == round.leadership))
     return;
@@ -164,11 +172,11 @@ void World::check_failure_is_known(const Round& round) {
   violate("round " + name(round.first.id) + " knows nothing of the failure in round " + name(previous.origin()));
 }
 
-// ---- how rounds and the job end ----
+// ---- How rounds end, and how the job ends ----
 
-void World::note_heard(int index, int sender, const FromMember& message) {
+void World::note_received(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
-  // A coordinator without a round, or of an older round, does not matter for that round.
+  // Ignores messages to a coordinator that has an older round or none, because that coordinator cannot end this round.
   const RoundId own = agents_[static_cast<std::size_t>(index)].node->coordinator()->round();
   const auto finished = [&](const RoundId& round) {
     if (round <= own) rounds_[round].finished.insert(sender);
@@ -176,8 +184,9 @@ void World::note_heard(int index, int sender, const FromMember& message) {
   if (const auto* done = std::get_if<Done>(&message)) finished(done->round);
   const auto* hello = std::get_if<Hello>(&message);
   const auto away = away_.find({index, sender});
-  const bool is_the_same = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
-  if (hello != nullptr && is_the_same) {  // the node has given up its previous connection
+  const bool same_process = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
+  // A new Hello of the same process means that the node has given up its previous connection.
+  if (hello != nullptr && same_process) {
     away_.erase(away);
     note_lost(index, sender);
   }
@@ -188,47 +197,50 @@ void World::note_lost(int index, int other) {
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
   if (leads == nullptr) return;
   rounds_[leads->round()].lost.insert(other);
-  tell(name(index) + " loses a connection of " + name(other));
+  trace(name(index) + " loses a connection of " + name(other));
 }
 
 void World::note_away(int index, int other, std::uint32_t life) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
   away_.try_emplace({index, other}, time_, life);
-  tell(name(index) + " has a connection of " + name(other) + " reset");
+  trace(name(index) + " has a connection of " + name(other) + " reset");
 }
 
 void World::note_back(int index, int other) {
   away_.erase({index, other});
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
-  if (leads != nullptr) rounds_[leads->round()].lost.erase(other);  // the previous connection was closed
+  // the node has a new connection, which replaces the closed one
+  if (leads != nullptr) rounds_[leads->round()].lost.erase(other);
 }
 
-// No round ends without a reason: a node failed, was asked to stop, joined before any had finished, or was lost before it had
-// finished.
+// Invariant: a round ends only for one of these reasons. A node failed, got a stop signal, joined before any node had finished,
+// or was lost before it had finished.
 void World::check_round_over(int index, const RoundId& id, const std::string& why) {
   const Round& round = rounds_[id];
-  const auto seats = [&](int agent) {  // two ranks: one belongs to an earlier process, whose memory is lost but whose
-                                       // connection is still open
-    return std::count_if(round.members.begin(), round.members.end(), [&](const auto& seat) { return seat.second == agent; });
+  // The result is 2 if the agent lost its record and restarted, and its earlier process still has a rank and an open
+  // connection.
+  const auto ranks_of_agent = [&](int agent) {
+    return std::count_if(round.members.begin(), round.members.end(),
+                         [&](const auto& member) { return member.second == agent; });
   };
-  const auto unfinished = [&](int agent) { return !round.finished.contains(agent) || seats(agent) > 1; };
-  const bool own_is_lost = why.starts_with("host" + std::to_string(index) + " ") && unfinished(index);
+  const auto unfinished = [&](int agent) { return !round.finished.contains(agent) || ranks_of_agent(agent) > 1; };
+  const bool self_is_lost = why.starts_with("host" + std::to_string(index) + " ") && unfinished(index);
   const bool joined = why.ends_with(" joined") && round.finished.empty();
-  if (round.failed || joined || own_is_lost || somebody_was_asked_to_stop_) return;
+  if (round.failed || joined || self_is_lost || stop_was_requested_) return;
   if (std::any_of(round.lost.begin(), round.lost.end(), unfinished)) return;
   const auto given_up = [&](const auto& away) {
-    const bool for_long = away.second.first + kResume <= time_ || why.find(" was not heard of for ") != std::string::npos;
+    const bool for_long = away.second.first + kResume <= time_ || why.find(" sent nothing for ") != std::string::npos;
     return away.first.first == index && unfinished(away.first.second) && for_long;
   };
   if (std::any_of(away_.begin(), away_.end(), given_up)) return;
   violate("round " + name(id) + " is ended without a reason: " + why);
 }
 
-// No node waits forever for the workers of others.
+// Invariant: no node waits without a limit for the workers of other nodes.
 void World::check_waiting(Agent& agent) {
   const Coordinator* const leads = agent.node->coordinator();
-  const bool alone = alive_ == 1;  // no other node could lead
-  if (leads == nullptr || alone || !leads->waits_for().ends_with("nodes that stop their workers")) {
+  const bool alone = alive_ == 1;  // true if no other node could lead instead of this one
+  if (leads == nullptr || alone || !leads->waits_for().ends_with("nodes to stop their workers")) {
     agent.waits_since = 0;
   } else if (agent.waits_since == 0) {
     agent.waits_since = time_;
@@ -238,68 +250,71 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// A fault, of its own or of the coordinator, may have kept a node from learning the end of the job. Such a node may look for
-// the others without result, or end alone. Also, a node that has saved after a signal ends by itself if its coordinator is
-// gone: the job may continue elsewhere.
-bool World::may_not_know_of_the_end(int index) const {
-  // The last message may be in flight when a coordinator is killed. And a job that a signal ends during faults may end before a
-  // cut-off node has dialed again.
-  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kResumeAtMost;
-  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
-  const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
+// True if a fault of this node or of the coordinator may have kept the end of the job from this node. Such a node may search
+// for the other nodes until it gives up, or may end alone. A node that has saved after a signal also ends by itself if its
+// coordinator is lost, because the job may continue elsewhere.
+bool World::may_miss_end(int index) const {
+  // How long after its last fault a node may still miss the end of the job. Normally this is the time in which a session can be
+  // resumed, since the last message may be in flight when a coordinator is killed. It is longer if nodes are reclaimed, since a
+  // signal may end the job before a node that was cut off has dialed again.
+  const Nanos detection_time = nodes_are_reclaimed_ ? 2 * kSecond : kMaxResume;
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + detection_time > job_over_at_; };
+  // docs/rendezvous.md gives no guarantee for nodes whose record is lost.
+  const bool some_lost_memory = memory_is_lost_ || notice_was_sent_;
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  return ended_by_itself_ || some_began_anew || agent.outvoted || disturbed(agent) ||
+  return ended_by_itself_ || some_lost_memory || agent.outvoted || disturbed(agent) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// With spares, enough nodes may be cut off from the job to start it again, as above.
-bool World::begun_by_spares(const RoundId& id) const {
+// True if spares have started the job again. If there are spares, enough nodes may be cut off from the job to start it again.
+bool World::started_by_spares(const RoundId& id) const {
   return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
 }
 
-bool World::led_by_who_may_not_know(const RoundId& id) const {
+bool World::leader_may_miss_end(const RoundId& id) const {
   const auto round = rounds_.find(id);
-  return round != rounds_.end() && round->second.coordinator >= 0 && may_not_know_of_the_end(round->second.coordinator);
+  return round != rounds_.end() && round->second.coordinator >= 0 && may_miss_end(round->second.coordinator);
 }
 
 void World::check_start_after_end(int index, const RoundId& id) {
-  if (!job_over_ || begun_by_spares(id) || may_not_know_of_the_end(index)) return;
-  if (!led_by_who_may_not_know(id)) violate(name(index) + " starts workers after the end of the job");
+  if (!job_over_ || started_by_spares(id) || may_miss_end(index)) return;
+  if (!leader_may_miss_end(id)) violate(name(index) + " starts workers after the end of the job");
 }
 
-// If a node was training when all nodes got a signal, it has saved, or reports why not. A node that dies during the common save
-// also ends that save, since no process holds its workers' state any more: that case is not promised.
+// Invariant: if a node trained when all nodes got a signal, it has saved, or it reports why it has not saved. Exception:
+// another node died while all workers saved together. That save has no result, since no process has the whole state any more.
 void World::check_stopped(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);
-  const bool died_in_the_save = lost_amid_signals_ && finish.why.ends_with("before all could save");
-  if (agent.must_save && !saved && !died_in_the_save) {
+  const bool died_while_saving = lost_during_signals_ && finish.why.ends_with("before all workers could save");
+  if (agent.must_save && !saved && !died_while_saving) {
     violate(name(index) + " trained, and ends with " + std::to_string(finish.exit_code) + " after a signal: " + finish.why);
   }
-  if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not say why");
+  if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not report why");
 }
 
-// A node with the vote of the other node of two, which is dead, is a majority by itself in every election.
+// Invariant: in a job of two nodes, a node that has the vote of the dead other node never exits because of a missing majority.
 void World::check_minority(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const PersistentState& state = agent.node->member().state();
-  if (finish.exit_code != static_cast<int>(ExitCode::kMinority) || !agent.has_both_votes_in) return;
-  if (state.current.origin() != *agent.has_both_votes_in || state.previous.exists() ||
+  if (finish.exit_code != static_cast<int>(ExitCode::kMinority) || !agent.both_votes_round) return;
+  if (state.current.origin() != *agent.both_votes_round || state.previous.exists() ||
       agent.disturbed_until + 2 * kLease > time_)
     return;
   violate(name(index) + " ends as a minority, though it has the vote of the node that is dead");
 }
 
-// The job ends once.
+// Invariant: all nodes of a job end with the same exit code.
 void World::check_end(int index, const node_action::Finish& finish) {
-  if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
+  if (!job_over_ || finish.exit_code == result_.exit_code || may_miss_end(index)) return;
   const Config& current = agents_[static_cast<std::size_t>(index)].node->member().state().current;
-  if (!current.exists() || begun_by_spares(current.id) || led_by_who_may_not_know(current.id)) return;  // not part of the job
+  // The node did not take part in this job, or may have missed its end.
+  if (!current.exists() || started_by_spares(current.id) || leader_may_miss_end(current.id)) return;
   violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
           std::to_string(result_.exit_code));
 }
 
-// No message grows with the number of nodes.
+// Invariant: the size of a message does not depend on the number of nodes.
 void World::check_message(const FromCoordinator& message) {
   if (!std::holds_alternative<Release>(message)) return;
   try {

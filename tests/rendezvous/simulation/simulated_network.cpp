@@ -1,5 +1,5 @@
-// The part of World (simulated_world.hpp) that simulates the network: connections with ordered directions that may be slow or
-// blocked.
+// Implements the network of World (simulated_world.hpp). Each connection has two directions. Packets of a direction arrive in
+// order, and each direction may be slow or blocked.
 #include <algorithm>
 #include <utility>
 
@@ -78,7 +78,7 @@ void World::pump(int link_index, int direction) {
     return pump_later(link_index, direction, blocked(from, to) + between(0, 300 * kMs));
   }
   if (const Agent& other = agents_[static_cast<std::size_t>(to)]; other.frozen_until > time_) {
-    return pump_later(link_index, direction, goes_on_at(other));
+    return pump_later(link_index, direction, resumes_at(other));
   }
   Pipe& pipe = links_[static_cast<std::size_t>(link_index)].pipe[direction];
   if (pipe.head == pipe.packets.size()) return;
@@ -98,7 +98,7 @@ void World::arrive(int link_index, int direction, Packet packet) {
   const int index = link.end[end];
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.life != link.life[end]) {
-    // A running host answers a reset for a dead process. A host without power answers nothing.
+    // A running host answers with a reset if the process is dead. A host without power sends no answer.
     if (agent.powered && link.open[direction] && !std::holds_alternative<Fin>(packet)) {
       link.open[end] = true;
       send(link_index, end, Fin{});
@@ -118,7 +118,7 @@ void World::arrive(int link_index, int direction, Packet packet) {
     deliver(index, node_event::LinkClosed{id, fin->reset});
   } else if (auto* from_member = std::get_if<FromMember>(&packet)) {
     if (through_codec_) *from_member = decode_from_member(encode(*from_member));
-    note_heard(index, link.end[0], *from_member);
+    note_received(index, link.end[0], *from_member);
     deliver(index, node_event::FromDialler{id, std::move(*from_member)});
   } else {
     auto& message = std::get<FromCoordinator>(packet);

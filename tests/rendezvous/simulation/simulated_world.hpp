@@ -1,5 +1,6 @@
-// The world of simulator.hpp: hosts with clocks, the network between them, their workers, and the event queue. simulator.cpp
-// runs it; simulated_network.cpp, simulated_faults.cpp and simulated_invariants.cpp contain the rest of its members.
+// The simulated world of simulator.hpp: hosts with clocks, the network between the hosts, their workers, and the queue of
+// events. simulator.cpp contains the main loop. The other files of this folder with the name simulated_*.cpp implement the
+// remaining members.
 #pragma once
 
 #include <algorithm>
@@ -27,29 +28,31 @@ using Nanos = std::int64_t;  // true time since the start of the simulation
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
-constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
-constexpr Nanos kReadyTimeout = 12 * kSecond;  // a graceful stop takes up to 9 s
-constexpr Nanos kResume = 900 * kMs;           // by the fastest clock
-constexpr Nanos kResumeAtMost = 1200 * kMs;    // by the slowest clock, plus messages in flight
+constexpr Nanos kRecovery = 120 * kSecond;  // time limit for the job to end after all faults have ended
+// how long the coordinator waits for workers to end; longer than a graceful stop, which takes up to 9 s
+constexpr Nanos kReadyTimeout = 12 * kSecond;
+constexpr Nanos kResume = 900 * kMs;  // how long a session waits for a new connection, on the fastest clock
+// The same wait (see kResume) on the slowest clock, plus the time of messages in flight.
+constexpr Nanos kMaxResume = 1200 * kMs;
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
-constexpr std::int64_t kMostEvents = 400000;
-constexpr Nanos kHandshake = 300'000;  // per handshake at a TLS server, if coordinators are lost
+constexpr std::int64_t kMaxEvents = 400000;
+constexpr Nanos kHandshake = 300'000;  // duration of a TLS handshake on the server, in scenarios that lose the coordinator
 constexpr Nanos kLease = 5 * kSecond;
-// Largest delay of a guardian. With the slowest and the fastest clock, 0.8 leases end a fiftieth of a lease before 1.0 lease
-// does.
-constexpr Nanos kGuardianLate = 90 * kMs;
-constexpr Nanos kGoesOnWithin = 3 * kMs;    // until an agent is informed of its guardian's actions
-constexpr Nanos kReapedWithin = 900 * kMs;  // the workers of a dead agent
-constexpr int kBrokenDevice = 9;            // exit code of a node that leaves because of a broken device
+// A guardian kills its workers at most this late after their grant has ended. A grant lasts 0.8 leases. Even if it is measured
+// on the slowest clock, the grant and this delay end before one lease on the fastest clock. A fiftieth of a lease remains.
+constexpr Nanos kMaxGuardianDelay = 90 * kMs;
+constexpr Nanos kResumesWithin = 3 * kMs;   // after a block of its loop, an agent handles all waiting events within this time
+constexpr Nanos kReapedWithin = 900 * kMs;  // a guardian reaps all workers of a dead agent within this time
+constexpr int kBrokenDevice = 9;            // exit code of a node that leaves because its device has failed
 
 struct Opened {};
 struct Fin {
-  bool reset = false;  // by the network
+  bool reset = false;  // true if the network has reset the connection
 };
 using Packet = std::variant<Opened, Fin, FromMember, FromCoordinator>;
 
-// One direction of a connection: ordered, like TCP.
+// One direction of a connection. Packets arrive in order, as with TCP.
 struct Pipe {
   std::vector<Packet> packets;
   std::size_t head = 0;
@@ -58,26 +61,28 @@ struct Pipe {
 };
 
 struct Link {
-  int end[2] = {0, 0};  // agents: dialing, listening
+  int end[2] = {0, 0};  // numbers of the dialing agent and of the listening agent
   std::uint32_t life[2] = {0, 0};
   LinkId id[2] = {0, 0};
-  bool open[2] = {true, true};  // from the view of that end
-  Pipe pipe[2];                 // [0]: from the dialing end
+  bool open[2] = {true, true};  // whether each end still considers the connection open
+  Pipe pipe[2];                 // pipe[0] carries the packets of the dialing end, pipe[1] those of the listening end
 };
 
 struct Agent {
   NodeId id{};
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
-  bool heard_farewell = false;
-  std::optional<RoundId> has_both_votes_in{};  // a round of two, after the farewell of the other node
-  std::optional<NodeId> known_as;              // node id in this life
-  bool gave_up = false;                        // it gave up that id: connections of the old id may still be open
-  coordinator_action::Entrust entrusted;       // to its guardian
-  Memory disk;                                 // memory for the next process here
-  bool remembers = true;                       // the record can be written
-  Nanos asks_since = kNever;                   // start of its query whether the job runs, in a new container
-  // Used if disks are slow.
+  bool got_death_notice = false;
+  // A two-node round in which this node also has the vote of the other node, from which a death notice arrived.
+  std::optional<RoundId> both_votes_round{};
+  std::optional<NodeId> known_id;  // the node id that this process last recorded
+  // this node has given up its node id, but connections with that id may still be open
+  bool gave_up = false;
+  coordinator_action::SetDeathNotice death_notice;  // the death notice that the guardian of this node would send
+  RestoredState disk;                               // the persistent state that the next process on this host finds
+  bool remembers = true;                            // false if records can't be written, so that the next process finds none
+  Nanos probing_since = kNever;                     // in a new container: when this node started to search for a running job
+  // Holds messages back until records are written. Used only if disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
   Nanos disk_stalls_until = 0;
@@ -87,64 +92,66 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
-  bool loop_blocks = false;   // only the loop blocks, not the process: waiting events are handled in any order afterwards
-  Nanos asleep_until = 0;     // the whole host: agent, guardian and workers
-  Nanos busy_until = 0;       // busy with handshakes
-  Nanos disturbed_until = 0;  // by its own faults, or those of its network
+  // true if frozen_until applies only to the event loop; the waiting events are then handled in any order
+  bool loop_blocks = false;
+  Nanos asleep_until = 0;     // the whole host (agent, guardian and workers) is suspended until this time
+  Nanos busy_until = 0;       // the agent is busy with TLS handshakes until this time
+  Nanos disturbed_until = 0;  // when the last known fault of this agent or of its network ends
   bool powered = true;
-  bool asked_to_stop = false;
+  bool got_stop_signal = false;
   bool left = false;
-  Nanos guardian_late = 0;  // at most kGuardianLate
-  bool must_save = false;   // it trained in a full round when all nodes were signaled
-  bool stuck = false;       // its workers don't run any more, but are stuck in the kernel
-  bool owes_end = false;    // its workers would have ended
-  Nanos waits_since = 0;    // since when its coordinator waits for the workers of others
-  bool broken = false;      // it has a broken device: it leaves when its workers have ended
-  bool newcomer = false;    // starts without memory where the job is known to be: it leads nothing
+  Nanos guardian_delay = 0;     // at most kMaxGuardianDelay
+  bool must_save = false;       // this node must save, since it trained in a complete round when all nodes got a signal
+  bool stuck = false;           // the workers of this node hang in the kernel
+  bool end_is_pending = false;  // the workers of this node exit as soon as they no longer hang
+  // if this node is the coordinator: since when it waits for workers of other nodes; 0 if it does not wait
+  Nanos waits_since = 0;
+  bool broken = false;    // a device of this node has failed, so the node leaves when its workers have ended
+  bool newcomer = false;  // this node starts without a record while the job is already running, so it must not lead
   int local_world_size = 1;
-  std::uint32_t life = 0;      // counts starts and ends of the process
-  std::uint32_t id_since = 0;  // the life in which it had no memory and got a new id
-  bool outvoted = false;       // the arbiter has chosen the other node, and it has followed no coordinator since
+  std::uint32_t life = 0;      // incremented when the process starts and when it ends
+  std::uint32_t id_since = 0;  // value of `life` when this node last started without a record and got a new node id
+  bool outvoted = false;       // the arbiter voted for the other node, and this node has not followed a coordinator since
   Nanos timer_at = kNever;
   std::map<LinkId, int> links;
   LinkId next_accepted = 1;
   std::uint64_t term_seen = 0;
   bool coordinates = false;
-  // With a launcher.
+  // Used only with a launcher.
   std::unique_ptr<LauncherHost> host;
   std::unique_ptr<SimulatedLauncher> launcher;
-  bool has_deadline = false;  // its guardian watches until_local
-  bool node_is_over = false;  // its node has sent Finish
-  bool hangs = false;         // its round does not start to train
-  // ---- its workers ----
+  bool has_deadline = false;  // the guardian of this agent kills the workers at until_local
+  bool node_is_over = false;  // the node of this agent has sent Finish
+  bool hangs = false;         // the workers of the agent's round do not start to train
+  // ---- The workers of this agent ----
   bool training = false;
   RoundId round{};
   Nanos until_local = 0;
-  std::uint32_t job = 0;  // counts starts of workers
+  std::uint32_t job = 0;  // incremented at each start of workers
   bool ending = false;
   std::int64_t steps = 0;
 };
 
 struct Round {
   Release first;
-  std::optional<RoundId> job;  // the job's first round; nullopt: no node got the previous round
+  std::optional<RoundId> job;  // first round of this job; nullopt if no node received the previous round
   int coordinator = -1;
   std::uint32_t leadership = 0;
   std::map<std::int32_t, int> members;  // group rank -> agent
   std::map<std::int32_t, std::uint32_t> lives;
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
-  bool full = false;  // all trained at the same time
-  // Possible reasons for its end.
-  std::set<int> finished;  // according to its coordinator
-  std::set<int> lost;      // its coordinator has no link to them any more
+  bool full = false;  // true after all nodes of the round have trained at the same time
+  // The following fields are the possible reasons for the end of the round.
+  std::set<int> finished;  // nodes from which the coordinator has received that they have finished
+  std::set<int> lost;      // nodes to which the coordinator no longer has a link
   bool failed = false;
   bool worker_failed = false;
   bool may_have_failed = false;  // a worker failed while it was being stopped
-  Nanos done_at = 0;             // approximate time at which workers finish, if they do
+  Nanos done_at = 0;             // approximate time at which the workers finish if the round does not end earlier
 };
 
-// Workers of a dead agent, until its guardian has killed them.
+// The workers of a dead agent. They run until its guardian has killed them.
 struct Orphans {
   int agent = 0;
   RoundId round{};
@@ -168,10 +175,10 @@ struct Event {
     kLeave,
     kCutOff,
     kKilled,
-    kLostAmidSignals,
+    kLostDuringSignals,
     kDiskFull,
     kDiskFree,
-    kFarewell,
+    kDeathNotice,
     kStuck,
     kUnstuck,
     kLoseCoordinator,
@@ -180,8 +187,8 @@ struct Event {
     kWake,
     kDiskStalls,
     kWritten,
-    kWrittenHeard,
-    kArbiterHears,
+    kWriteReported,
+    kArbiterReceives,
     kArbiterAnswers,
     kAgentCall,
     kHostCall
@@ -190,18 +197,18 @@ struct Event {
   std::uint64_t order = 0;
   Kind kind{};
   int a = 0;
-  std::int64_t b = 0;  // a direction, a link
+  std::int64_t b = 0;  // the meaning depends on `kind`: for example a direction or a link
   std::uint32_t life = 0;
   std::uint32_t job = 0;
   bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
 };
 
-// The state of a node before an event.
+// The state of a node just before it handles an event.
 struct Before {
   const Coordinator* leads = nullptr;
   RoundId round{};
-  std::int64_t away = 0;  // members that are away get a round when they are back
-  bool runs = false;      // its round runs, and nothing ends it yet
+  std::int64_t away = 0;  // number of members without a connection, which get the release when they reconnect
+  bool runs = false;      // true while the round is running, before its end has started
 };
 
 class World {
@@ -213,12 +220,12 @@ class World {
   Result run();
 
  private:
-  // ---- chance ----
+  // ---- Random choices ----
   Nanos between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
-  // For faults that were added later: the earlier seeds keep their stories.
+  // Used for faults that were added later. A separate generator keeps the choices of existing seeds unchanged.
   Nanos later_between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -231,7 +238,7 @@ class World {
     return some_agent();
   }
 
-  // ---- time ----
+  // ---- Time ----
   Nanos local(const Agent& agent, Nanos time) const {
     return agent.base + static_cast<Nanos>(static_cast<double>(time) * agent.rate);
   }
@@ -254,8 +261,8 @@ class World {
   void perform(int index, std::vector<NodeAction> actions, const Before& before);
   Before before_event(const Agent& agent) const;
   void carry_out(int index, NodeAction& action);
-  void ask(int index);
-  void answer(int index, const NodeQuestion& question);
+  void send_query(int index);
+  void answer(int index, const NodeQuery& query);
   void check_answer(int index, const JobAnswer& answer);
   void set_timer(int index);
   bool remember(Agent& agent, const member_action::Remember& action);
@@ -277,20 +284,20 @@ class World {
 
   void start_workers(int index, const member_action::StartWorkers& action);
   void begin_work(int index, const Release& release);
-  void stop_workers(int index, bool at_once);
+  void stop_workers(int index, bool immediately);
   void end_agent(int index, const node_action::Finish& action, bool by_itself);
   static bool is_missing(const node_action::Finish& action);
   static bool ends_the_job(const Agent& agent, const node_action::Finish& action);
   void note_job_over(int index, const node_action::Finish& action);
   void stop_requested(int index, bool saves = false);
-  // ---- launchers (simulated_host.cpp) ----
+  // ---- Launchers (simulated_host.cpp) ----
   class Host;
   struct Call {
     Event::Kind kind{};
     int agent = 0;
     std::uint32_t life = 0;
     std::function<void()> what{};
-    bool waits = false;  // until the end of a freeze
+    bool waits = false;  // true if the call waits until a freeze has ended
   };
   void make_launcher(int index);
   void retire_launcher(Agent& agent);
@@ -305,56 +312,57 @@ class World {
   void fail_in_launcher(const Event& event);
   std::map<std::int64_t, Call> calls_;
   std::int64_t next_call_ = 0;
-  std::map<RoundId, std::int64_t> saved_at_;  // step
-  bool somebody_left_ = false;                // permanently, with workers that cannot be killed
+  std::map<RoundId, std::int64_t> saved_at_;  // for each round that was saved, the step of the save
+  bool node_left_ = false;                    // true if a node has left permanently although its workers cannot be killed
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
-    const bool stands_still = agent.frozen_until + kGoesOnWithin > time_;
-    return agent.training && !(stands_still && local(agent, time_ - agent.guardian_late) >= agent.until_local);
+    const bool is_stopped = agent.frozen_until + kResumesWithin > time_;
+    return agent.training && !(is_stopped && local(agent, time_ - agent.guardian_delay) >= agent.until_local);
   }
 
   void fault();
   void kill(int victim, bool silent);
   void reset(int link_index);
   void lose_memory(int index);
-  void entrust_farewell(Agent& agent, int index, bool silent);
-  void say_farewell(const Event& event);
-  // ---- goodput (simulated_goodput.cpp) ----
+  void schedule_death_notice(Agent& agent, int index, bool silent);
+  void send_death_notice(const Event& event);
+  // ---- Goodput (simulated_goodput.cpp) ----
   bool is_calm() const;
   bool some_round_trains() const;
   void account(Nanos until);
-  Nanos idle_ = 0;  // time in which a calm job has not trained
-  // ---- the arbiter (simulated_arbiter.cpp) ----
-  struct Question {
+  Nanos idle_ = 0;  // how long a job without disturbances has not been training
+  // ---- The arbiter (simulated_arbiter.cpp) ----
+  struct Query {
     Ballot ballot{};
     NodeId self{};
     BallotAnswer answer = BallotAnswer::kNone;
-    Nanos until = 0;  // end of the wait of the node that asked
+    Nanos until = 0;  // when the node stops waiting for the answer
   };
   void build_arbiter();
-  void tell_of_arbiter(int index, NodeSettings& settings) const;
-  void ask_arbiter(int index, const node_action::AskArbiter& action);
-  void arbiter_hears(const Event& event);
+  void configure_arbiter(int index, NodeSettings& settings) const;
+  void query_arbiter(int index, const node_action::QueryArbiter& action);
+  void arbiter_receives(const Event& event);
   void arbiter_answers(const Event& event);
   bool arbiter_is_cut_off(int index) const;
   std::mt19937_64 arbiter_random_;
-  std::vector<Question> questions_;
+  std::vector<Query> queries_;
   std::map<std::pair<NodeId, RoundId>, NodeId> arbiter_votes_;
-  std::vector<std::vector<std::pair<Nanos, Nanos>>> arbiter_away_;  // for each agent: from, to
-  std::vector<coordinator_action::Entrust> farewells_;
-  std::mt19937_64 farewell_random_;
+  // For each agent, the intervals (from, to) in which the agent cannot reach the arbiter.
+  std::vector<std::vector<std::pair<Nanos, Nanos>>> arbiter_away_;
+  std::vector<coordinator_action::SetDeathNotice> death_notices_;
+  std::mt19937_64 notice_random_;
   bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }
   void recover();
 
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
   void check_training(int index);
   void check_together(int index, const RoundId& id, int other, const RoundId& other_id);
-  bool begun_by_who_forgot_alone(const RoundId& id) const;
+  bool started_alone_without_memory(const RoundId& id) const;
   void check_failure_is_known(const Round& round);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
-  void note_heard(int index, int sender, const FromMember& message);
+  void note_received(int index, int sender, const FromMember& message);
   void note_lost(int index, int other);
   void note_away(int index, int other, std::uint32_t life);
   void note_back(int index, int other);
@@ -362,64 +370,64 @@ class World {
   void signal(int index);
   void leave(int index, bool saves);
   void cut_off(Nanos length);
-  void lose_one_amid_signals(int leader);
+  void lose_node_during_signals(int leader);
   void get_stuck(int index);
-  void get_loose(int index);
+  void unstick(int index);
   void sleep(int index, Nanos length);
   void block_loop(int index, Nanos length);
-  Nanos goes_on_at(const Agent& agent);
+  Nanos resumes_at(const Agent& agent);
   void wake(int index);
   void lose_coordinator();
   void note_full(const Round& round);
   void stall_disk(int index);
   void write(int index, const member_action::Remember& action);
   void finish_writing(Agent& agent);
-  void write_is_done(int index);
-  void write_was_heard(int index, bool ok);
-  void note_said(int index, const node_action::ToDialler& said);
+  void complete_write(int index);
+  void report_write(int index, bool ok);
+  void note_sent(int index, const node_action::ToDialler& sent);
   void note_closed(int index, const node_action::CloseLink& close);
   void check_waiting(Agent& agent);
-  bool led_by_who_may_not_know(const RoundId& id) const;
-  bool begun_by_spares(const RoundId& id) const;
+  bool leader_may_miss_end(const RoundId& id) const;
+  bool started_by_spares(const RoundId& id) const;
   void check_start_after_end(int index, const RoundId& id);
   void check_stopped(int index, const node_action::Finish& finish);
   void check_minority(int index, const node_action::Finish& finish);
   void check_end(int index, const node_action::Finish& finish);
-  bool may_not_know_of_the_end(int index) const;
+  bool may_miss_end(int index) const;
   void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }
-  void tell_where_all_are();
+  void trace_states();
   void violate(const std::string& what) {
     if (result_.violation.empty()) {
-      tell_where_all_are();
+      trace_states();
       result_.violation = what;
-      tell("VIOLATION: " + what);
+      trace("VIOLATION: " + what);
     }
   }
-  void tell(const std::string& line) {
-    if (!scenario_.tell) return;
+  void trace(const std::string& line) {
+    if (!scenario_.trace) return;
     char stamp[32];
     std::snprintf(stamp, sizeof(stamp), "%10.4f s  ", static_cast<double>(time_) / 1e9);
-    result_.story.push_back(stamp + line);
+    result_.trace_lines.push_back(stamp + line);
   }
-  // Messages for elections and rounds.
+  // Adds a line to the trace for each message that matters for elections and rounds.
   template <class Any>
-  void tell_message(int from, int to, const Any& any) {
-    if (!scenario_.tell) return;
-    const std::string who = name(from) + " to " + name(to) + ": ";
+  void trace_message(int from, int to, const Any& any) {
+    if (!scenario_.trace) return;
+    const std::string route = name(from) + " to " + name(to) + ": ";
     if constexpr (std::is_same_v<Any, FromMember>) {
-      if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->state));
-      if (std::get_if<StopAsk>(&any)) tell(who + "asks to stop");
+      if (const auto* hello = std::get_if<Hello>(&any)) trace(route + "hello " + describe(hello->state));
+      if (std::get_if<StopRequest>(&any)) trace(route + "requests a stop");
       if (const auto* vote = std::get_if<Vote>(&any)) {
-        tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
+        trace(route + (vote->granted() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
       }
     } else {
       if (const auto* release = std::get_if<Release>(&any)) {
-        tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
-             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start") +
-             ", restart " + std::to_string(release->budget.restart_count));
+        trace(route + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
+              std::to_string(release->nodes) + ", before " + describe(release->previous) +
+              (release->start ? "" : ", no start") + ", restart " + std::to_string(release->budget.restart_count));
       }
       if (const auto* request = std::get_if<VoteRequest>(&any))
-        tell(who + "vote for me in term " + std::to_string(request->term));
+        trace(route + "vote for me in term " + std::to_string(request->term));
     }
   }
   static std::string describe(const Config& config) {
@@ -442,29 +450,31 @@ class World {
   std::vector<Agent> agents_;
   std::vector<Link> links_;
   std::vector<Nanos> blocked_;
-  std::map<std::pair<int, int>, Slow> slow_;  // from, to
+  std::map<std::pair<int, int>, Slow> slow_;  // key: sender, receiver
   Result result_;
-  std::uint64_t next_question_ = 1;
-  std::int32_t come_as_others_ = 0;                     // starts that may have given a node another identity
-  std::map<std::uint64_t, NodeId> asked_alone_;         // queries to one node
-  std::set<std::pair<std::uint64_t, NodeId>> answers_;  // received answers: number of the query, and the node that answered
+  std::uint64_t next_query_ = 1;
+  std::int32_t identity_changes_ = 0;  // number of starts at which a node may have got a different node id
+  // for each query to a single node, the number of the query and that node
+  std::map<std::uint64_t, NodeId> single_node_queries_;
+  // the received answers, each with the number of its query and the node that answered
+  std::set<std::pair<std::uint64_t, NodeId>> answers_;
 
   std::int32_t min_nodes_ = 1;
   std::int32_t max_nodes_ = 1;
   std::int32_t max_restarts_ = 0;
   bool through_codec_ = false;
   bool leaving_happens_ = false;
-  bool nodes_are_reclaimed_ = false;  // some of them, each by a signal
-  bool finishing_happens_ = false;    // during faults
-  bool all_are_signalled_ = false;    // within 20 ms, after the faults are over
+  bool nodes_are_reclaimed_ = false;  // if true, some nodes get a signal, one at a time, and leave
+  bool finishing_happens_ = false;    // if true, workers may finish while faults still occur
+  bool all_are_signalled_ = false;    // if true, all nodes get a signal within 20 ms, after the last fault
   bool signals_came_ = false;
-  bool lost_amid_signals_ = false;
-  bool somebody_gets_stuck_ = false;
-  bool in_containers_ = false;  // the first start finds no memory, and neither does a start after a loss
+  bool lost_during_signals_ = false;
+  bool workers_get_stuck_ = false;
+  bool in_containers_ = false;  // if true, a node that has lost its record also has no trace of an earlier process
   Nanos coordinator_lost_ = 0;
-  int alive_ = 0;  // number of processes
+  int alive_ = 0;  // number of processes that are running
   bool memory_is_lost_ = false;
-  bool farewell_was_said_ = false;
+  bool notice_was_sent_ = false;
   std::mt19937_64 block_random_;
   std::mt19937_64 memory_random_;
   bool disks_are_slow_ = false;
@@ -475,18 +485,18 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
-  bool was_told_over_ = false;  // a coordinator has informed a node
+  bool end_was_announced_ = false;  // true after a coordinator has announced the end of the job to a node
   int decided_by_ = 0;
-  bool ended_by_itself_ = false;  // about the first node that ended
+  bool ended_by_itself_ = false;  // true if the first node that ended did so without a message from a coordinator
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
-  // Key: a coordinator, another agent. Value: the time at which the connection between them was reset, and the life of the
-  // other agent then. The link may be given up a moment later.
+  // Reset connections between a coordinator and another agent. The key is the pair of agents. The value is the time of the
+  // reset, and the `life` of the other agent at that time. The coordinator may give up the link later.
   std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
-  std::vector<RoundId> released_;   // by the current event
-  std::vector<int> started_;        // agents whose workers were started by the current event
-  std::vector<std::string> ended_;  // reasons of rounds that ended in the current event
-  bool somebody_was_asked_to_stop_ = false;
+  std::vector<RoundId> released_;   // rounds that were released while the current event was handled
+  std::vector<int> started_;        // agents whose workers were started while the current event was handled
+  std::vector<std::string> ended_;  // the reasons of the rounds that ended while the current event was handled
+  bool stop_was_requested_ = false;
   std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
 };
 

@@ -1,4 +1,4 @@
-// Implementation of simulator.hpp: builds the world, processes its events, and carries out the nodes' actions.
+// Implementation of simulator.hpp. Builds the world, processes its events, and carries out the actions of the nodes.
 #include "tests/rendezvous/simulation/simulator.hpp"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ void World::build() {
   blocked_.assign(agents_.size() * (agents_.size() <= 64 ? agents_.size() : 0), 0);
   max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
   min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
-  if (two_need_each_other) {  // cut off from each other for so long that the leading node is elected again, and dies
+  // Cuts the nodes off for so long that the leading node must be elected again, and then kills that node.
+  if (two_need_each_other) {
     max_nodes_ = min_nodes_ = 2;
     const Nanos at = 11 * kSecond + static_cast<Nanos>(pairs() % 2000) * kMs;
     const Nanos length = 10 * kSecond + static_cast<Nanos>(pairs() % 9000) * kMs;
@@ -52,8 +53,8 @@ void World::build() {
     schedule(chance(80) ? between(0, 200 * kMs) : between(0, 10 * kSecond), Event::Kind::kStart, i);
   }
   finishing_happens_ = scenario_.faults && later_chance(25);
-  tell(std::to_string(count) + " agents, " + std::to_string(min_nodes_) + " to " + std::to_string(max_nodes_) +
-       " nodes, at most " + std::to_string(max_restarts_) + " restarts");
+  trace(std::to_string(count) + " agents, " + std::to_string(min_nodes_) + " to " + std::to_string(max_nodes_) +
+        " nodes, at most " + std::to_string(max_restarts_) + " restarts");
   if (scenario_.faults) {
     Nanos at = between(100 * kMs, 4 * kSecond);
     while (at < faults_end_) {
@@ -63,8 +64,8 @@ void World::build() {
   }
   if (!scenario_.loses_coordinator) schedule(faults_end_, Event::Kind::kRecover, 0);
   std::mt19937_64 stuck(scenario_.seed + 1623);
-  somebody_gets_stuck_ = scenario_.faults && count > 1 && stuck() % 10 == 0;
-  if (somebody_gets_stuck_) {
+  workers_get_stuck_ = scenario_.faults && count > 1 && stuck() % 10 == 0;
+  if (workers_get_stuck_) {
     const Nanos at = static_cast<Nanos>(stuck() % static_cast<std::uint64_t>(faults_end_));
     schedule(at, Event::Kind::kStuck, static_cast<int>(stuck() % static_cast<std::uint64_t>(count)));
   }
@@ -85,10 +86,10 @@ void World::build() {
     }
   }
   in_containers_ = scenario_.faults && std::mt19937_64(scenario_.seed + 7331)() % 4 == 0;
-  for (Agent& agent : agents_) agent.disk.kept = !in_containers_;
-  // With spares the number of nodes elsewhere is unknown.
+  for (Agent& agent : agents_) agent.disk.had_storage = !in_containers_;
+  // If there are spares, no records are lost, because spares without records could start the job again elsewhere.
   memory_random_.seed(scenario_.seed + 5227);
-  farewell_random_.seed(scenario_.seed + 99);
+  notice_random_.seed(scenario_.seed + 99);
   memory_is_lost_ = scenario_.faults && count > 1 && count <= max_nodes_ && memory_chance(35);
   if (memory_is_lost_) {
     for (int i = 0; i < count; ++i) {
@@ -107,13 +108,14 @@ void World::build() {
   std::mt19937_64 guardians(scenario_.seed + 4242);
   for (Agent& agent : agents_) {
     if (scenario_.faults && guardians() % 3 == 0)
-      agent.guardian_late = static_cast<Nanos>(guardians() % (kGuardianLate / kMs)) * kMs;
+      agent.guardian_delay = static_cast<Nanos>(guardians() % (kMaxGuardianDelay / kMs)) * kMs;
   }
   std::mt19937_64 reclaims(scenario_.seed + 6061);
   nodes_are_reclaimed_ = scenario_.faults && reclaims() % 5 == 0;
   for (std::uint64_t left = nodes_are_reclaimed_ ? 1 + reclaims() % 3 : 0; left > 0; --left) {
     const Nanos at = static_cast<Nanos>(reclaims() % static_cast<std::uint64_t>(faults_end_));
-    const bool any = reclaims() % 3 == 0;  // otherwise that of the coordinator
+    // in a third of the runs any node may leave, and in the others only the coordinator's node
+    const bool any = reclaims() % 3 == 0;
     schedule(at, Event::Kind::kLeave, any ? static_cast<int>(reclaims() % static_cast<std::uint64_t>(count)) : -1,
              static_cast<std::int64_t>(reclaims() % 2));
   }
@@ -130,12 +132,12 @@ void World::build() {
 NodeSettings World::settings_for(int index) const {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   NodeSettings settings;
-  settings.member.id = agent.id;
+  settings.member.node = agent.id;
   settings.member.incarnation = agent.incarnation << 40U;
   settings.member.hostname = "host" + std::to_string(index);
   settings.member.listens = {std::to_string(index), 1};
   settings.member.local_world_size = agent.local_world_size;
-  settings.member.farewell_port = 1;
+  settings.member.death_notice_port = 1;
   settings.member.master_port = static_cast<std::uint16_t>(1000 + index);
   settings.member.join_timeout = milliseconds(60000);
   settings.member.rules = scenario_.rules;
@@ -149,7 +151,7 @@ NodeSettings World::settings_for(int index) const {
   settings.coordinator.join_timeout = milliseconds(120000);
   settings.coordinator.ready_timeout = milliseconds(kReadyTimeout / kMs);
   settings.coordinator.rules = scenario_.rules;
-  if (scenario_.arbiter) tell_of_arbiter(index, settings);
+  if (scenario_.arbiter) configure_arbiter(index, settings);
   const std::int32_t most = max_restarts_;
   if (scenario_.judge) {
     settings.coordinator.judge = [most, judge = scenario_.judge](const FailureReport& report, const Budget& before) {
@@ -170,13 +172,13 @@ NodeSettings World::settings_for(int index) const {
   return settings;
 }
 
-void World::tell_where_all_are() {
-  for (std::size_t i = 0; i < agents_.size() && scenario_.tell; ++i) {
+void World::trace_states() {
+  for (std::size_t i = 0; i < agents_.size() && scenario_.trace; ++i) {
     if (!agents_[i].node) continue;
     const Coordinator* coordinator = agents_[i].node->coordinator();
-    tell(name(static_cast<int>(i)) + " " + describe(agents_[i].node->member().state()) +
-         (agents_[i].training ? ", trains" : "") + (agents_[i].node->member().looking() ? ", looks" : "") +
-         (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
+    trace(name(static_cast<int>(i)) + " " + describe(agents_[i].node->member().state()) +
+          (agents_[i].training ? ", trains" : "") + (agents_[i].node->member().searching() ? ", looks" : "") +
+          (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
   }
 }
 
@@ -188,17 +190,17 @@ Result World::run() {
     time_ = event.time;
     if (job_over_ && alive_ == 0) break;
     if (result_.at_work_again_s >= 0) break;
-    // Nodes that were cut off at the end of the job wait for it a while longer.
+    // After the end of the job the time limit is doubled, since nodes that were cut off may not have received the end yet.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      // Nodes that left permanently or lost their identity may have been needed for a majority.
-      if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || somebody_left_) break;
-      tell_where_all_are();
+      // Nodes that have left permanently or lost their node id may be needed for a majority. So the job may never end.
+      if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || node_left_) break;
+      trace_states();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
-      tell("STUCK: " + result_.stuck);
+      trace("STUCK: " + result_.stuck);
       break;
     }
     ++result_.events;
-    if (result_.events > std::max(kMostEvents, 400 * std::ssize(agents_)))
+    if (result_.events > std::max(kMaxEvents, 400 * std::ssize(agents_)))
       violate("too much happens: a machine does not come to rest");
     handle(event);
   }
@@ -222,14 +224,14 @@ void World::handle(const Event& event) {
       return;
     case Event::Kind::kDiskFull:
       agents_[static_cast<std::size_t>(event.a)].remembers = false;
-      return tell(name(event.a) + ": its disk is full");
+      return trace(name(event.a) + ": its disk is full");
     case Event::Kind::kDiskFree:
       agents_[static_cast<std::size_t>(event.a)].remembers = true;
-      return tell(name(event.a) + ": its disk has room again");
-    case Event::Kind::kFarewell:
-      return say_farewell(event);
-    case Event::Kind::kArbiterHears:
-      return arbiter_hears(event);
+      return trace(name(event.a) + ": its disk has space again");
+    case Event::Kind::kDeathNotice:
+      return send_death_notice(event);
+    case Event::Kind::kArbiterReceives:
+      return arbiter_receives(event);
     case Event::Kind::kAgentCall:
     case Event::Kind::kHostCall:
       return call(event);
@@ -253,14 +255,14 @@ void World::handle(const Event& event) {
       if (const int victim = coordinator_now(); agents_[static_cast<std::size_t>(victim)].node && !recovering_ && !job_over_)
         kill(victim, /*silent=*/false);
       return;
-    case Event::Kind::kLostAmidSignals:
+    case Event::Kind::kLostDuringSignals:
       if (event.life != agents_[static_cast<std::size_t>(event.a)].life || job_over_) return;
-      lost_amid_signals_ = true;
+      lost_during_signals_ = true;
       return kill(event.a, /*silent=*/false);
     case Event::Kind::kDiskStalls:
       return stall_disk(event.a);
     case Event::Kind::kWritten:
-      if (event.life == agents_[static_cast<std::size_t>(event.a)].life) write_is_done(event.a);
+      if (event.life == agents_[static_cast<std::size_t>(event.a)].life) complete_write(event.a);
       return;
     case Event::Kind::kStart:
       if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
@@ -273,7 +275,7 @@ void World::handle(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   if (!agent.node || event.life != agent.life) return;
   if (agent.frozen_until > time_) {
-    schedule(goes_on_at(agent), event.kind, event.a, event.b, event.life, event.job);
+    schedule(resumes_at(agent), event.kind, event.a, event.b, event.life, event.job);
     return;
   }
   switch (event.kind) {
@@ -281,17 +283,17 @@ void World::handle(const Event& event) {
       if (event.time < agent.timer_at) return;
       agent.timer_at = kNever;
       return deliver(event.a, node_event::Tick{});
-    case Event::Kind::kTimeout:  // of a connection attempt
+    case Event::Kind::kTimeout:  // a connection attempt times out
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b), event.job != 0});
     case Event::Kind::kArbiterAnswers:
       return arbiter_answers(event);
     case Event::Kind::kUnstuck:
-      return get_loose(event.a);
-    case Event::Kind::kWrittenHeard:
-      return write_was_heard(event.a, event.b != 0);
+      return unstick(event.a);
+    case Event::Kind::kWriteReported:
+      return report_write(event.a, event.b != 0);
     case Event::Kind::kWorkersFail: {
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
-      tell(name(event.a) + ": a worker fails");
+      trace(name(event.a) + ": a worker fails");
       if (agent.launcher) return fail_in_launcher(event);
       rounds_[agent.round].failed = rounds_[agent.round].worker_failed = true;
       FailureReport report;
@@ -304,17 +306,19 @@ void World::handle(const Event& event) {
       }
       agent.ending = true;
       schedule(time_ + between(kMs, 200 * kMs), Event::Kind::kWorkersEnd, event.a, 0, agent.life, agent.job);
-      return deliver(event.a, node_event::Local{member_event::WorkersFailed{report}});
+      return deliver(event.a, node_event::Local{report});
     }
     case Event::Kind::kWorkersEnd:
-      if (event.job != agent.job || (!agent.training && event.b == 0 && !agent.owes_end)) return;
+      if (event.job != agent.job || (!agent.training && event.b == 0 && !agent.end_is_pending)) return;
       workers_gone(agent, event.a);
       if (agent.stuck) {
-        agent.owes_end = true;
+        agent.end_is_pending = true;
         return;
       }
-      agent.owes_end = false;
-      if (disks_are_slow_) ++agent.job;  // they end once, even if they were stopped twice and their successors wait for a disk
+      agent.end_is_pending = false;
+      // Invalidates other scheduled ends of these workers. During a slow write they may have been stopped twice, but their end
+      // must be reported once.
+      if (disks_are_slow_) ++agent.job;
       return deliver(
           event.a,
           node_event::Local{member_event::WorkersEnded{
@@ -323,9 +327,9 @@ void World::handle(const Event& event) {
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       if (agent.launcher) return agent.launcher->finish_workers();
       workers_gone(agent, event.a);
-      tell(name(event.a) + ": its workers are done");
+      trace(name(event.a) + ": its workers are done");
       if (agent.node->coordinator() != nullptr && agent.node->member().following()) {
-        note_heard(event.a, event.a, Done{agent.round});
+        note_received(event.a, event.a, Done{agent.round});
       }
       return deliver(event.a, node_event::Local{member_event::WorkersDone{.master_port = 2000}});
     default:
@@ -340,31 +344,31 @@ void World::start(int index) {
   ++agent.incarnation;
   agent.powered = true;
   std::erase_if(orphans_, [&](const Orphans& one) { return one.agent == index || one.until <= time_; });
-  agent.asked_to_stop = false;
+  agent.got_stop_signal = false;
   agent.gave_up = false;
-  agent.known_as.reset();
-  if (agent.disk.self) agent.known_as = agent.disk.self->id;
-  if (agent.left || agent.life > 1) ++come_as_others_;
-  if (agent.left) {  // a node that left in an orderly way comes back under a new identity
+  agent.known_id.reset();
+  if (agent.disk.self) agent.known_id = agent.disk.self->id;
+  if (agent.left || agent.life > 1) ++identity_changes_;
+  if (agent.left) {  // A node that has left returns with a new node id.
     agent.left = false;
     agent.newcomer = index != 0 || !memory_is_lost_;
     for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
-  } else if (agent.life > 1) {  // the new identity, in case it gives up the old one
+  } else if (agent.life > 1) {  // a new node id, which the node uses if it gives up the old one
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
-    // Random, since term_apart() relies on that.
+    // This byte must vary between node ids, because term_apart() depends on it.
     if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);
   }
   agent.timer_at = kNever;
   agent.coordinates = false;
   agent.term_seen = 0;
-  agent.has_both_votes_in.reset();
-  tell(name(index) + " starts");
+  agent.both_votes_round.reset();
+  trace(name(index) + " starts");
   disturb(agent, time_);
   if (!agent.disk.self) agent.id_since = agent.life;
   agent.outvoted = false;
-  const bool is_new = !agent.disk.kept || (agent.disk.self && agent.disk.self->record.place_is_new);
-  if (is_new && agent.life > 2) agent.asks_since = time_;
+  const bool is_new = !agent.disk.had_storage || (agent.disk.self && agent.disk.self->record.place_is_new);
+  if (is_new && agent.life > 2) agent.probing_since = time_;
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   agent.gate = RecordGate(scenario_.rules, agent.node->member().record());
@@ -372,29 +376,30 @@ void World::start(int index) {
   deliver(index, node_event::Begin{});
 }
 
-// silent: the power is lost, and connections are not closed.
+// Ends the process. If `silent` is true, the host has lost its power, so connections are not closed.
 void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
-  if (agent.training && !silent && agent.guardian_late > 0 && agent.asleep_until <= time_) {
-    const Nanos granted = true_time(agent, agent.until_local) + agent.guardian_late;
-    orphans_.push_back({index, agent.round, std::min(granted, time_ + agent.guardian_late * (kReapedWithin / kGuardianLate))});
+  if (agent.training && !silent && agent.guardian_delay > 0 && agent.asleep_until <= time_) {
+    const Nanos granted = true_time(agent, agent.until_local) + agent.guardian_delay;
+    orphans_.push_back(
+        {index, agent.round, std::min(granted, time_ + agent.guardian_delay * (kReapedWithin / kMaxGuardianDelay))});
   }
   workers_gone(agent, index);
   result_.counted += agent.node->counted();
   --alive_;
   agent.node.reset();
   retire_launcher(agent);
-  // The record that was being written may have reached the disk.
+  // A write that is in progress reaches the disk only in some of the cases.
   if (!agent.writing.empty() && disk_random_() % 2 == 0) remember(agent, agent.writing.front());
   agent.writing.clear();
-  agent.stuck = agent.owes_end = false;
+  agent.stuck = agent.end_is_pending = false;
   agent.waits_since = 0;
   if (!job_over_) disturb(agent, time_);
   agent.frozen_until = agent.asleep_until = 0;
   agent.powered = !silent;
   ++agent.life;
-  entrust_farewell(agent, index, silent);
+  schedule_death_notice(agent, index, silent);
   for (const auto& [id, link_index] : agent.links) {
     Link& link = links_[static_cast<std::size_t>(link_index)];
     const int end = link.end[0] == index ? 0 : 1;
@@ -409,7 +414,7 @@ void World::deliver(int index, const NodeEvent& event) {
   const Before before = before_event(agent);
   std::vector<NodeAction> actions = agent.node->on(event, now_of(agent));
   result_.actions += std::ssize(actions);
-  result_.most_actions = std::max(result_.most_actions, std::ssize(actions));
+  result_.max_actions = std::max(result_.max_actions, std::ssize(actions));
   if (disks_are_slow_) {
     for (const NodeAction& action : actions) {
       if (const auto* close = std::get_if<node_action::CloseLink>(&action)) note_closed(index, *close);
@@ -437,33 +442,35 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
   }
   for (const int started : std::exchange(started_, {})) check_training(started);
   const bool same_round = runs && agent.node && agent.node->coordinator() == leads && leads->round() == round;
-  for (const std::string& why : std::exchange(ended_, {})) {  // a round that also began in this event is no loss for any node
+  // Checks the end of a round only if the round was running under the same coordinator before this event.
+  for (const std::string& why : std::exchange(ended_, {})) {
     if (same_round) check_round_over(index, round, why);
   }
-  for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
-    // If a slow disk delays a release, its nodes may be gone before it is sent.
+  // The coordinator's own node is counted as a member even if it starts later than the other nodes.
+  for (const RoundId& id : std::exchange(released_, {})) {
+    // If a slow disk delays a release, some nodes of the round may have ended before the release is sent.
     if (!disks_are_slow_ && std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
-      violate("round " + name(id) + " has nodes that nobody is");
+      violate("round " + name(id) + " has more nodes than those that got it");
   }
   if (!agent.node) return;
   check_coordinator(index);
-  if (somebody_gets_stuck_) check_waiting(agent);
+  if (workers_get_stuck_) check_waiting(agent);
   set_timer(index);
 }
 
-// As in record_file.hpp: if a record cannot be written, the earlier one is void, and that is visible. Returns false in that
-// case.
+// Stores the record in the same way as record_file.hpp. If the record cannot be written, the earlier record is removed, and
+// only the fact remains that a record existed. In that case the function returns false.
 bool World::remember(Agent& agent, const member_action::Remember& action) {
   agent.disk = {};
   if (agent.remembers) {
-    agent.disk.self = Memory::Self{action.node, action.record};
+    agent.disk.self = RestoredState::Identity{action.node, action.record};
   } else {
     agent.disk.job_elsewhere = true;
   }
   return agent.remembers;
 }
 
-// From its decision on, a coordinator ignores the link, even if its disk delays the last message.
+// Marks the link as closed from the coordinator's decision on, even if a slow disk delays the last message.
 void World::note_closed(int index, const node_action::CloseLink& close) {
   if ((close.link & kDialled) != 0) return;
   const auto& links = agents_[static_cast<std::size_t>(index)].links;
@@ -471,13 +478,13 @@ void World::note_closed(int index, const node_action::CloseLink& close) {
   if (link != links.end()) note_lost(index, links_[static_cast<std::size_t>(link->second)].end[0]);
 }
 
-void World::note_said(int index, const node_action::ToDialler& said) {
-  check_message(said.message);
-  was_told_over_ = was_told_over_ || std::holds_alternative<JobOver>(said.message);
-  const auto* release = std::get_if<Release>(&said.message);
+void World::note_sent(int index, const node_action::ToDialler& sent) {
+  check_message(sent.message);
+  end_was_announced_ = end_was_announced_ || std::holds_alternative<JobOver>(sent.message);
+  const auto* release = std::get_if<Release>(&sent.message);
   if (release == nullptr || !release->start || release->group_rank < 0) return;
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const auto link = agent.links.find(said.link);
+  const auto link = agent.links.find(sent.link);
   if (link == agent.links.end()) return;
   const Link& to = links_[static_cast<std::size_t>(link->second)];
   note_release(to.end[0], to.life[0], *release, index);
@@ -499,20 +506,20 @@ void World::carry_out(int index, NodeAction& any) {
       [&](auto& action) {
         using Action = std::decay_t<decltype(action)>;
         if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
-          note_said(index, action);
+          note_sent(index, action);
           const auto link = agent.links.find(action.link);
           if (link == agent.links.end()) return;
           if (std::holds_alternative<Resumed>(action.message)) {
             note_back(index, links_[static_cast<std::size_t>(link->second)].end[0]);
             ++result_.resumed;
           }
-          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
-          result_.handed_over += std::holds_alternative<HandOver>(action.message) ? 1 : 0;
+          trace_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
+          result_.transfers += std::holds_alternative<TransferLeadership>(action.message) ? 1 : 0;
           send(link->second, 1, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
           const auto link = agent.links.find(action.link);
           if (link == agent.links.end()) return;
-          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[1], action.message);
+          trace_message(index, links_[static_cast<std::size_t>(link->second)].end[1], action.message);
           send(link->second, 0, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::CloseLink>) {
           const auto found = agent.links.find(action.link);
@@ -526,103 +533,103 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           if (!agent.launcher) return end_agent(index, action, /*by_itself=*/false);
           agent.node_is_over = true;
-          note_job_over(index, action);  // even if its agent still waits
+          note_job_over(index, action);  // Called immediately, even if the agent is still waiting for its workers.
           agent.launcher->carry_out(action);
-        } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
-          ask_arbiter(index, action);
-        } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
+        } else if constexpr (std::is_same_v<Action, node_action::QueryArbiter>) {
+          query_arbiter(index, action);
+        } else if constexpr (std::is_same_v<Action, node_action::Dial>) {
           dial(index, action.link, action.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
           write(index, action);
-        } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
-          agent.entrusted = action;
+        } else if constexpr (std::is_same_v<Action, coordinator_action::SetDeathNotice>) {
+          agent.death_notice = action;
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
           agent.writing.clear();
           agent.disk = {};
-        } else if constexpr (std::is_same_v<Action, member_action::BeAsked>) {
-          answer(index, action.question);
-        } else if constexpr (std::is_same_v<Action, member_action::HearAnswer>) {
-          check_answer(index, action.answer);
+        } else if constexpr (std::is_same_v<Action, NodeQuery>) {
+          answer(index, action);
+        } else if constexpr (std::is_same_v<Action, JobAnswer>) {
+          check_answer(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
-          if (scenario_.asks) ask(index);
+          if (scenario_.sends_queries) send_query(index);
           set_deadline(index, stamp_of(action.until));
           if (agent.launcher) {
             if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
             return agent.launcher->carry_out(action);
           }
           start_workers(index, action);
-        } else if constexpr (std::is_same_v<Action, member_action::ExtendGrant>) {
+        } else if constexpr (std::is_same_v<Action, member_action::ExtendWorkerLease>) {
           set_deadline(index, stamp_of(action.until));
         } else if constexpr (std::is_same_v<Action, member_action::StopWorkers>) {
-          tell(name(index) + " stops its workers" + (action.at_once ? " at once: " : ": ") + action.why);
+          trace(name(index) + " stops its workers" + (action.immediately ? " immediately: " : ": ") + action.why);
           if (agent.launcher) return agent.launcher->carry_out(action);
-          stop_workers(index, action.at_once);
-        } else if constexpr (std::is_same_v<Action, member_action::StopAndSave>) {
+          stop_workers(index, action.immediately);
+        } else if constexpr (std::is_same_v<Action, StopAndSave>) {
           if (agent.launcher) return agent.launcher->carry_out(action);
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
-        } else if constexpr (std::is_same_v<Action, member_action::StopAt> ||
-                             std::is_same_v<Action, member_action::DismissHeld>) {
+        } else if constexpr (std::is_same_v<Action, StopAt> || std::is_same_v<Action, member_action::DismissHeld>) {
           if (agent.launcher) agent.launcher->carry_out(action);
-        } else if constexpr (std::is_same_v<Action, member_action::Say>) {
-          if (action.notice.kind == NodeNotice::Kind::kFollowing) agent.outvoted = false;
-          if (action.notice.kind == NodeNotice::Kind::kRoundOver) ended_.push_back(action.notice.text);
-          if (scenario_.tell) {
-            tell(name(index) + " [" + std::to_string(static_cast<int>(action.notice.kind)) + "] " + action.notice.text + " " +
-                 std::to_string(action.notice.count) + "/" + std::to_string(action.notice.of));
+        } else if constexpr (std::is_same_v<Action, NodeNotice>) {
+          if (action.kind == NodeNotice::Kind::kFollowing) agent.outvoted = false;
+          if (action.kind == NodeNotice::Kind::kRoundOver) ended_.push_back(action.text);
+          if (scenario_.trace) {
+            trace(name(index) + " [" + std::to_string(static_cast<int>(action.kind)) + "] " + action.text + " " +
+                  std::to_string(action.count) + "/" + std::to_string(action.of));
           }
         }
       },
       any);
 }
 
-// Each node answers with the text of the query. No answer arrives twice, even after resets with repeated messages. Every second
-// query is for one node, which may be disconnected.
-void World::ask(int index) {
-  const std::uint64_t number = next_question_++;
+// Sends a query from a node. Each queried node answers with the text of the query. No answer may arrive twice, even if messages
+// are sent again after resets. Every second query is for a single node, which may be disconnected.
+void World::send_query(int index) {
+  const std::uint64_t number = next_query_++;
   NodeId to{};
-  if (number % 2 == 1) asked_alone_[number] = to = agents_[number / 2 % agents_.size()].id;
+  if (number % 2 == 1) single_node_queries_[number] = to = agents_[number / 2 % agents_.size()].id;
   call_later(
       index, kMs,
       [this, index, number, to] {
-        deliver(index, node_event::Local{member_event::AskJob{{number, 100, "question " + std::to_string(number), to}}});
+        deliver(index, node_event::Local{ClusterQuery{number, 100, "question " + std::to_string(number), to}});
       },
       Event::Kind::kAgentCall);
 }
 
-void World::answer(int index, const NodeQuestion& question) {
+void World::answer(int index, const NodeQuery& query) {
   call_later(
       index, kMs,
-      [this, index, question] {
-        deliver(index, node_event::Local{member_event::AnswerQuestion{{question.asker, question.number, question.text}}});
+      [this, index, query] {
+        deliver(index, node_event::Local{NodeAnswer{query.requester, query.number, query.text}});
       },
       Event::Kind::kAgentCall);
 }
 
 void World::check_answer(int index, const JobAnswer& answer) {
   ++result_.answers;
-  const auto alone = asked_alone_.find(answer.number);
-  if (alone != asked_alone_.end() && answer.node != alone->second) violate(name(index) + " hears a node that was not asked");
-  const bool is_away = alone != asked_alone_.end() && answer.text.empty();
+  const auto alone = single_node_queries_.find(answer.number);
+  if (alone != single_node_queries_.end() && answer.node != alone->second)
+    violate(name(index) + " gets an answer of a node that got no query");
+  const bool is_away = alone != single_node_queries_.end() && answer.text.empty();
   if (!is_away && answer.text != "question " + std::to_string(answer.number))
-    violate(name(index) + " hears an answer to another question");
-  // A node that came back with another identity may still be counted under the old one.
-  if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()) + come_as_others_)
+    violate(name(index) + " gets an answer to another query");
+  // A node that has returned with a different node id may be counted twice, under both ids.
+  if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()) + identity_changes_)
     violate(name(index) + " counts " + std::to_string(answer.nodes) + " nodes of " + std::to_string(agents_.size()));
-  if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " hears an answer twice");
+  if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " gets an answer twice");
 }
 
-// `by_itself`: its node has not sent Finish.
+// Ends the agent. `by_itself` is true if the agent's node has not sent Finish.
 void World::end_agent(int index, const node_action::Finish& action, bool by_itself) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
+  trace(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
   if (agent.training) violate(name(index) + " ended before its workers");
   if (!by_itself && ends_the_job(agent, action)) check_end(index, action);
   if (signals_came_) check_stopped(index, action);
   check_minority(index, action);
   if (!by_itself && !agent.launcher) note_job_over(index, action);
-  agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
-  agent.entrusted = {};
+  agent.left = agent.got_stop_signal || action.exit_code == kBrokenDevice;
+  agent.death_notice = {};
   finish_writing(agent);
   end_process(index, /*silent=*/false);
   if (is_missing(action) && (recovering_ || chance(70))) {
@@ -630,20 +637,21 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   }
 }
 
-// True if it has not found the others: it may come back.
+// True if the node ended because it did not find the other nodes. Such a node may return.
 bool World::is_missing(const node_action::Finish& action) {
   return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
          action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
 }
 
 bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) {
-  const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
-  return !is_missing(action) && !stopped_alone && action.exit_code != kBrokenDevice;
+  const bool left_alone = agent.got_stop_signal && action.why.starts_with("stopped by a signal");
+  return !is_missing(action) && !left_alone && action.exit_code != kBrokenDevice;
 }
 
 void World::note_job_over(int index, const node_action::Finish& action) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  // The job is over since too few nodes joined, and all forget it: their next start is another job.
+  // True if the job ended because too few nodes joined. All nodes then delete their records, so their next start is another
+  // job.
   const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
   if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
   if (!ends_the_job(agent, action) || job_over_) return;
@@ -653,10 +661,10 @@ void World::note_job_over(int index, const node_action::Finish& action) {
   const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
   decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
   const bool has_round = agent.node->member().state().current.exists();
-  // It knows the planned end of the job and has looked for the others without result; nodes that also knew the end may have
-  // started the job again.
-  const bool looked_in_vain = !agent.coordinates && !was_told_over_;
-  ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
+  // The end of the job was proposed to this node, and the node has not found the other nodes. Other nodes that received the
+  // proposal may have started the job again.
+  const bool found_no_job = !agent.coordinates && !end_was_announced_;
+  ended_by_itself_ = !has_round || found_no_job || action.why.find(" by a signal ") != std::string::npos;
   result_.exit_code = action.exit_code;
 }
 

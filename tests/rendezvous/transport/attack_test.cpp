@@ -1,4 +1,5 @@
-// Attacks over real sockets: any connection without the token is refused within limits, and members can still connect.
+// Tests attacks over real sockets. Connections without the token are refused or closed within the limits, and members can still
+// connect.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -26,7 +27,7 @@ class Attack : public testing::Test {
   void open() { coordinator_ = std::make_unique<Coordinator>(net_, limits_); }
   std::uint16_t port() const { return coordinator_->port(); }
 
-  void a_member_gets_in() {
+  void member_joins() {
     const std::size_t before = coordinator_->members.size();
     mine_.push_back(opened(net_.finish_call(net_.call(*agent_, to(port())))));
     ASSERT_TRUE(mine_.back());
@@ -37,19 +38,19 @@ class Attack : public testing::Test {
   }
 };
 
-// The TLS session of a real member, byte by byte, without a Connection around it.
+// A real member with a TLS session but without a Connection object, so that a test can send its bytes one by one.
 struct RawMember {
   explicit RawMember(std::uint16_t port)
       : peer(port), keys(derive_keys({kToken, "job", 1, new_instance_id()})), tls(keys->open(TlsRole::kClient)) {
     tls->start(hello);
     peer.send(hello);
   }
-  // Answers the coordinator after its first message.
+  // Completes the member's handshake after the coordinator's first message has arrived.
   bool finish(Net& net) {
     std::string ignored;
     const bool answered = net.run_until([&] {
       tls->receive(peer.receive(), ignored, rest);
-      return tls->failure() != TlsFailure::kNone || !rest.empty();
+      return tls->failure() != PeerFault::kNone || !rest.empty();
     });
     return answered && peer.send(rest);
   }
@@ -64,7 +65,7 @@ struct RawMember {
   std::unique_ptr<TlsKeys> keys;
   std::unique_ptr<TlsSession> tls;
   std::string hello;
-  std::string rest;  // bytes that a member sends after the coordinator has answered
+  std::string rest;  // the bytes that the member sends after the coordinator's first message has arrived
 };
 
 std::string frame_of(std::string_view content) {
@@ -75,19 +76,19 @@ std::string frame_of(std::string_view content) {
 
 TEST_F(Attack, HttpAndGarbageAreClosed) {
   open();
-  for (const std::string& words : {std::string("GET / HTTP/1.1\r\nHost: node0\r\n\r\n"), std::string(300, '\xa5'),
-                                   std::string("\x16\x03\x01\x00\x05hello", 10), std::string(5, '\0')}) {
+  for (const std::string& text : {std::string("GET / HTTP/1.1\r\nHost: node0\r\n\r\n"), std::string(300, '\xa5'),
+                                  std::string("\x16\x03\x01\x00\x05hello", 10), std::string(5, '\0')}) {
     RawPeer peer(port());
-    ASSERT_TRUE(peer.send(words));
-    EXPECT_TRUE(refused(peer)) << words;
+    ASSERT_TRUE(peer.send(text));
+    EXPECT_TRUE(refused(peer)) << text;
   }
-  EXPECT_EQ(net_.logged("no TLS"), 1U);  // three connections, one log line
+  EXPECT_EQ(net_.logged("no TLS"), 1U);  // one log line for three connections
   EXPECT_GE(coordinator_->transport->bad_peers().count(PeerFault::kNotTls), 3U);
-  a_member_gets_in();
+  member_joins();
   EXPECT_EQ(coordinator_->members.size(), 1U);
 }
 
-TEST_F(Attack, ARecordedSessionIsWorthNothing) {
+TEST_F(Attack, ReplayedSessionIsRefused) {
   open();
   RawMember member(port());
   ASSERT_TRUE(member.finish(net_));
@@ -100,51 +101,52 @@ TEST_F(Attack, ARecordedSessionIsWorthNothing) {
   RawPeer whole(port());
   ASSERT_TRUE(whole.send(member.hello + member.rest));
   EXPECT_TRUE(refused(whole));
-  RawPeer in_turn(port());  // as if it had waited for the answer
+  RawPeer in_turn(port());  // Sends the second part only after the reply to the first part, as a real member does.
   ASSERT_TRUE(in_turn.send(member.hello));
   ASSERT_TRUE(net_.run_until([&] { return !in_turn.receive().empty(); }));
   ASSERT_TRUE(in_turn.send(member.rest));
   EXPECT_TRUE(refused(in_turn));
   EXPECT_EQ(coordinator_->members.size(), 1U);
-  // A record repeated within its session.
+  // Sends the same record twice within its session.
   std::string again;
   member.tls->send(frame_of("x"), again);
   member.peer.send(again + again);
   ASSERT_TRUE(net_.run_until([&] { return inbox.closed.has_value(); }));
   EXPECT_EQ(inbox.closed->fault, PeerFault::kBroken);
   EXPECT_EQ(inbox.frames.size(), 2U);
-  a_member_gets_in();
+  member_joins();
 }
 
-TEST_F(Attack, ReflectingAHelloDoesNotHelp) {
+TEST_F(Attack, ReflectedHelloIsRefused) {
   open();
   RawMember member(port());
   ASSERT_TRUE(net_.run_until([&] { return !member.peer.receive().empty(); }));
-  // The coordinator's hello reflected to itself: its server bytes are not a client's.
+  // Both ends have the same keys, since they have the same job and token. So the keys alone do not reveal that a hello was
+  // reflected to its sender.
   std::string answer;
   std::string plaintext;
-  const auto server = coordinator_->transport->run();  // same job
+  const auto server = coordinator_->transport->run();  // the digest of the run id, which identifies the job
   EXPECT_EQ(server, member.keys->run());
-  // The member's own hello to the member's own port.
+  // Reflects the member's hello to the member's own port.
   const auto own_port = member.keys->open(TlsRole::kServer);
   EXPECT_EQ(own_port->receive(member.hello, plaintext, answer), TlsState::kFailed);
-  EXPECT_EQ(own_port->failure(), TlsFailure::kReflected);
-  // The member's own hello reflected into its session.
+  EXPECT_EQ(own_port->failure(), PeerFault::kReflected);
+  // Reflects the member's hello within its own session.
   EXPECT_EQ(member.tls->receive(member.hello, plaintext, answer), TlsState::kFailed);
 }
 
-TEST_F(Attack, TooMuchBeforeTheTokenIsClosed) {
+TEST_F(Attack, TooManyBytesBeforeTheTokenAreRefused) {
   open();
   RawPeer peer(port());
   ASSERT_TRUE(peer.send(std::string("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11) + std::string(8000, 'x')));
   EXPECT_TRUE(refused(peer));
-  EXPECT_EQ(coordinator_->transport->bad_peers().count(PeerFault::kTalkative), 1U);
-  a_member_gets_in();
+  EXPECT_EQ(coordinator_->transport->bad_peers().count(PeerFault::kTooManyBytes), 1U);
+  member_joins();
 }
 
-TEST_F(Attack, AnOversizedFrameClosesThatMemberOnly) {
+TEST_F(Attack, OversizedFrameClosesOnlyItsMember) {
   open();
-  a_member_gets_in();
+  member_joins();
   RawMember member(port());
   ASSERT_TRUE(member.finish(net_));
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->members.size() == 2; }));
@@ -156,16 +158,16 @@ TEST_F(Attack, AnOversizedFrameClosesThatMemberOnly) {
   EXPECT_TRUE(coordinator_->members.front()->is_open());
 }
 
-TEST_F(Attack, SlowLorisRunsOutOfTime) {
+TEST_F(Attack, SlowHandshakeTimesOut) {
   limits_.handshake_time = milliseconds(200);
   open();
-  RawMember recorder(port());  // for the bytes of a good hello
-  std::vector<RawPeer> lorises;
-  for (int i = 0; i < 5; ++i) lorises.emplace_back(port());
+  RawMember recorder(port());  // The test copies the bytes of its valid hello. Then this member sends no more bytes.
+  std::vector<RawPeer> slow_peers;
+  for (int i = 0; i < 5; ++i) slow_peers.emplace_back(port());
   std::size_t sent = 0;
   boost::asio::steady_timer tick(net_.io);
   const std::function<void()> drip = [&] {
-    for (RawPeer& loris : lorises) loris.send(recorder.hello.substr(sent, 1));
+    for (RawPeer& slow_peer : slow_peers) slow_peer.send(recorder.hello.substr(sent, 1));
     ++sent;
     tick.expires_after(milliseconds(5));
     tick.async_wait([&](const boost::system::error_code& error) {
@@ -174,10 +176,10 @@ TEST_F(Attack, SlowLorisRunsOutOfTime) {
   };
   drip();
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kSilent) == 6; }));
-  EXPECT_LT(sent, recorder.hello.size());  // the sixth is the recorder, which never answers
-  for (RawPeer& loris : lorises) EXPECT_TRUE(loris.closed());
+  EXPECT_LT(sent, recorder.hello.size());  // the sixth silent peer is `recorder` itself
+  for (RawPeer& slow_peer : slow_peers) EXPECT_TRUE(slow_peer.closed());
   EXPECT_EQ(net_.logged("in time"), 1U);
-  a_member_gets_in();
+  member_joins();
 }
 
 std::size_t resident_kilobytes() {
@@ -189,7 +191,7 @@ std::size_t resident_kilobytes() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
 }
 
-TEST_F(Attack, ThousandsOfIdleConnectionsKeepNobodyOut) {
+TEST_F(Attack, IdleConnectionsBlockNoMember) {
   const bool long_tests = std::getenv("DDPRUN_LONG_TESTS") != nullptr;
   const std::size_t idle = long_tests ? 10000 : 2000;
   rlimit limit{};
@@ -198,10 +200,11 @@ TEST_F(Attack, ThousandsOfIdleConnectionsKeepNobodyOut) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < idle + 1500) GTEST_SKIP() << "ulimit -Hn is " << limit.rlim_max;
-  limits_.handshake_time = std::chrono::minutes(10);  // only eviction helps
+  // The long limit ensures that only an eviction can remove idle connections.
+  limits_.handshake_time = std::chrono::minutes(10);
   limits_.unauthenticated = 1000;
   open();
-  a_member_gets_in();
+  member_joins();
   const std::size_t memory = resident_kilobytes();
   {
     std::vector<RawPeer> crowd;
@@ -210,16 +213,16 @@ TEST_F(Attack, ThousandsOfIdleConnectionsKeepNobodyOut) {
       crowd.emplace_back(port(), crowd.size() % 2 == 0 ? "127.0.0.2" : "127.0.0.3");
       ASSERT_TRUE(crowd.back().connected());
       if (crowd.size() % 500 != 0) continue;
-      const auto turned_away = [&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut); };
-      ASSERT_TRUE(net_.run_until([&] { return turned_away() + limits_.unauthenticated >= crowd.size(); }));
+      const auto rejected = [&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut); };
+      ASSERT_TRUE(net_.run_until([&] { return rejected() + limits_.unauthenticated >= crowd.size(); }));
     }
     EXPECT_LE(coordinator_->listener->unauthenticated(), limits_.unauthenticated);
-    a_member_gets_in();
-    EXPECT_EQ(net_.logged("that have not shown the token"), 1U);
+    member_joins();
+    EXPECT_EQ(net_.logged("that have not presented the token"), 1U);
     EXPECT_LT(resident_kilobytes(), memory + (32 << 10));
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
-  a_member_gets_in();
+  member_joins();
 }
 
 std::size_t open_descriptors() {
@@ -227,10 +230,10 @@ std::size_t open_descriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
   while (::readdir(folder) != nullptr) ++count;
   ::closedir(folder);
-  return count - 3;  // ".", ".." and the folder itself
+  return count - 3;  // do not count ".", ".." and the descriptor of the folder itself
 }
 
-// Another process that connects `count` times and waits until it is released.
+// A child process that opens `count` connections and keeps them open until this object is destroyed.
 class Flood {
  public:
   Flood(std::uint16_t port, int count) {
@@ -264,7 +267,7 @@ class Flood {
   pid_t pid_ = -1;
 };
 
-// Leaves this process `count` free descriptors, even if there are gaps among those in use.
+// Limits this process to `count` free file descriptors. Gaps between the used descriptors are filled.
 class FreeDescriptors {
  public:
   explicit FreeDescriptors(int count) {
@@ -301,32 +304,33 @@ class FreeDescriptors {
   std::vector<int> fillers_;
 };
 
-TEST_F(Attack, WithoutDescriptorsIdleConnectionsMakeRoom) {
+TEST_F(Attack, IdleConnectionsAreEvictedWithoutDescriptors) {
   open();
-  a_member_gets_in();
+  member_joins();
   const Flood flood(port(), 300);
   FreeDescriptors few(30);
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut) > 200; }));
-  // The last thirty connections hold every descriptor. A member's socket is also in this process and needs one of them.
+  // The last thirty connections use all file descriptors. The test also runs the member's end in this process, so it needs one
+  // more descriptor.
   few.allow(1);
-  a_member_gets_in();
+  member_joins();
 }
 
-TEST_F(Attack, WithoutAnyDescriptorTheFloodIsTurnedAwayAndNothingSpins) {
+TEST_F(Attack, FloodIsRejectedWithoutDescriptorsOrSpinning) {
   open();
-  a_member_gets_in();
+  member_joins();
   {
     const Flood flood(port(), 50);
     const FreeDescriptors none(0);
     ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kNoDescriptors) == 50; }));
     net_.io.restart();
-    EXPECT_EQ(net_.io.poll(), 0U);  // nothing is ready: the waiting connection causes no busy loop
+    EXPECT_EQ(net_.io.poll(), 0U);  // No handler is ready, so the connection that waits for a descriptor causes no busy loop.
     EXPECT_EQ(net_.logged("ulimit -n"), 1U);
   }
-  a_member_gets_in();
+  member_joins();
 }
 
-TEST_F(Attack, AFloodThatComesAndGoesLeavesNothing) {
+TEST_F(Attack, FloodLeavesNoMemoryBehind) {
   open();
   const std::size_t before = open_descriptors();
   for (int round = 0; round < 5; ++round) {
@@ -334,7 +338,7 @@ TEST_F(Attack, AFloodThatComesAndGoesLeavesNothing) {
     for (int i = 0; i < 200; ++i) flood.emplace_back(port());
     net_.run_ready();
   }
-  a_member_gets_in();
+  member_joins();
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->listener->unauthenticated() == 0; }));
   EXPECT_LE(open_descriptors(), before + 4);
 }

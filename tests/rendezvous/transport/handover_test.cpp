@@ -1,4 +1,5 @@
-// Two jobs on one port of one host: each gets its own members, and the port outlives its holder.
+// Tests two jobs that share one port of a host. Each job gets its own members. The port stays open when the process that
+// listens on it ends.
 #include "rendezvous/transport/handover.hpp"
 
 #include <sys/un.h>
@@ -34,7 +35,7 @@ struct Job {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Transport> agent;
   std::vector<std::shared_ptr<Connection>> members;
-  std::unique_ptr<Listener> listener;
+  std::shared_ptr<Listener> listener;
 };
 
 class SharedPort : public testing::Test {
@@ -42,7 +43,7 @@ class SharedPort : public testing::Test {
   Net net_;
   std::uint16_t port_ = free_port(net_.io);
 
-  void a_member_of(Job& job) {
+  void member_of(Job& job) {
     const std::size_t before = job.members.size();
     const auto connection = opened(net_.finish_call(net_.call(*job.agent, to(port_))));
     ASSERT_TRUE(connection);
@@ -57,29 +58,55 @@ class SharedPort : public testing::Test {
   }
 };
 
-TEST_F(SharedPort, EachJobGetsItsMembers) {
+TEST_F(SharedPort, EachJobGetsItsOwnMembers) {
   Job first(net_, "first", port_);
   Job second(net_, "second", port_);
-  a_member_of(first);
-  a_member_of(second);
-  a_member_of(first);
+  member_of(first);
+  member_of(second);
+  member_of(first);
   EXPECT_EQ(first.members.size(), 2U);
   EXPECT_EQ(second.members.size(), 1U);
   EXPECT_TRUE(net_.log.empty()) << net_.log.front();
 }
 
-// A holder connects to the inbox, and passes the descriptor in a later system call.
-TEST_F(SharedPort, AnInboxWaitsForAMessageSentAfterTheConnect) {
-  const Job job(net_, "second", port_);
+// Returns a connection to the Unix socket over which a job receives passed descriptors.
+Descriptor sender_to(const Job& job, std::uint16_t port) {
   const std::string name =
-      "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port_) + "/" + to_hex(job.transport->run());
+      "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port) + "/" + to_hex(job.transport->run());
   sockaddr_un inbox{};
   inbox.sun_family = AF_UNIX;
   name.copy(inbox.sun_path + 1, sizeof inbox.sun_path - 1);
-  const Descriptor sender(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  Descriptor sender(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  ASSERT_EQ(::connect(sender.get(), reinterpret_cast<const sockaddr*>(&inbox), size), 0);
-  for (int i = 0; i < 10; ++i) net_.run_ready();  // by now the inbox has accepted the sender
+  EXPECT_EQ(::connect(sender.get(), reinterpret_cast<const sockaddr*>(&inbox), size), 0);
+  return sender;
+}
+
+// Processes that connect to this Unix socket but send no message must not exhaust the file descriptors.
+TEST_F(SharedPort, InboxClosesTheOldestOfManySenders) {
+  const Job job(net_, "second", port_);
+  std::vector<Descriptor> senders;
+  const auto is_closed = [](const Descriptor& sender) {
+    char byte = 0;
+    return ::recv(sender.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  for (int i = 0; i < 64; ++i) {  // the same number as kMaxSenders in handover.cpp
+    senders.push_back(sender_to(job, port_));
+    net_.run_ready();
+  }
+  EXPECT_FALSE(is_closed(senders.front()));
+  senders.push_back(sender_to(job, port_));
+  for (int i = 0; i < 10; ++i) net_.run_ready();
+  EXPECT_TRUE(is_closed(senders.front()));
+  EXPECT_FALSE(is_closed(senders.at(1)));
+}
+
+// The process that listens on the port first connects to the Unix socket of the job, and passes the descriptor in a later
+// system call. The job must wait for it.
+TEST_F(SharedPort, InboxWaitsForALateMessage) {
+  const Job job(net_, "second", port_);
+  const Descriptor sender = sender_to(job, port_);
+  for (int i = 0; i < 10; ++i) net_.run_ready();  // now the job has accepted the connection of the sender
 
   boost::asio::ip::tcp::acceptor front(net_.io, {boost::asio::ip::address_v4::loopback(), 0});
   const auto call = net_.call(*job.agent, to(front.local_endpoint().port()));
@@ -92,38 +119,39 @@ TEST_F(SharedPort, AnInboxWaitsForAMessageSentAfterTheConnect) {
   EXPECT_TRUE(net_.run_until([&] { return job.members.size() == 1; }));
 }
 
-TEST_F(SharedPort, AStrangerToBothIsRefused) {
+TEST_F(SharedPort, PeerOfAThirdJobIsRefused) {
   const Job first(net_, "first", port_);
   const Job second(net_, "second", port_);
-  const auto stranger = net_.transport(kToken, "third");
-  EXPECT_EQ(failure(net_.finish_call(net_.call(*stranger, to(port_)))).kind, ConnectFailure::Kind::kWrongRunId);
-  const auto thief = net_.transport(kOtherToken, "second");  // handed over, and refused there
-  const ConnectFailure told = failure(net_.finish_call(net_.call(*thief, to(port_))));
-  EXPECT_EQ(told.kind, ConnectFailure::Kind::kWrongToken) << told.message;
+  const auto outsider = net_.transport(kToken, "third");
+  EXPECT_EQ(failure(net_.finish_call(net_.call(*outsider, to(port_)))).kind, ConnectFailure::Kind::kWrongRunId);
+  // The first job, which listens on the port, passes this connection to the second job, which refuses it.
+  const auto impostor = net_.transport(kOtherToken, "second");
+  const ConnectFailure reported = failure(net_.finish_call(net_.call(*impostor, to(port_))));
+  EXPECT_EQ(reported.kind, ConnectFailure::Kind::kWrongToken) << reported.message;
 }
 
-TEST_F(SharedPort, IsPassedOnWhenItsHolderEnds) {
+TEST_F(SharedPort, IsPassedToAWaiterWhenItsHolderEnds) {
   auto first = std::make_unique<Job>(net_, "first", port_);
   auto second = std::make_unique<Job>(net_, "second", port_);
   Job third(net_, "third", port_);
-  a_member_of(*second);
+  member_of(*second);
   first.reset();
-  a_member_of(*second);  // the second or the third job holds the port soon
-  a_member_of(third);
+  member_of(*second);  // now the second or the third job listens on the port
+  member_of(third);
   second.reset();
-  a_member_of(third);
+  member_of(third);
   EXPECT_EQ(third.listener->local().port(), port_);
 }
 
-TEST_F(SharedPort, OneJobHasOneCoordinatorHere) {
+TEST_F(SharedPort, SecondCoordinatorOfOneJobIsRefused) {
   const Job first(net_, "first", port_);
   EXPECT_THROW(Job(net_, "first", port_), UsageError);
 }
 
-TEST_F(SharedPort, AnotherProgramsPortIsAnError) {
+TEST_F(SharedPort, PortOfAnotherProgramIsAnError) {
   const boost::asio::ip::tcp::acceptor other(net_.io, {boost::asio::ip::address_v4::loopback(), port_});
   EXPECT_THROW(Job(net_, "first", port_), UsageError);
-  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // the first try left nothing behind
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // again, because the first attempt must leave nothing behind
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
-// A network in one process for the transport's tests: an event loop, transports with given credentials, and raw peers that can
-// violate the protocol. Waits are for an event; a minute without one fails the test.
+// The event loop and the transports for the tests of this folder. All ends of each connection are in this process. A test waits
+// for events, and fails after a minute without an event.
 #pragma once
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -20,6 +16,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "rendezvous/transport/raw_peer.hpp"
 #include "rendezvous/transport/transport.hpp"
 
 namespace ddprun::test {
@@ -31,7 +28,8 @@ struct Net {
   boost::asio::io_context io;
   std::vector<std::string> log;
 
-  // Runs the loop until `holds` returns true. Returns false after a minute without an event, or if no events are left.
+  // Runs the loop until `holds` returns true. Returns false if no event happens for a minute, or if no event can happen any
+  // more.
   bool run_until(const std::function<bool()>& holds) {
     io.restart();
     while (!holds()) {
@@ -56,7 +54,7 @@ struct Net {
     return count;
   }
 
-  // Starts a connect; the result arrives while the loop runs.
+  // Starts to connect. The returned object is set to the result while the loop runs.
   std::shared_ptr<std::optional<ConnectResult>> call(Transport& transport, ConnectOptions options) {
     auto result = std::make_shared<std::optional<ConnectResult>>();
     boost::asio::co_spawn(io, transport.connect(std::move(options)),
@@ -72,7 +70,7 @@ struct Net {
   }
 };
 
-// Descriptors of sockets that child processes would inherit.
+// Returns the socket descriptors that child processes of this process would inherit.
 inline std::vector<int> inherited_sockets() {
   std::vector<int> found;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -90,54 +88,7 @@ inline ConnectOptions to(std::uint16_t port, std::chrono::milliseconds patience 
   return options;
 }
 
-// A blocking socket of an arbitrary peer.
-class RawPeer {
- public:
-  explicit RawPeer(std::uint16_t port, const char* source = nullptr) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    if (source != nullptr) {
-      ::inet_pton(AF_INET, source, &address.sin_addr);
-      EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    }
-    address.sin_port = htons(port);
-    ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~RawPeer() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  RawPeer(RawPeer&& other) noexcept : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_) {}
-  RawPeer& operator=(RawPeer&&) = delete;
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
-
-  bool connected() const { return connected_; }
-  bool send(std::string_view bytes) {
-    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
-  }
-  // The available bytes; sets closed() at the end of the stream.
-  std::string receive() {
-    std::string bytes(64 << 10, '\0');
-    const ssize_t count = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count == 0 || (count < 0 && errno != EAGAIN)) closed_ = true;
-    bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-    return bytes;
-  }
-  // True if the other side has closed; drops the bytes before that.
-  bool closed() {
-    while (!closed_ && !receive().empty()) {
-    }
-    return closed_;
-  }
-
- private:
-  int fd_;
-  bool connected_ = false;
-  bool closed_ = false;
-};
-
-// A coordinator's port, and the accepted members.
+// A coordinator's listening port, and the members that it has accepted.
 struct Coordinator {
   Coordinator(Net& net, TransportLimits limits = {}, ListenOptions options = {})
       : transport(net.transport(kToken, "job", limits)) {
@@ -148,11 +99,11 @@ struct Coordinator {
   std::uint16_t port() const { return listener->local().port(); }
 
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Listener> listener;
+  std::shared_ptr<Listener> listener;
   std::vector<std::shared_ptr<Connection>> members;
 };
 
-// The other side of one connection: what arrived, and how it ended.
+// Records the frames that one end of a connection receives, and the reason why the connection closes.
 struct Inbox {
   std::vector<std::string> frames;
   std::optional<Closed> closed;

@@ -1,4 +1,4 @@
-// The transport's pure parts: frames, admission and the log of bad peers.
+// Tests the pure parts of the transport: frames, the admission of connections, and the log of bad peers.
 #include <gtest/gtest.h>
 
 #include "rendezvous/transport/admission.hpp"
@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using TimePoint = Admission::TimePoint;
 
-TEST(FrameReader, FindsFramesHoweverTheyAreCut) {
+TEST(FrameReader, ReassemblesFramesFromAnyPieces) {
   std::string stream;
   const std::vector<std::string> frames{"one", "", std::string(300, 'x')};
   for (const std::string& frame : frames) append_frame(frame, stream);
@@ -27,7 +27,7 @@ TEST(FrameReader, FindsFramesHoweverTheyAreCut) {
   }
 }
 
-TEST(FrameReader, ALengthOverTheLimitIsFoundAtItsHeaderAndLasts) {
+TEST(FrameReader, OversizedLengthIsAPermanentError) {
   FrameReader reader(16);
   std::string stream;
   append_frame("fits", stream);
@@ -51,11 +51,11 @@ Admission::Limits small() {
   limits.silent_per_source = 2;
   limits.handshake_time = seconds(5);
   limits.grace = seconds(1);
-  limits.moment = milliseconds(100);
+  limits.min_wait = milliseconds(100);
   return limits;
 }
 
-TEST(Admission, TheOldestSilentOneOfTheSameSourceMakesRoomFirst) {
+TEST(Admission, OldestSilentPeerOfTheSourceIsEvictedFirst) {
   Admission admission(small());
   const TimePoint now{};
   const auto other = admission.admit(source(1), now);
@@ -66,7 +66,7 @@ TEST(Admission, TheOldestSilentOneOfTheSameSourceMakesRoomFirst) {
   EXPECT_EQ(admission.size(), 3U);
 }
 
-TEST(Admission, ABurstOfOneSourceGetsAMomentToSpeak) {
+TEST(Admission, BurstOfOneSourceGetsTheMinimumWait) {
   Admission admission(small());
   const TimePoint now{};
   const auto first = admission.admit(source(1), now);
@@ -76,7 +76,7 @@ TEST(Admission, ABurstOfOneSourceGetsAMomentToSpeak) {
   EXPECT_EQ(admission.admit(source(1), now + milliseconds(100)).evicted, std::vector<Admission::Id>{first.id});
 }
 
-TEST(Admission, WhenFullTheOldestSilentOneOfAllMakesRoom) {
+TEST(Admission, FullTableEvictsTheOldestSilentPeer) {
   Admission admission(small());
   const TimePoint now{};
   const auto member = admission.admit(source(1), now);
@@ -87,13 +87,13 @@ TEST(Admission, WhenFullTheOldestSilentOneOfAllMakesRoom) {
   EXPECT_EQ(admission.admit(source(5), now + milliseconds(100)).evicted, std::vector<Admission::Id>{idle.id});
 }
 
-TEST(Admission, StartedOnesAreWaitedForWithinTheGrace) {
+TEST(Admission, StartedPeersAreKeptWithinTheGrace) {
   Admission admission(small());
   const TimePoint now{};
   std::vector<Admission::Id> members;
   for (int i = 0; i < 4; ++i) {
     members.push_back(admission.admit(source(1), now).id);
-    admission.started(members.back());  // most of them from one source
+    admission.started(members.back());  // All these members have the same source address.
   }
   EXPECT_FALSE(admission.may_admit(now + milliseconds(999)));
   EXPECT_EQ(admission.admits_at(), now + seconds(1));
@@ -103,7 +103,7 @@ TEST(Admission, StartedOnesAreWaitedForWithinTheGrace) {
   EXPECT_TRUE(admission.may_admit(now));
 }
 
-TEST(Admission, OneSourceIsFavouredUpToItsShare) {
+TEST(Admission, StartedPeersPerSourceAreLimited) {
   Admission::Limits limits = small();
   limits.started_per_source = 2;
   Admission admission(limits);
@@ -111,21 +111,22 @@ TEST(Admission, OneSourceIsFavouredUpToItsShare) {
   std::vector<Admission::Id> recordings;
   for (int i = 0; i < 4; ++i) {
     recordings.push_back(admission.admit(source(1), now).id);
-    admission.started(recordings.back());  // a replayed hello proves the key as well
+    admission.started(recordings.back());  // A replayed hello counts as started too, because it contains a proof of the key.
   }
-  const TimePoint later = now + milliseconds(100);  // the `moment` of silent ones, not the `grace` of started ones
+  // later than the limit for silent peers (`moment`), but earlier than `grace`
+  const TimePoint later = now + milliseconds(100);
   ASSERT_TRUE(admission.may_admit(later));
   EXPECT_EQ(admission.admit(source(2), later).evicted, std::vector<Admission::Id>{recordings[2]});
   EXPECT_EQ(admission.admit(source(3), later).evicted, std::vector<Admission::Id>{recordings[3]});
   admission.forget(recordings[0]);
   const auto again = admission.admit(source(1), later).id;
-  admission.started(again);  // replaces the one that is gone
+  admission.started(again);  // This peer takes the slot of the removed peer.
   for (int i = 0; i < 2; ++i) EXPECT_NE(admission.evict_one(), again);
   EXPECT_EQ(admission.evict_one(), recordings[1]);
   EXPECT_EQ(admission.evict_one(), again);
 }
 
-TEST(Admission, EveryoneHasTheSameTime) {
+TEST(Admission, HandshakeTimeIsEqualForAll) {
   Admission admission(small());
   const TimePoint now{};
   const auto silent = admission.admit(source(1), now).id;
@@ -139,7 +140,7 @@ TEST(Admission, EveryoneHasTheSameTime) {
   EXPECT_EQ(admission.size(), 0U);
 }
 
-TEST(Admission, WithoutDescriptorsSilentOnesGoBeforeStartedOnes) {
+TEST(Admission, SilentPeersAreEvictedBeforeStartedOnes) {
   Admission admission(small());
   const TimePoint now{};
   const auto started = admission.admit(source(1), now).id;
@@ -150,14 +151,14 @@ TEST(Admission, WithoutDescriptorsSilentOnesGoBeforeStartedOnes) {
   EXPECT_EQ(admission.evict_one(), std::nullopt);
 }
 
-TEST(BadPeerLog, OneLineForEachKindInTenSeconds) {
+TEST(BadPeerLog, LogsEachKindOncePerTenSeconds) {
   BadPeerLog log;
   const BadPeerLog::TimePoint now{};
   EXPECT_EQ(log.note(PeerFault::kWrongToken, "10.0.0.7:1", "refused", now), "10.0.0.7:1 refused");
   EXPECT_EQ(log.note(PeerFault::kWrongToken, "10.0.0.7:2", "refused", now + seconds(9)), std::nullopt);
   EXPECT_NE(log.note(PeerFault::kNotTls, "10.0.0.8:1", "refused", now + seconds(9)), std::nullopt);
   EXPECT_EQ(log.note(PeerFault::kWrongToken, "10.0.0.7:3", "refused", now + seconds(10)),
-            "10.0.0.7:3 refused (and 1 more like it since the last such line)");
+            "10.0.0.7:3 refused (and 1 similar connections since the last such line)");
   EXPECT_EQ(log.count(PeerFault::kWrongToken), 3U);
 }
 

@@ -1,4 +1,5 @@
-// The transport's guarantees to agents: frames arrive whole, in order and from the right peer; a refused peer gets the reason.
+// Tests the guarantees of the transport. Frames arrive complete, in order and from the expected peer. A refused peer gets the
+// reason for its refusal.
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -16,7 +17,7 @@ namespace {
 using Kind = ConnectFailure::Kind;
 using std::chrono::milliseconds;
 
-TEST(Transport, CarriesFramesBothWaysWholeAndInOrder) {
+TEST(Transport, CarriesFramesBothWaysInOrder) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
@@ -27,7 +28,8 @@ TEST(Transport, CarriesFramesBothWaysWholeAndInOrder) {
   Inbox at_coordinator;
   const auto member = coordinator.members.front();
   const std::vector<std::string> frames{"", "a", std::string(1 << 20, 'x'), std::string("\0\n\xff", 3), "last"};
-  for (const std::string& frame : frames) connection->send(frame);  // before the receiver has handlers
+  // The frames are sent before the receiver has set its handlers.
+  for (const std::string& frame : frames) connection->send(frame);
   member->start(at_coordinator.handlers());
   connection->start(at_agent.handlers());
   for (const std::string& frame : frames) member->send(frame);
@@ -41,28 +43,29 @@ TEST(Transport, CarriesFramesBothWaysWholeAndInOrder) {
 
   connection->finish();
   ASSERT_TRUE(net.run_until([&] { return at_coordinator.closed && at_agent.closed; }));
-  EXPECT_EQ(at_coordinator.closed->cause, Closed::Cause::kGoodbye);
-  EXPECT_EQ(at_agent.closed->cause, Closed::Cause::kGoodbye);
+  EXPECT_EQ(at_coordinator.closed->cause, Closed::Cause::kOrderly);
+  EXPECT_EQ(at_agent.closed->cause, Closed::Cause::kOrderly);
   EXPECT_TRUE(net.log.empty());
 }
 
-TEST(Transport, WhatWasSentBeforeFinishArrives) {
+TEST(Transport, DataSentBeforeFinishArrives) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
   const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   Inbox inbox;
-  for (int i = 0; i < 6; ++i) connection->send(std::string(1 << 20, 'x'));  // more than a socket holds
+  // sends more bytes than the buffers of a socket can hold
+  for (int i = 0; i < 6; ++i) connection->send(std::string(1 << 20, 'x'));
   connection->finish();
   connection->send("after the end: dropped");
   coordinator.members.front()->start(inbox.handlers());
   ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
   EXPECT_EQ(inbox.frames.size(), 6U);
-  EXPECT_EQ(inbox.closed->cause, Closed::Cause::kGoodbye);
+  EXPECT_EQ(inbox.closed->cause, Closed::Cause::kOrderly);
 }
 
-TEST(Transport, AnEndWithoutGoodbyeIsALoss) {
+TEST(Transport, CloseWithoutCloseNotifyIsALoss) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
@@ -75,30 +78,30 @@ TEST(Transport, AnEndWithoutGoodbyeIsALoss) {
   EXPECT_EQ(inbox.closed->cause, Closed::Cause::kLost);
 }
 
-TEST(Transport, AHandlerMayCloseItsOwnConnection) {
+TEST(Transport, HandlerMayCloseItsConnection) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
   const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   int frames = 0;
-  bool told = false;
+  bool reported = false;
   coordinator.members.front()->start({[&](std::string_view) {
                                         ++frames;
                                         coordinator.members.front()->close();
                                         coordinator.members.clear();
                                       },
-                                      [&](const Closed&) { told = true; }});
+                                      [&](const Closed&) { reported = true; }});
   Inbox inbox;
   connection->start(inbox.handlers());
   connection->send("one");
   connection->send("two");
   ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
   EXPECT_EQ(frames, 1);
-  EXPECT_FALSE(told);
+  EXPECT_FALSE(reported);
 }
 
-TEST(Transport, AFrameOverTheLimitIsNotSent) {
+TEST(Transport, OversizedFrameIsNotSent) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
@@ -113,21 +116,21 @@ struct Refusal {
   const char* run_id;
   std::uint8_t version;
   Kind kind;
-  const char* told;    // to the refused peer
-  const char* logged;  // at the coordinator
+  const char* reported;  // a substring of the message that the refused peer reports
+  const char* logged;    // a substring of the line that the coordinator logs
 };
 
 class Refusals : public testing::TestWithParam<Refusal> {};
 
-TEST_P(Refusals, AreToldApartOnBothSides) {
+TEST_P(Refusals, AreDistinguishedOnBothSides) {
   const Refusal& refusal = GetParam();
   Net net;
   Coordinator coordinator(net);
-  const auto stranger = net.transport(refusal.token, refusal.run_id, {}, refusal.version);
-  const ConnectFailure told = failure(net.finish_call(net.call(*stranger, to(coordinator.port()))));
-  EXPECT_EQ(told.kind, refusal.kind) << told.message;
-  EXPECT_NE(told.message.find(refusal.told), std::string::npos) << told.message;
-  EXPECT_EQ(told.message.find(refusal.token), std::string::npos);
+  const auto outsider = net.transport(refusal.token, refusal.run_id, {}, refusal.version);
+  const ConnectFailure reported = failure(net.finish_call(net.call(*outsider, to(coordinator.port()))));
+  EXPECT_EQ(reported.kind, refusal.kind) << reported.message;
+  EXPECT_NE(reported.message.find(refusal.reported), std::string::npos) << reported.message;
+  EXPECT_EQ(reported.message.find(refusal.token), std::string::npos);
   EXPECT_EQ(net.logged(refusal.logged), 1U) << testing::PrintToString(net.log);
   EXPECT_TRUE(coordinator.members.empty());
 
@@ -138,32 +141,33 @@ TEST_P(Refusals, AreToldApartOnBothSides) {
 INSTANTIATE_TEST_SUITE_P(
     Transport, Refusals,
     testing::Values(Refusal{kOtherToken, "job", 1, Kind::kWrongToken, "refuses this node's token",
-                            "its token is not this job's"},
+                            "its token is not the token of this job"},
                     Refusal{kToken, "other", 1, Kind::kWrongRunId, "runs a job with another run id", "job with another run id"},
-                    Refusal{kToken, "job", 3, Kind::kWrongVersion, "speaks protocol version 1, this one version 3",
-                            "it speaks protocol version 3, this agent version 1"}));
+                    Refusal{kToken, "job", 3, Kind::kWrongVersion, "uses protocol version 1, this agent uses version 3",
+                            "it uses protocol version 3, this agent uses version 1"}));
 
-TEST(Transport, AnAgentThatCallsItselfIsTold) {
+TEST(Transport, SelfConnectionIsReported) {
   Net net;
   Coordinator coordinator(net);
-  const ConnectFailure told = failure(net.finish_call(net.call(*coordinator.transport, to(coordinator.port()))));
-  EXPECT_EQ(told.kind, Kind::kReflected) << told.message;
+  const ConnectFailure reported = failure(net.finish_call(net.call(*coordinator.transport, to(coordinator.port()))));
+  EXPECT_EQ(reported.kind, Kind::kReflected) << reported.message;
   EXPECT_TRUE(coordinator.members.empty());
-  EXPECT_EQ(net.logged("its own hello") + net.logged("own hello"), 1U) << testing::PrintToString(net.log);
+  EXPECT_EQ(net.logged("own first message"), 1U) << testing::PrintToString(net.log);
 }
 
-TEST(Transport, AClosedPortIsRefusedWhenPatienceEnds) {
+TEST(Transport, ClosedPortFailsAfterThePatience) {
   Net net;
-  boost::asio::ip::tcp::acceptor held(net.io);  // bound, but not listening
+  boost::asio::ip::tcp::acceptor held(net.io);  // The port is bound but not listening, so connections are refused.
   held.open(boost::asio::ip::tcp::v4());
   held.bind({boost::asio::ip::address_v4::loopback(), 0});
   const auto agent = net.transport();
-  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(held.local_endpoint().port(), milliseconds(50)))));
-  EXPECT_EQ(told.kind, Kind::kRefused) << told.message;
-  EXPECT_NE(told.message.find("nobody listens at 127.0.0.1:"), std::string::npos) << told.message;
+  const ConnectFailure reported =
+      failure(net.finish_call(net.call(*agent, to(held.local_endpoint().port(), milliseconds(50)))));
+  EXPECT_EQ(reported.kind, Kind::kRefused) << reported.message;
+  EXPECT_NE(reported.message.find("no process listens on 127.0.0.1:"), std::string::npos) << reported.message;
 }
 
-TEST(Transport, APortThatOpensLaterIsJoined) {
+TEST(Transport, LatePortIsJoined) {
   Net net;
   boost::asio::ip::tcp::acceptor held(net.io);
   held.open(boost::asio::ip::tcp::v4());
@@ -182,15 +186,16 @@ TEST(Transport, APortThatOpensLaterIsJoined) {
   EXPECT_TRUE(opened(net.finish_call(call)));
 }
 
-TEST(Transport, ASilentPortIsToldApart) {
+TEST(Transport, SilentPortIsDistinguished) {
   Net net;
   boost::asio::ip::tcp::acceptor silent(net.io, {boost::asio::ip::address_v4::loopback(), 0});
   const auto agent = net.transport();
-  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(silent.local_endpoint().port(), milliseconds(50)))));
-  EXPECT_EQ(told.kind, Kind::kSilent) << told.message;
+  const ConnectFailure reported =
+      failure(net.finish_call(net.call(*agent, to(silent.local_endpoint().port(), milliseconds(50)))));
+  EXPECT_EQ(reported.kind, Kind::kSilent) << reported.message;
 }
 
-TEST(Transport, AnotherProgramsPortIsToldApart) {
+TEST(Transport, PortOfAnotherProgramIsDistinguished) {
   Net net;
   boost::asio::ip::tcp::acceptor web(net.io, {boost::asio::ip::address_v4::loopback(), 0});
   boost::asio::ip::tcp::socket visitor(net.io);
@@ -198,25 +203,25 @@ TEST(Transport, AnotherProgramsPortIsToldApart) {
   web.async_accept(visitor,
                    [&](const boost::system::error_code&) { boost::asio::write(visitor, boost::asio::buffer(answer)); });
   const auto agent = net.transport();
-  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(web.local_endpoint().port(), milliseconds(1)))));
-  EXPECT_EQ(told.kind, Kind::kNotDdprun) << told.message;
+  const ConnectFailure reported = failure(net.finish_call(net.call(*agent, to(web.local_endpoint().port(), milliseconds(1)))));
+  EXPECT_EQ(reported.kind, Kind::kNotDdprun) << reported.message;
 }
 
-TEST(Transport, ANameWithoutAddressIsToldApart) {
+TEST(Transport, UnresolvableNameIsDistinguished) {
   Net net;
   const auto agent = net.transport();
   ConnectOptions options = to(1, milliseconds(1));
   options.host = "no-such-host.invalid";
-  const ConnectFailure told = failure(net.finish_call(net.call(*agent, options)));
-  EXPECT_EQ(told.kind, Kind::kUnresolvable) << told.message;
-  EXPECT_NE(told.message.find("no-such-host.invalid"), std::string::npos);
+  const ConnectFailure reported = failure(net.finish_call(net.call(*agent, options)));
+  EXPECT_EQ(reported.kind, Kind::kUnresolvable) << reported.message;
+  EXPECT_NE(reported.message.find("no-such-host.invalid"), std::string::npos);
 }
 
-TEST(Transport, AddressesThatAreNotThisMachinesAreRefused) {
+TEST(Transport, ForeignLocalAddressesAreRefused) {
   Net net;
   const auto agent = net.transport();
   ConnectOptions options = to(1, milliseconds(1));
-  options.local_address = "192.0.2.1";  // reserved for documentation: no machine has it
+  options.local_address = "192.0.2.1";  // reserved for documentation, so no machine has this address
   EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
   options.local_address = "eth0";
   EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
@@ -225,7 +230,7 @@ TEST(Transport, AddressesThatAreNotThisMachinesAreRefused) {
   EXPECT_THROW(agent->listen(listen, {}), UsageError);
 }
 
-TEST(Transport, TheLocalAddressIsTheOneAskedFor) {
+TEST(Transport, RequestedLocalAddressIsUsed) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
@@ -244,7 +249,7 @@ TEST(Transport, OnePortServesIpv4AndIpv6) {
   const auto agent = net.transport();
   ConnectOptions options = to(listener->local().port());
   ASSERT_TRUE(opened(net.finish_call(net.call(*agent, options))));
-  options.host = "localhost";  // a name
+  options.host = "localhost";  // a host name instead of an address
   ASSERT_TRUE(opened(net.finish_call(net.call(*agent, options))));
   boost::system::error_code error;
   boost::asio::ip::tcp::acceptor probe(net.io);
@@ -258,7 +263,7 @@ TEST(Transport, OnePortServesIpv4AndIpv6) {
   EXPECT_EQ(members[2]->remote().address().to_string(), "::1");
 }
 
-TEST(Transport, ATakenPortIsAUsageError) {
+TEST(Transport, TakenPortIsAUsageError) {
   Net net;
   Coordinator coordinator(net);
   ListenOptions options;
@@ -280,14 +285,15 @@ TEST(Transport, MembersOutliveThePort) {
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   coordinator.listener->close_port();
   boost::asio::ip::tcp::acceptor next(net.io,
-                                      {boost::asio::ip::address_v4::loopback(), coordinator.port()});  // PyTorch's store
+                                      // another listener uses the same port, as PyTorch's store does
+                                      {boost::asio::ip::address_v4::loopback(), coordinator.port()});
   Inbox inbox;
   coordinator.members.front()->start(inbox.handlers());
   connection->send("still here");
   ASSERT_TRUE(net.run_until([&] { return inbox.frames.size() == 1; }));
 }
 
-TEST(Transport, ACancelledCallEndsAtOnce) {
+TEST(Transport, CanceledConnectEndsImmediately) {
   Net net;
   boost::asio::ip::tcp::acceptor silent(net.io, {boost::asio::ip::address_v4::loopback(), 0});
   const auto agent = net.transport();
@@ -302,8 +308,9 @@ TEST(Transport, ACancelledCallEndsAtOnce) {
   EXPECT_EQ(failure(*result).kind, Kind::kCancelled);
 }
 
-// Also between two waits, after the awaited event but before the coroutine has continued.
-TEST(Transport, ACallMayBeCancelledAtAnyEvent) {
+// Cancels a connect after every possible number of events. This includes the time between an awaited event and the resumption
+// of the coroutine.
+TEST(Transport, ConnectMayBeCanceledAtAnyEvent) {
   bool went_through = false;
   for (int events = 0; !went_through; ++events) {
     ASSERT_LT(events, 1000);
@@ -328,13 +335,14 @@ TEST(Transport, ACallMayBeCancelledAtAnyEvent) {
   }
 }
 
-TEST(Transport, ASlowReaderIsClosedAndItsQueueIsBounded) {
+TEST(Transport, SlowReaderIsClosed) {
   Net net;
   TransportLimits limits;
   limits.write_queue_bytes = 1 << 20;
   Coordinator coordinator(net, limits);
   const auto agent = net.transport();
-  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));  // never reads
+  // this end never reads from the connection
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   const auto member = coordinator.members.front();
   Inbox inbox;
@@ -351,7 +359,7 @@ TEST(Transport, ASlowReaderIsClosedAndItsQueueIsBounded) {
   EXPECT_LE(most, limits.write_queue_bytes + (2 << 10));
 }
 
-TEST(Transport, AnswersLeaveTogetherAndBeforeTheConnectionIsClosed) {
+TEST(Transport, AnswersAreBatchedAndSentBeforeAClose) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();
@@ -374,8 +382,9 @@ TEST(Transport, AnswersLeaveTogetherAndBeforeTheConnectionIsClosed) {
   EXPECT_EQ(inbox.frames, (std::vector<std::string>{"one", "two"}));
 }
 
-// Both ends are in this process, so half of the memory is the coordinator's; without the state of agents.
-TEST(Transport, AnIdleMemberHoldsLittleMemory) {
+// Measures only the memory of connections, not of agents. Both ends are in this process, so the coordinator's ends use half of
+// the memory.
+TEST(Transport, IdleMemberUsesLittleMemory) {
   Net net;
   Coordinator coordinator(net);
   const auto agent = net.transport();

@@ -1,5 +1,5 @@
-// The wire format: decoding returns the encoded message, limits hold, and data that is not a message is refused without reading
-// further.
+// Tests the wire format: decoding returns the encoded message, limits are enforced, and invalid data is refused as soon as it
+// is detected.
 #include "rendezvous/wire/codec.hpp"
 
 #include "rendezvous/transport/shared.hpp"
@@ -12,6 +12,7 @@
 #include <set>
 
 #include "tests/common/temporary_folder.hpp"
+#include "tests/repository.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -26,7 +27,7 @@ RestartHistory some_history() {
                      .resumed_from = 4,
                      .newest_checkpoint = 8,
                      .lasted = std::chrono::nanoseconds(5),
-                     .memory_asked = 65535,
+                     .memory_requested = 65535,
                      .shrink = channel::Shrink::kDone}};
   return history;
 }
@@ -42,8 +43,8 @@ Hello some_hello() {
   hello.hostname = "häuschen";
   hello.listens = {"2001:db8::1", 29500};
   hello.master_port = 40001;
-  hello.farewell_port = 4711;
-  hello.farewell_key.fill(5);
+  hello.death_notice_port = 4711;
+  hello.death_notice_key.fill(5);
   hello.command = 77;
   hello.min_nodes = 2;
   hello.max_nodes = 4;
@@ -74,14 +75,14 @@ Release some_release() {
   return release;
 }
 
-TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
+TEST(RendezvousCodec, HelloRoundTrips) {
   const Hello sent = some_hello();
   const FromMember decoded = decode_from_member(encode(FromMember{sent}));
   const Hello& got = std::get<Hello>(decoded);
   EXPECT_EQ(got.node, sent.node);
   EXPECT_EQ(got.incarnation, sent.incarnation);
-  EXPECT_EQ(got.farewell_port, sent.farewell_port);
-  EXPECT_EQ(got.farewell_key, sent.farewell_key);
+  EXPECT_EQ(got.death_notice_port, sent.death_notice_port);
+  EXPECT_EQ(got.death_notice_key, sent.death_notice_key);
   EXPECT_EQ(got.run, sent.run);
   EXPECT_EQ(got.wanted_group_rank, 3);
   EXPECT_EQ(got.role, "reader");
@@ -98,7 +99,7 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   EXPECT_EQ(got.state, sent.state);
 }
 
-TEST(RendezvousCodec, AReleaseComesOutAsItWentIn) {
+TEST(RendezvousCodec, ReleaseRoundTrips) {
   const Release sent = some_release();
   const FromCoordinator decoded = decode_from_coordinator(encode(FromCoordinator{sent}));
   const Release& got = std::get<Release>(decoded);
@@ -112,7 +113,7 @@ TEST(RendezvousCodec, AReleaseComesOutAsItWentIn) {
   EXPECT_EQ(got.successors, sent.successors);
 }
 
-// Encoding what was decoded gives the same bytes: nothing was lost.
+// Encodes a message, decodes the result and encodes it again. Both encodings must be equal, so that no field is lost.
 template <class Variant>
 void expect_stable(const Variant& message) {
   const std::string frame = encode(message);
@@ -127,7 +128,7 @@ void expect_stable(const Variant& message) {
   }
 }
 
-TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
+TEST(RendezvousCodec, EveryMessageRoundTrips) {
   FailureReport failure;
   failure.failed.shrink = channel::Shrink::kDone;
   failure.round = {1, 2};
@@ -146,10 +147,10 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   reply.value = std::string(70000, 'x');
   reply.message = "no";
   for (const FromMember& message :
-       std::vector<FromMember>{some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77},
+       std::vector<FromMember>{some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopRequest{15}, StopReady{{1, 2}, 77},
                                Stopped{{1, 2}, true, true}, Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8},
-                               StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4}, Received{5},
-                               JobQuestion{7, 4096, "status", {9}}, NodeAnswer{{3}, 7, "{}"}}) {
+                               StoreQuery{{1, 2}, 3, request}, Resume{{{1}, 2, 3}, 4}, Received{5},
+                               ClusterQuery{7, 4096, "status", {9}}, NodeAnswer{{3}, 7, "{}"}}) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
@@ -157,15 +158,15 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
            RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15, true, true},
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},
-           StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
-           HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().state},
-           Waiting{"for the workers of host2"}, NodeQuestion{{3}, 7, 4096, "status"}, JobAnswer{7, 3, {4}, "{}"},
+           StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, ProposeEnd{{{1, 2}, 82, "spent"}},
+           TransferLeadership{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().state},
+           Waiting{"for the workers of host2"}, NodeQuery{{3}, 7, 4096, "status"}, JobAnswer{7, 3, {4}, "{}"},
            MayLeave{{3, 4}}}) {
     expect_stable(message);
   }
 }
 
-TEST(RendezvousCodec, OtherVersionsAreUnderstoodAsFarAsTheyCanBe) {
+TEST(RendezvousCodec, CommonFieldsOfOtherVersionsAreRead) {
   Hello hello = some_hello();
   hello.protocol = 77;
   std::string body = encode(FromMember{hello});
@@ -177,7 +178,7 @@ TEST(RendezvousCodec, OtherVersionsAreUnderstoodAsFarAsTheyCanBe) {
   EXPECT_EQ(std::get<Refused>(decode_from_coordinator(body)).text, refused.text);
 }
 
-TEST(RendezvousCodec, AFrameReflectedToItsSenderIsRefused) {
+TEST(RendezvousCodec, ReflectedFrameIsRefused) {
   EXPECT_THROW(decode_from_coordinator(encode(FromMember{some_hello()})), ProtocolError);
   EXPECT_THROW(decode_from_member(encode(FromCoordinator{some_release()})), ProtocolError);
 }
@@ -199,13 +200,14 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
   release.successors.resize(kSuccessors + 1);
   EXPECT_THROW(encode(FromCoordinator{release}), ProtocolError);
 
-  // Texts for users are cut between characters.
+  // A text for users that is too long is cut between two characters, not inside of one.
   const Leave leave{std::string(kMaxTextBytes - 1, 'a') + "ä"};
   EXPECT_EQ(std::get<Leave>(decode_from_member(encode(FromMember{leave}))).why, std::string(kMaxTextBytes - 1, 'a'));
 }
 
-// It may arrive in one packet with the end of the handshake, before the token is proven.
-TEST(RendezvousCodec, TheLongestHelloFitsIntoWhatMayComeBeforeTheToken) {
+// The longest Hello may arrive in one packet with the end of the handshake, before the peer has proved its token. It must fit
+// into the limit for that phase.
+TEST(RendezvousCodec, LongestHelloFitsTheLimitBeforeTheToken) {
   Hello hello = some_hello();
   hello.role = std::string(kMaxRoleBytes, 'r');
   hello.hostname = hello.listens.host = std::string(kMaxHostBytes, 'h');
@@ -222,9 +224,9 @@ TEST(RendezvousCodec, TheLongestHelloFitsIntoWhatMayComeBeforeTheToken) {
   EXPECT_EQ(std::get<Hello>(decode_from_member(encode(FromMember{hello}))).ending.why, "short");
 }
 
-TEST(RendezvousCodec, ALengthThatPromisesMoreThanThereIsAllocatesNothing) {
-  std::string body = encode(FromMember{StoreAsk{}});
-  // The number of keys follows the type, round (16), rank (4), id (8) and op (1).
+TEST(RendezvousCodec, OversizedLengthAllocatesNothing) {
+  std::string body = encode(FromMember{StoreQuery{}});
+  // The number of keys follows the type (1 byte), the round (16), the rank (4), the id (8) and the operation (1).
   const std::size_t keys = 1 + 16 + 4 + 8 + 1;
   body[keys] = '\xff';
   body[keys + 1] = '\xff';
@@ -240,39 +242,39 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
   EXPECT_LT(small, 1000u);
 }
 
-// The fuzzer's seeds: each is refused, or encodes to the same bytes. Some of each kind of message must be accepted, or the
-// fuzzer would only test refusals.
-TEST(RendezvousCodec, TheFuzzersSeedsAreUnderstood) {
-  std::set<std::size_t> of_members, of_coordinators;
+// Each seed file of the fuzzer must either be refused or encode to the same bytes. At least one message of each kind must be
+// accepted, because otherwise the fuzzer would only test refusals.
+TEST(RendezvousCodec, FuzzerSeedsAreDecoded) {
+  std::set<std::size_t> member_types, coordinator_types;
   bool held = false, stay = false;
-  for (const auto& seed : std::filesystem::directory_iterator(DDPRUN_TEST_CORPUS)) {
+  for (const auto& seed : std::filesystem::directory_iterator(test::repository() / "tests/fuzz/corpus/codec")) {
     const std::string frame = test::read_text(seed.path());
     try {
       if (!frame.empty() && (static_cast<unsigned char>(frame[0]) & 0x80) != 0) {
         const FromCoordinator message = decode_from_coordinator(frame);
         expect_stable(message);
-        of_coordinators.insert(message.index());
+        coordinator_types.insert(message.index());
         const auto* over = std::get_if<RoundOver>(&message);
         held = held || (over != nullptr && over->hold);
       } else {
         const FromMember message = decode_from_member(frame);
         expect_stable(message);
-        of_members.insert(message.index());
+        member_types.insert(message.index());
         const auto* failure = std::get_if<FailureReport>(&message);
         stay = stay || (failure != nullptr && failure->others_stay);
       }
     } catch (const ProtocolError&) {
     }
   }
-  EXPECT_EQ(of_members.size(), std::variant_size_v<FromMember>) << testing::PrintToString(of_members);
-  EXPECT_EQ(of_coordinators.size(), std::variant_size_v<FromCoordinator>) << testing::PrintToString(of_coordinators);
+  EXPECT_EQ(member_types.size(), std::variant_size_v<FromMember>) << testing::PrintToString(member_types);
+  EXPECT_EQ(coordinator_types.size(), std::variant_size_v<FromCoordinator>) << testing::PrintToString(coordinator_types);
   EXPECT_TRUE(held);
   EXPECT_TRUE(stay);
 }
 
-TEST(RendezvousCodec, RandomChangesNeverDoMoreThanThrow) {
+TEST(RendezvousCodec, RandomChangesOnlyThrow) {
   std::mt19937 random(1);
-  std::vector<std::string> seeds{encode(FromMember{some_hello()}), encode(FromMember{StoreAsk{}})};
+  std::vector<std::string> seeds{encode(FromMember{some_hello()}), encode(FromMember{StoreQuery{}})};
   for (int i = 0; i < 20000; ++i) {
     std::string body = seeds[static_cast<std::size_t>(i) % seeds.size()];
     for (int change = 0; change < 3; ++change) body[random() % body.size()] = static_cast<char>(random());

@@ -1,5 +1,5 @@
-// Synced batch norm in real processes, against torch::nn::BatchNorm2d over all samples in one process: ragged shares, ranks
-// without samples, layouts and types drawn from a seed.
+// Tests synced batch norm in real processes. The expected values come from torch::nn::BatchNorm2d, which runs over all samples
+// in one process. A seed chooses how many samples each rank has (some have none), the memory layouts and the types.
 #include "trainer/batch_norm/synced_batch_norm.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -31,8 +31,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// The seed is the same on every rank: the parent draws it, and its children inherit the environment. DDPRUN_TEST_SEED repeats a
-// run.
+// Returns the seed of the random cases. It must be the same on every rank, so it is stored in the environment, which child
+// processes inherit. Set DDPRUN_TEST_SEED to repeat a run.
 std::uint64_t seed_of_this_run() {
   if (const char* given = std::getenv("DDPRUN_TEST_SEED")) return std::strtoull(given, nullptr, 10);
   const std::uint64_t drawn = std::random_device{}();
@@ -42,14 +42,14 @@ std::uint64_t seed_of_this_run() {
 
 struct Drawn {
   at::Tensor x;                      // the samples of all ranks
-  at::Tensor gradient;               // with respect to the result
-  std::vector<std::int64_t> shares;  // samples of each rank; some have none, the first has
+  at::Tensor gradient;               // gradient of the loss with respect to the result
+  std::vector<std::int64_t> shares;  // number of samples of each rank; rank 0 always has some, other ranks may have none
   std::string text;
 };
 
 Drawn draw(std::mt19937_64& chance, int world) {
-  const auto number = [&](std::int64_t least, std::int64_t most) {
-    return std::uniform_int_distribution<std::int64_t>(least, most)(chance);
+  const auto number = [&](std::int64_t lowest, std::int64_t highest) {
+    return std::uniform_int_distribution<std::int64_t>(lowest, highest)(chance);
   };
   Drawn drawn;
   std::int64_t samples = 0;
@@ -58,7 +58,8 @@ Drawn draw(std::mt19937_64& chance, int world) {
     drawn.shares.push_back(none ? 0 : number(1, 6));
     samples += drawn.shares.back();
   }
-  // With fewer values the variance may be nearly zero. The division by its root then leaves only rounding errors.
+  // Use many values per channel. With only a few, the variance may be nearly zero, and division by its square root amplifies
+  // rounding errors.
   const std::vector<std::int64_t> sizes{samples, number(1, 40), number(4, 7), number(4, 7)};
   at::Generator generator = at::detail::createCPUGenerator(chance());
   const double offset = std::array{0.0, 1.0, 100.0}[static_cast<std::size_t>(number(0, 2))];
@@ -74,7 +75,7 @@ Drawn draw(std::mt19937_64& chance, int world) {
   return drawn;
 }
 
-// Weights that differ from batch norm's initial values, the same on every rank.
+// Returns a batch norm with weights that differ from the initial ones and are the same on every rank.
 std::shared_ptr<BatchNorm> norm_of(std::int64_t channels) {
   const auto norm = batch_norm(channels);
   at::Generator generator = at::detail::createCPUGenerator(7);
@@ -109,7 +110,8 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, double to
   EXPECT_LE(off, tolerance * scale) << what;
 }
 
-// A rank without samples uses another rank's sample, like the training loop.
+// Compares this rank's results with those of a batch norm over the samples of all ranks. As in the training loop, a rank
+// without samples passes a stand-in: a sample of another rank, with weight 0.
 void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const auto own = static_cast<std::size_t>(rank.environment.rank);
   const std::int64_t first = std::accumulate(drawn.shares.begin(), drawn.shares.begin() + rank.environment.rank, 0L);
@@ -127,9 +129,10 @@ void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const Passed found = pass(*norm, x, gradient);
 
   EXPECT_EQ(found.y.suggest_memory_format(), x.suggest_memory_format());
-  // Float32 rounds a mean of 100 by 1e-7 of it; the deviation is 3.
+  // Tolerance for single values. The mean is up to 100, with a standard deviation of 3, and float32 has a relative rounding
+  // error of about 1e-7.
   constexpr double kClose = 5e-5;
-  // The result sums some hundred products, each with such an error.
+  // Some results are sums of several hundred products, and each product has a rounding error.
   constexpr double kCloseSum = 1e-3;
   if (samples > 0) {
     expect_close(found.y, expected.y.narrow(0, first, samples), kClose, "values");
@@ -144,7 +147,7 @@ void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
-TEST(SyncedBatchNorm, IsPlainBatchNormOverTheSamplesOfAllRanks) {
+TEST(SyncedBatchNorm, EqualsBatchNormOverAllRanksSamples) {
   constexpr int kWorld = 4, kRounds = 40;
   const std::uint64_t seed = seed_of_this_run();
   SCOPED_TRACE("DDPRUN_TEST_SEED=" + std::to_string(seed));
@@ -158,7 +161,7 @@ TEST(SyncedBatchNorm, IsPlainBatchNormOverTheSamplesOfAllRanks) {
   }
 }
 
-TEST(SyncedBatchNorm, HasFloat32StatisticsOfReducedNumbers) {
+TEST(SyncedBatchNorm, UsesFloat32StatisticsForReducedPrecision) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   at::Generator generator = at::detail::createCPUGenerator(5);
@@ -180,7 +183,7 @@ TEST(SyncedBatchNorm, HasFloat32StatisticsOfReducedNumbers) {
   }
 }
 
-TEST(SyncedBatchNorm, KnowsNoVarianceOfOneValueInAll) {
+TEST(SyncedBatchNorm, HandlesASingleValueOverAllRanks) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const auto norm = norm_of(3);
@@ -191,12 +194,12 @@ TEST(SyncedBatchNorm, KnowsNoVarianceOfOneValueInAll) {
   expect_close(norm->running_var, norm_of(3)->running_var * 0.9, 1e-6, "running variance");
 }
 
-TEST(SyncedBatchNorm, AsksNobodyInAnEvaluationNorOnceItIsSyncedNoMore) {
+TEST(SyncedBatchNorm, ExchangesNothingInEvaluationOrWhenSwitchedOff) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const auto norm = norm_of(3), plain = norm_of(3);
   const at::Tensor x = at::ones({2, 3, 4, 4}) * rank->environment.rank;
-  sum_of_all(*rank, at::ones({1}));  // both are connected
+  sum_of_all(*rank, at::ones({1}));  // returns when both ranks are connected
   const auto backend = rank->group->getBackend(c10::kCPU);
   const auto before = backend->getSequenceNumberForGroup();
   {
@@ -212,17 +215,18 @@ TEST(SyncedBatchNorm, AsksNobodyInAnEvaluationNorOnceItIsSyncedNoMore) {
   sum_of_all(*rank, at::ones({1}));
 }
 
-TEST(SyncedBatchNorm, OfAModelWithoutABatchNormIsRefused) {
+TEST(SyncedBatchNorm, RefusesAModelWithoutBatchNorm) {
   const auto model = std::make_shared<torch::nn::SequentialImpl>();
   EXPECT_THROW(SyncedBatchNorms(model, {}), UsageError);
 }
 
-// In the forward pass rank 1 is gone before it answers. In the backward pass it is gone after its forward pass.
-void expect_the_loss_of_rank_1(bool in_backward) {
+// Rank 1 kills itself, and rank 0 must get an exception. With `in_backward`, rank 1 kills itself after its forward pass, and
+// otherwise before it.
+void expect_loss_of_rank_1(bool in_backward) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {{1, -SIGKILL}}, &breaker);
   if (!rank) return;
-  sum_of_all(*rank, at::ones({1}));  // both have made the group
+  sum_of_all(*rank, at::ones({1}));  // returns when both ranks are connected
   const auto norm = norm_of(3);
   bool waiting = false;
   const SyncedBatchNorms synced(norm, rank->group, [&waiting](bool waits) { waiting = waits; });
@@ -240,20 +244,21 @@ void expect_the_loss_of_rank_1(bool in_backward) {
   EXPECT_TRUE(waiting);
 }
 
-TEST(SyncedBatchNorm, EndsWithTheLossOfARankInForward) {
-  expect_the_loss_of_rank_1(/*in_backward=*/false);
+TEST(SyncedBatchNorm, ThrowsIfARankIsLostInForward) {
+  expect_loss_of_rank_1(/*in_backward=*/false);
 }
 
-TEST(SyncedBatchNorm, EndsWithTheLossOfARankInBackward) {
-  expect_the_loss_of_rank_1(/*in_backward=*/true);
+TEST(SyncedBatchNorm, ThrowsIfARankIsLostInBackward) {
+  expect_loss_of_rank_1(/*in_backward=*/true);
 }
 
-// Rank 1 lives but never joins: the thread that orders a regroup breaks the group.
-TEST(SyncedBatchNorm, EndsWhenTheGroupIsBroken) {
+// Rank 1 stays alive but does not take part in the collective. Rank 0 waits for rank 1 until another thread aborts the process
+// group, as in a regroup.
+TEST(SyncedBatchNorm, ThrowsWhenTheGroupIsBroken) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {}, &breaker);
   if (!rank) return;
-  sum_of_all(*rank, at::ones({1}));  // both have made the group
+  sum_of_all(*rank, at::ones({1}));  // returns when both ranks are connected
   std::promise<void> waits;
   const auto norm = norm_of(3);
   const SyncedBatchNorms synced(norm, rank->group, [&waits](bool begins) {

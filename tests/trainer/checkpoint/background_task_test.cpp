@@ -1,4 +1,4 @@
-// One task at a time on a separate thread, and its result.
+// Tests BackgroundTask, which runs one task at a time on a separate thread and returns the result of each.
 #include "trainer/checkpoint/background_task.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(BackgroundTask, WorksWhileTheCallerGoesOn) {
+TEST(BackgroundTask, RunsInParallelWithTheCaller) {
   BackgroundTask task;
   EXPECT_FALSE(task.busy());
   EXPECT_FALSE(task.take_finished());
@@ -27,7 +27,7 @@ TEST(BackgroundTask, WorksWhileTheCallerGoesOn) {
   may_end.set_value();
   task.wait();
   EXPECT_FALSE(task.busy());
-  EXPECT_THROW(task.start([] {}), std::logic_error) << "nobody has asked what came of the first";
+  EXPECT_THROW(task.start([] {}), std::logic_error) << "the result of the first was not taken";
   const auto finished = task.take_finished();
   ASSERT_TRUE(finished);
   EXPECT_FALSE(*finished);
@@ -35,7 +35,7 @@ TEST(BackgroundTask, WorksWhileTheCallerGoesOn) {
   EXPECT_NE(worked_on, std::this_thread::get_id());
 }
 
-TEST(BackgroundTask, HandsOnWhatWasThrownAndTakesMoreWork) {
+TEST(BackgroundTask, PassesOnExceptionsAndAcceptsMoreWork) {
   BackgroundTask task;
   for (int i = 0; i < 100; ++i) {
     task.start([i] {
@@ -56,7 +56,7 @@ TEST(BackgroundTask, HandsOnWhatWasThrownAndTakesMoreWork) {
   }
 }
 
-TEST(BackgroundTask, EndsWithItsWork) {
+TEST(BackgroundTask, DestructorWaitsForTheWork) {
   bool done = false;
   {
     BackgroundTask task;

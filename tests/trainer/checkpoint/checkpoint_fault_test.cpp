@@ -1,5 +1,5 @@
-// Faults while a checkpoint is written: the writer is killed at each stage, the disk is full or read-only. Older checkpoints
-// stay valid, nothing half-written is visible, and the next save works.
+// Faults while a checkpoint is written: the writer is killed at each stage, or the disk is full or read-only. After each fault
+// the older checkpoints are valid, no incomplete checkpoint is visible, and the next save succeeds.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ std::vector<std::string> temporaries(const fs::path& folder) {
   return names;
 }
 
-// Steps of the valid checkpoints, newest first; fails the test when one is bad.
+// Returns the steps of the checkpoints in a folder, newest first. Fails the test if a checkpoint is not valid.
 std::vector<std::int64_t> valid_steps(const fs::path& folder) {
   std::vector<std::int64_t> steps;
   for (const Candidate& candidate : inspect_checkpoints(folder)) {
@@ -51,7 +51,7 @@ void save_and_die_at(const fs::path& folder, const std::string& stage) {
       });
     } catch (...) {
     }
-    ::_exit(1);  // the stage was not reached
+    ::_exit(1);  // the save did not reach the stage
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -60,7 +60,7 @@ void save_and_die_at(const fs::path& folder, const std::string& stage) {
 
 class KilledWriter : public testing::TestWithParam<const char*> {};
 
-TEST_P(KilledWriter, LosesNothingAndLeavesNothingAfterTheNextSave) {
+TEST_P(KilledWriter, LosesNothingAndIsCleanedUpByTheNextSave) {
   const std::string stage = GetParam();
   const bool published = stage == "renamed" || stage == "latest-moved";
   TemporaryFolder folder;
@@ -103,7 +103,7 @@ TEST(LiveWriter, KeepsItsFolderWhileAnotherSaves) {
   EXPECT_EQ(valid_steps(folder.path()), (std::vector<std::int64_t>{100, 50}));
 }
 
-// Limits files of this process to `bytes`: a write then fails as on a full disk, but with EFBIG.
+// Limits the size of files that this process writes. A write beyond `bytes` fails as on a full disk, but with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -123,7 +123,7 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-void expect_failure_that_changes_nothing(const fs::path& checkpoints, std::error_code code, const CheckpointState& state) {
+void expect_unchanged_after_failure(const fs::path& checkpoints, std::error_code code, const CheckpointState& state) {
   try {
     save_checkpoint(checkpoints, state, newest(3));
     FAIL() << "saved where it could not";
@@ -136,17 +136,17 @@ void expect_failure_that_changes_nothing(const fs::path& checkpoints, std::error
   EXPECT_EQ(fs::read_symlink(checkpoints / "latest"), "step-000000100");
 }
 
-TEST(FailingWrite, ThrowsNamesThePathAndChangesNothing) {
+TEST(FailingWrite, NamesThePathAndChangesNothing) {
   TemporaryFolder folder;
   save_checkpoint(folder.path(), sample_state(100), newest(3));
   for (const rlim_t bytes : {rlim_t{0}, rlim_t{100}, rlim_t{300}}) {
     const FileSizeLimit limit(bytes);
-    expect_failure_that_changes_nothing(folder.path(), std::make_error_code(std::errc::file_too_large), sample_state(200));
+    expect_unchanged_after_failure(folder.path(), std::make_error_code(std::errc::file_too_large), sample_state(200));
   }
   EXPECT_EQ(save_checkpoint(folder.path(), sample_state(200), newest(3)).note, "");
 }
 
-// A private small file system, if this process may mount one.
+// Mounts a small separate file system in memory, if this process may mount one.
 class SmallDisk {
  public:
   explicit SmallDisk(const char* options) { mounted_ = ::mount("none", folder_.path().c_str(), "tmpfs", 0, options) == 0; }
@@ -162,21 +162,22 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
-TEST(FullDisk, ThrowsAndKeepsTheOlderCheckpoint) {
+TEST(FullDisk, KeepsTheOlderCheckpoint) {
   SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
   save_checkpoint(disk.path() / "c", sample_state(100), newest(3));
   CheckpointState large = sample_state(200);
   large.model.push_back({"big", at::full({50'000}, 1.0, at::kFloat)});
 
-  expect_failure_that_changes_nothing(disk.path() / "c", std::make_error_code(std::errc::no_space_on_device), large);
+  expect_unchanged_after_failure(disk.path() / "c", std::make_error_code(std::errc::no_space_on_device), large);
 
   save_checkpoint(disk.path() / "c", sample_state(200), newest(3));
   EXPECT_EQ(valid_steps(disk.path() / "c"), (std::vector<std::int64_t>{200, 100}));
 }
 
-// A killed writer may have filled the disk itself: then even the next writer's claim does not fit.
-TEST(FullDisk, OfAKilledWritersLeftoversIsMadeRoomOn) {
+// A killed writer may itself have filled the disk. The next writer must then remove the incomplete files of the killed writer
+// before it can write anything.
+TEST(FullDisk, RemovesLeftoversOfAKilledWriterForSpace) {
   SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
   const fs::path folder = disk.path() / "c";
@@ -195,11 +196,10 @@ TEST(ReadOnlyDisk, Throws) {
   save_checkpoint(disk.path() / "c", sample_state(100), newest(3));
   disk.make_read_only();
 
-  expect_failure_that_changes_nothing(disk.path() / "c", std::make_error_code(std::errc::read_only_file_system),
-                                      sample_state(200));
+  expect_unchanged_after_failure(disk.path() / "c", std::make_error_code(std::errc::read_only_file_system), sample_state(200));
 }
 
-TEST(CheckpointFolder, ThatIsAFileIsAnErrorNamingIt) {
+TEST(CheckpointFolder, MustNotBeAFile) {
   TemporaryFolder folder;
   test::write_text(folder / "checkpoints", "not a folder");
   try {

@@ -1,4 +1,4 @@
-// Checkpoints: publishing, retention, search, refusal, and setting aside.
+// Tests how checkpoints are published, kept, found and refused, and how bad ones are moved aside.
 #include "trainer/checkpoint/checkpoint.hpp"
 
 #include <ATen/ops/ones.h>
@@ -44,7 +44,7 @@ void flip_bit(const fs::path& file, std::size_t byte) {
   write_text(file, text);
 }
 
-TEST(Checkpoint, GivesBackWhatWasSaved) {
+TEST(Checkpoint, LoadsWhatWasSaved) {
   TemporaryFolder folder;
   CheckpointState state = sample_state(400);
   state.finished = true;
@@ -57,7 +57,7 @@ TEST(Checkpoint, GivesBackWhatWasSaved) {
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), state));
 }
 
-TEST(Checkpoint, IsAFolderOfThreeFilesThatLatestPointsTo) {
+TEST(Checkpoint, ConsistsOfThreeFilesAndTheLatestLink) {
   TemporaryFolder folder;
   const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
 
@@ -69,7 +69,7 @@ TEST(Checkpoint, IsAFolderOfThreeFilesThatLatestPointsTo) {
   EXPECT_EQ(saved.bytes, bytes);
 }
 
-TEST(Checkpoint, SaysInItsManifestWhatTheRunWasAndWhatTheFilesAre) {
+TEST(Checkpoint, ManifestDescribesTheRunAndTheFiles) {
   TemporaryFolder folder;
   const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
 
@@ -87,9 +87,9 @@ TEST(Checkpoint, SaysInItsManifestWhatTheRunWasAndWhatTheFilesAre) {
   EXPECT_EQ(manifest["files"]["model.safetensors"]["xxh3_128"], xxh3_128_of(model));
 }
 
-TEST(Checkpoint, ChecksumsAreThoseOfXxh128sum) {
-  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // the value in xxHash's documentation: XXH3_128bits of no
-                                                                   // bytes
+TEST(Checkpoint, ChecksumsMatchXxh128sum) {
+  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // from xxHash's documentation: XXH3_128bits of an empty
+                                                                   // input
 }
 
 TEST(Checkpoint, KeepsTheNewest) {
@@ -100,14 +100,17 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(latest(folder.path()), "step-000000400");
 }
 
-// A copy that follows links turns `latest` into a folder. This must have no effect.
-TEST(Checkpoint, AFolderInPlaceOfTheLinkIsSaidAndTheNewestAreKept) {
+// If a user copies a run directory and the copy follows links, `latest` becomes a folder. Checkpoints must still be saved and
+// found.
+TEST(Checkpoint, AFolderInPlaceOfTheLinkIsReported) {
   TemporaryFolder folder;
   fs::create_directories(folder / "latest");
   test::write_text(folder / "latest" / "manifest.json", "{}");
   for (const std::int64_t step : {100, 200, 300}) {
     const SaveResult saved = save_checkpoint(folder.path(), sample_state(step), newest(2));
-    EXPECT_NE(saved.note.find("latest is a folder and no link; remove it, and the next save makes it anew"), std::string::npos)
+    EXPECT_NE(saved.note.find("latest is a folder; expected a symbolic link to the newest checkpoint. Remove the folder: the "
+                              "next save creates the link"),
+              std::string::npos)
         << saved.note;
   }
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000200", "step-000000300"}));
@@ -116,7 +119,7 @@ TEST(Checkpoint, AFolderInPlaceOfTheLinkIsSaidAndTheNewestAreKept) {
   EXPECT_EQ(latest(folder.path()), "step-000000400");
 }
 
-TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
+TEST(Checkpoint, NeverRemovesTheJustWrittenOne) {
   TemporaryFolder folder;
   save_checkpoint(folder.path(), sample_state(900), newest(1));
 
@@ -126,7 +129,7 @@ TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
   EXPECT_EQ(latest(folder.path()), "step-000000500");
 }
 
-TEST(Checkpoint, SavedTwiceKeepsItsTensorsAndUpdatesTheEnd) {
+TEST(Checkpoint, ASecondSaveKeepsTensorsAndUpdatesTheEnd) {
   TemporaryFolder folder;
   const SaveResult first = save_checkpoint(folder.path(), sample_state(400), newest(3));
   const auto written = fs::last_write_time(first.path / "model.safetensors");
@@ -140,7 +143,7 @@ TEST(Checkpoint, SavedTwiceKeepsItsTensorsAndUpdatesTheEnd) {
   EXPECT_TRUE(same_state(load_checkpoint(second.path), state));
 }
 
-TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
+TEST(Checkpoint, AnotherWorldSizeIsNotMixedIn) {
   TemporaryFolder folder;
   save_checkpoint(folder.path(), sample_state(400), newest(3));
   CheckpointState other = sample_state(400);
@@ -150,13 +153,13 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // otherwise each start of that run would evaluate and end again
+  expected.finished = true;  // if it were false, each later start of the finished run would repeat the last evaluation
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run ends at a step that was saved before its end was known, with another world size and with an evaluation that failed
-// then.
-TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
+// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different
+// world size and is marked as one whose evaluation failed. The end of the run must still be recorded in it.
+TEST(Checkpoint, TheRunEndIsRecordedForAnyWriter) {
   TemporaryFolder folder;
   CheckpointState before = sample_state(400);
   before.values = {{"evaluation.owed", 1}};
@@ -174,10 +177,10 @@ TEST(Checkpoint, TheEndOfARunIsNotedWhoeverWroteItsTensors) {
   now.seed = 3;
   now.finished = false;
   EXPECT_TRUE(load_checkpoint(save_checkpoint(folder.path(), now, newest(3)).path).finished)
-      << "another run's end says nothing";
+      << "the end of another run does not matter";
 }
 
-TEST(Checkpoint, TakesAnEvaluationThatFailedAtTheFirstSave) {
+TEST(Checkpoint, ASecondSaveAddsAMissingEvaluation) {
   TemporaryFolder folder;
   CheckpointState state = sample_state(400);
   state.evaluation.reset();
@@ -190,8 +193,19 @@ TEST(Checkpoint, TakesAnEvaluationThatFailedAtTheFirstSave) {
   EXPECT_EQ(found.values, StateValues{});
 }
 
-// It may be the only state left of that training.
-TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
+TEST(Checkpoint, ASecondSaveKeepsAnEarlierEvaluation) {
+  TemporaryFolder folder;
+  CheckpointState state = sample_state(400);
+  state.evaluation = {{"loss", 0.5}};
+  const auto first = state.evaluation;
+  save_checkpoint(folder.path(), state, newest(3));
+  state.evaluation = {{"loss", 0.25}};
+  const CheckpointState found = load_checkpoint(save_checkpoint(folder.path(), state, newest(3)).path);
+  EXPECT_EQ(found.evaluation, first);
+}
+
+// Checkpoints of another run are neither counted nor removed, because they may be the only copy of that run's state.
+TEST(Checkpoint, CheckpointsOfAnotherTrainingAreNotCounted) {
   TemporaryFolder folder;
   const auto save = [&](std::int64_t step, const std::string& run, double accuracy, const Retention& retention = newest(9)) {
     CheckpointState state = sample_state(step);
@@ -200,16 +214,16 @@ TEST(Checkpoint, OfAnotherTrainingTakesNoPlaceAndStays) {
     state.evaluation = {{"accuracy", accuracy}};
     save_checkpoint(folder.path(), state, retention);
   };
-  save(10, "cccccccccccccccc", 0.99);  // of another run
-  save(20, "bbbbbbbbbbbbbbbb", 0.8);   // of the run with which this one began
+  save(10, "cccccccccccccccc", 0.99);  // another run
+  save(20, "bbbbbbbbbbbbbbbb", 0.8);   // the run from whose step 40 this run started
   save(30, "bbbbbbbbbbbbbbbb", 0.2);
-  save(50, "bbbbbbbbbbbbbbbb", 0.98);  // after the step from which this one began
+  save(50, "bbbbbbbbbbbbbbbb", 0.98);  // after step 40, so it is not a part of this run's history
   save(60, kSampleRun, 0.5, {.newest = 1, .best = 1});
   EXPECT_EQ(names_in(folder.path()),
             (std::set<std::string>{"latest", "step-000000010", "step-000000020", "step-000000050", "step-000000060"}));
 }
 
-TEST(Checkpoint, OfAnotherRunGivesWayWhenItsStepIsSaved) {
+TEST(Checkpoint, SavingTheStepSupersedesAnotherRuns) {
   TemporaryFolder folder;
   CheckpointState other = sample_state(400);
   other.run = "bbbbbbbbbbbbbbbb";
@@ -222,7 +236,7 @@ TEST(Checkpoint, OfAnotherRunGivesWayWhenItsStepIsSaved) {
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000400", "step-000000400.superseded"}));
 }
 
-TEST(Checkpoint, CopiesOfTwoRunsWithTheSameBitsHaveTheSameContent) {
+TEST(Checkpoint, EqualCopiesOfTwoRunsHaveEqualContent) {
   TemporaryFolder folder;
   CheckpointState other = sample_state(400);
   other.run.clear();
@@ -237,7 +251,7 @@ TEST(Checkpoint, CopiesOfTwoRunsWithTheSameBitsHaveTheSameContent) {
   EXPECT_EQ(read_text(folder / "other" / "step-000000400" / "manifest.json").find("\"run\""), std::string::npos);
 }
 
-TEST(Checkpoint, ThatIsBadIsReplacedWhenItsStepIsSavedAgain) {
+TEST(Checkpoint, SavingTheStepReplacesABadCheckpoint) {
   TemporaryFolder folder;
   const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
   flip_bit(saved.path / "model.safetensors", 300);
@@ -264,7 +278,7 @@ TEST(InspectCheckpoints, ListsNewestFirstAndIgnoresOtherNames) {
   for (const Candidate& candidate : found) EXPECT_EQ(candidate.problem, "");
 }
 
-TEST(InspectCheckpoints, FindsNothingWhereThereIsNoFolder) {
+TEST(InspectCheckpoints, IsEmptyWithoutAFolder) {
   TemporaryFolder folder;
   EXPECT_TRUE(inspect_checkpoints(folder / "none").empty());
 }
@@ -284,13 +298,13 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
 
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "manifest.json"); }), "manifest.json", "missing");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { write_text(c / "manifest.json", ""); }), "manifest.json",
-               "is not a manifest (it is empty)");
+               "is not a checkpoint manifest (it is empty)");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { write_text(c / "manifest.json", "{\"version\": 1,"); }),
-               "manifest.json", "is not a manifest (it ends too early, after 14 bytes)");
+               "manifest.json", "is not a checkpoint manifest (it ends too early, after 14 bytes)");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "model.safetensors"); }), "model.safetensors",
                "missing");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::resize_file(c / "optimizer.safetensors", 5); }),
-               "optimizer.safetensors", "has 5 bytes, its manifest says");
+               "optimizer.safetensors", "has 5 bytes, but its manifest lists");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { flip_bit(c / "model.safetensors", 300); }), "model.safetensors",
                "checksum");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) {
@@ -298,13 +312,13 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
                  text.replace(text.find("\"step\": 7"), 9, "\"step\": 8");
                  write_text(c / "manifest.json", text);
                }),
-               "manifest.json", "own checksum");
+               "manifest.json", "for itself: it is damaged or was edited");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) {
                  std::string text = read_text(c / "manifest.json");
                  text.replace(text.find("\"version\": 1"), 12, "\"version\": 3");
                  write_text(c / "manifest.json", text);
                }),
-               "manifest.json", "has version 3, this program reads versions 1 and 2: a later ddprun wrote it");
+               "manifest.json", "has version 3; expected 1 or 2. A later version of ddprun wrote it: use that version");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) {
                  fs::rename(c, c.parent_path() / "step-000000007.x");
                  fs::create_directory(c);
@@ -317,7 +331,7 @@ TEST(InspectCheckpoints, RefusesAFolderOfAnotherName) {
   const SaveResult saved = save_checkpoint(folder.path(), sample_state(7), newest(1));
   fs::rename(saved.path, folder / "step-000000008");
 
-  EXPECT_NE(inspect_checkpoints(folder.path()).at(0).problem.find("is of step 7"), std::string::npos);
+  EXPECT_NE(inspect_checkpoints(folder.path()).at(0).problem.find("contains step 7"), std::string::npos);
 }
 
 TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
@@ -330,7 +344,7 @@ TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
   EXPECT_FALSE(fs::exists(fs::symlink_status(folder / "latest")));
 }
 
-TEST(Checkpoint, ThatWasTakenOutOfTheWayIsReadWhereItIsNamed) {
+TEST(Checkpoint, ASetAsideCheckpointCanBeLoadedByPath) {
   TemporaryFolder folder;
   const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
   for (const char* ending : {".superseded", ".superseded-12", ".bad", ".bad-2"}) {
@@ -349,11 +363,12 @@ TEST(Checkpoint, ThatWasTakenOutOfTheWayIsReadWhereItIsNamed) {
   EXPECT_EQ(list_checkpoints(folder.path()).size(), 1U);
 }
 
-// Otherwise a start would set a good checkpoint aside.
-TEST(Checkpoint, IsNotBadWhereDescriptorsHaveRunOut) {
+// At its start, a run moves bad checkpoints aside. A checkpoint that cannot be read only because no descriptor is free does
+// not count as bad.
+TEST(Checkpoint, IsNotBadForLackOfDescriptors) {
   TemporaryFolder folder;
   const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
-  const auto judge_with_none = [&] {
+  const auto judge_without_descriptors = [&] {
     const rlimit none{};
     ::setrlimit(RLIMIT_NOFILE, &none);
     Candidate candidate{.step = 100, .path = saved, .problem = {}, .content = {}};
@@ -364,7 +379,7 @@ TEST(Checkpoint, IsNotBadWhereDescriptorsHaveRunOut) {
     }
     ::_exit(0);
   };
-  EXPECT_EXIT(judge_with_none(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
+  EXPECT_EXIT(judge_without_descriptors(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
 }
 
 TEST(SetAside, OverwritesNoEarlierOne) {
@@ -382,7 +397,7 @@ CheckpointState state_with_more(std::int64_t step) {
   return state;
 }
 
-TEST(SecondFormat, HasWhatTheFirstCannotSay) {
+TEST(SecondFormat, StoresWhatTheFirstFormatCannot) {
   TemporaryFolder folder;
   const CheckpointState state = state_with_more(400);
   const SaveResult saved = save_checkpoint(folder.path(), state, newest(3));
@@ -403,7 +418,7 @@ TEST(SecondFormat, HasWhatTheFirstCannotSay) {
   EXPECT_NE(inspect_checkpoints(folder.path()).front().content, inspect_checkpoints(folder / "other").front().content);
 }
 
-TEST(SecondFormat, WeightsAloneAreTheAverageWhereThereIsOne) {
+TEST(SecondFormat, LoadWeightsReturnsTheAverageIfThereIsOne) {
   TemporaryFolder folder;
   const SaveResult saved = save_checkpoint(folder.path(), state_with_more(400), newest(3));
   const CheckpointState weights = load_weights(saved.path);
@@ -415,8 +430,8 @@ TEST(SecondFormat, WeightsAloneAreTheAverageWhereThereIsOne) {
   }
 }
 
-// A checkpoint of sample_state(400) whose fc1.weight is split over two files at element `first_ends`. The second file has it
-// from `second_begins` on.
+// Writes a checkpoint of sample_state(400) whose tensor fc1.weight is split over two files. The first file contains the
+// tensor's elements before `first_ends`, and the second file contains those from `second_begins` on.
 fs::path divided(const fs::path& folder, std::int64_t first_ends, std::int64_t second_begins,
                  const std::function<void(Manifest&)>& change = {}) {
   const CheckpointState state = sample_state(400);
@@ -453,32 +468,36 @@ TEST(SecondFormat, PiecesOfATensorAreReadFromAllFilesOfItsRole) {
   }
 }
 
-TEST(SecondFormat, PiecesThatAreNotTheWholeAreRefused) {
+TEST(SecondFormat, IncompletePiecesAreRefused) {
   const auto problem = [](std::int64_t first_ends, std::int64_t second_begins,
                           const std::function<void(Manifest&)>& change = {}) {
     TemporaryFolder folder;
     return problem_of(divided(folder.path(), first_ends, second_begins, change));
   };
   const auto ends = [](const std::string& text, const std::string& end) { return text.ends_with(end); };
-  EXPECT_PRED2(ends, problem(5, 7), "step-000000400: no file has element 5 of fc1.weight");
-  EXPECT_PRED2(ends, problem(5, 4), "has elements 0 to 4 of fc1.weight a second time");
+  EXPECT_PRED2(ends, problem(5, 7), "step-000000400: no file contains element 5 of tensor fc1.weight");
+  EXPECT_PRED2(ends, problem(5, 4),
+               "has elements 0 to 4 of tensor fc1.weight, but another file also contains some of these elements");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].begin = 6; }),
-               "has 7 elements of fc1.weight from element 6 on, but that tensor has 12");
+               "has 7 elements of tensor fc1.weight, starting with element 6, but that tensor has only 12 elements");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].begin = INT64_MAX; }),
-               "has 7 elements of fc1.weight from element 9223372036854775807 on, but that tensor has 12");
+               "has 7 elements of tensor fc1.weight, starting with element 9223372036854775807, but that tensor has only 12 "
+               "elements");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc2.weight"] = {}; }),
-               "has no tensor fc2.weight, of which its manifest says that it is a piece");
+               "has no tensor fc2.weight, although the manifest lists a piece of that tensor in this file");
   EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].shape = {12}; }),
-               "in another file");
+               "but another file has Float [12]");
   for (const TensorPiece& impossible :
        {TensorPiece{{4, -3}, 0}, TensorPiece{{4, 3}, -1}, TensorPiece{{1LL << 40, 1LL << 40}, 0}, TensorPiece{{1 << 30}, 0}}) {
     const std::string text =
         problem(5, 5, [&](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"] = impossible; });
-    EXPECT_NE(text.find("a piece of fc1.weight, with a size or a place that can't be"), std::string::npos) << text;
+    EXPECT_NE(text.find("lists a piece of tensor fc1.weight in the file model-1.safetensors with an impossible size"),
+              std::string::npos)
+        << text;
   }
 }
 
-TEST(Manifest, HasALimitOfDepth) {
+TEST(Manifest, LimitsItsDepth) {
   try {
     decode_manifest(R"({"version": 2, "a": )" + std::string(20, '[') + std::string(20, ']') + "}");
     FAIL();
@@ -487,39 +506,39 @@ TEST(Manifest, HasALimitOfDepth) {
   }
 }
 
-// A damaged shape makes a checkpoint bad, and an older one is searched. The terabytes of that shape must not be allocated
-// first.
-TEST(SecondFormat, AWholeTensorIsAllocatedAfterItsPiecesWereFound) {
+// A damaged tensor shape makes a checkpoint bad, and an older checkpoint is used instead. The damaged shape may describe
+// terabytes, so the shape must be checked before memory is allocated.
+TEST(SecondFormat, ATensorIsAllocatedAfterItsPiecesAreFound) {
   WholeTensors tensors;
   tensors.add({{"a", at::ones({1})}}, {{"a", {.shape = {1LL << 40}, .begin = 0}}});
   try {
     std::move(tensors).take();
     FAIL() << "expected a refusal";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "no file has element 1 of a");
+    EXPECT_STREQ(error.what(), "no file contains element 1 of tensor a");
   }
 }
 
-TEST(SecondFormat, WhatALaterVersionAddsIsRefusedByName) {
+TEST(SecondFormat, UnknownEntriesAreRefusedByName) {
   TemporaryFolder folder;
   const std::string text = problem_of(divided(folder.path(), 5, 5, [](Manifest& m) {
     m.files["scaler.safetensors"] = m.files["optimizer.safetensors"];
     m.files["scaler.safetensors"].role = "scaler";
   }));
   EXPECT_NE(
-      text.find("lists scaler.safetensors with the role 'scaler', which this program does not know: a later ddprun wrote it"),
+      text.find("lists scaler.safetensors with the unknown role 'scaler': a later version of ddprun wrote this checkpoint"),
       std::string::npos)
       << text;
   EXPECT_NE(problem_of(divided(folder / "other", 5, 5, [](Manifest& m) { m.files["optimizer.safetensors"].role = "model"; }))
                 .find("lists no file with the role 'optimizer'"),
             std::string::npos);
   EXPECT_NE(problem_of(divided(folder / "path", 5, 5, [](Manifest& m) { m.files["../x"] = m.files["optimizer.safetensors"]; }))
-                .find("lists '../x', which is no file's name"),
+                .find("lists the file '../x'; expected a file name without a folder"),
             std::string::npos);
 }
 
-// Any change to a byte of a checkpoint is detected, or it does not change the loaded state.
-TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
+// Changes each byte of a checkpoint. Each change is either detected, or the loaded state is still the same.
+TEST(Checkpoint, ChangedContentIsNeverAccepted) {
   TemporaryFolder folder;
   const CheckpointState state = state_with_more(400);
   const SaveResult saved = save_checkpoint(folder.path(), state, newest(3));
@@ -559,7 +578,8 @@ TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
     }
     write_text(saved.path / file, good[file]);
   }
-  EXPECT_LT(unnoticed, 90);  // whitespace of the manifest, and bytes that were set to the same value
+  // Undetected changes are changes of whitespace in the manifest, and bytes that were set to their old value.
+  EXPECT_LT(unnoticed, 90);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Each file operation of a save fails in turn: with an error, with a disk that is full from then on, with a short write, or
-// with a kill of the process. After each fault the folder is consistent: published checkpoints are valid, the previous or the
-// new one is found, and the next writer works normally.
+// Makes each file operation of a save fail in turn. The faults are: an error of one call, a disk that is full from that call
+// on, a short write, and SIGKILL. After each fault the folder must be consistent. Published checkpoints are valid, a run finds
+// the previous or the new checkpoint, and the next writer works normally.
 #include <gtest/gtest.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ using test::CallFault;
 using test::RecordedCall;
 using Kind = CallFault::Kind;
 
-// Folders of this process, on the ordinary file system or in memory.
+// A temporary folder of this process, on the ordinary file system or in memory.
 class Place {
  public:
   explicit Place(const fs::path& root) {
@@ -53,17 +53,18 @@ bool is_in_memory(const fs::path& path) {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
 }
 
-// If a folder's own entry was not synced, a power cut removes the folder with its checkpoints.
-TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
+// A new folder must be synced in its parent. Otherwise a power loss can remove the folder together with its checkpoints.
+TEST(CrashConsistency, ANewCheckpointFolderIsSyncedInItsParent) {
   const Place place(fs::temp_directory_path());
-  const auto is_synced_by = [](const fs::path& parent, const std::function<void(const fs::path&)>& deed) {
+  const auto is_synced_by = [](const fs::path& parent, const std::function<void(const fs::path&)>& act) {
     test::watch(parent);
-    deed(parent / "checkpoints");
+    act(parent / "checkpoints");
     const std::vector<RecordedCall> calls = test::stop_watching();
     return std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); });
   };
   const auto save = [](const fs::path& folder) { save_checkpoint(folder, sample_state(400), newest(2)); };
-  const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };  // a run does this first
+  // When a run starts, it claims the checkpoint folder, as its only writer.
+  const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };
   for (const char* name : {"saved", "claimed"}) fs::create_directory(place / name);
   EXPECT_TRUE(is_synced_by(place / "saved", save));
   EXPECT_FALSE(is_synced_by(place / "saved", save)) << "it is not new";
@@ -71,7 +72,7 @@ TEST(CrashConsistency, ANewFolderOfCheckpointsIsSyncedInItsParent) {
   EXPECT_FALSE(is_synced_by(place / "claimed", save)) << "it is not new";
 }
 
-// The whole life of a writer: it claims the folder and saves one checkpoint.
+// Does everything that a writer does: claims the folder and saves one checkpoint.
 SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_t restart) {
   WriterClaim claim(folder, {.term = 1, .restart = restart});
   claim.take();
@@ -80,24 +81,24 @@ SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_
   });
 }
 
-// The same save without faults, and without syncs, which only cost time here.
-SaveResult claim_and_save_calmly(const fs::path& folder, std::int64_t step, std::int64_t restart) {
+// Claims the folder and saves without injected faults. Syncs are skipped, because they would only cost time.
+SaveResult claim_and_save_without_error(const fs::path& folder, std::int64_t step, std::int64_t restart) {
   test::watch(folder);
   SaveResult result = claim_and_save(folder, step, restart);
   test::stop_watching();
   return result;
 }
 
-// Two checkpoints, and the files that a killed writer has left.
+// Creates a folder with two checkpoints and the incomplete files of a killed writer.
 void prepare(const fs::path& folder) {
-  claim_and_save_calmly(folder, 100, 0);
-  claim_and_save_calmly(folder, 200, 1);
+  claim_and_save_without_error(folder, 100, 0);
+  claim_and_save_without_error(folder, 200, 1);
   test::write_text(folder / ".tmp-step-000000300-77/model.safetensors", "half");
 }
 
 enum class End { kSaved, kFailed, kKilled, kWrong };
 
-// Saves step 300 in a child process with that fault.
+// Saves the checkpoint of step 300 in a child process, with a fault. Returns how the child process ended.
 End save_with(const fs::path& folder, const CallFault& fault) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -118,14 +119,14 @@ End save_with(const fs::path& folder, const CallFault& fault) {
   return WEXITSTATUS(status) == 0 ? End::kSaved : WEXITSTATUS(status) == 1 ? End::kFailed : End::kWrong;
 }
 
-std::vector<RecordedCall> calls_of_a_save(const fs::path& folder) {
+std::vector<RecordedCall> calls_of_save(const fs::path& folder) {
   prepare(folder);
   test::watch(folder);
   claim_and_save(folder, 300, 2);
   return test::stop_watching();
 }
 
-void expect_the_whole_truth(const fs::path& folder, End end) {
+void expect_consistent(const fs::path& folder, End end) {
   const std::vector<Candidate> found = inspect_checkpoints(folder);
   ASSERT_FALSE(found.empty());
   for (const Candidate& candidate : found) {
@@ -140,7 +141,7 @@ void expect_the_whole_truth(const fs::path& folder, End end) {
     EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000000300");
   }
 
-  const SaveResult next = claim_and_save_calmly(folder, 400, 3);
+  const SaveResult next = claim_and_save_without_error(folder, 400, 3);
   EXPECT_EQ(next.note, "");
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
@@ -152,13 +153,13 @@ void expect_the_whole_truth(const fs::path& folder, End end) {
 
 class CrashConsistency : public testing::TestWithParam<const char*> {};
 
-TEST_P(CrashConsistency, HoldsAtEveryCall) {
+TEST_P(CrashConsistency, HoldsAtEverySystemCall) {
   const fs::path root = std::string(GetParam()) == "disk" ? fs::temp_directory_path() : fs::path("/dev/shm");
-  if (std::string(GetParam()) == "memory" && !is_in_memory(root)) GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  if (std::string(GetParam()) == "memory" && !is_in_memory(root)) GTEST_SKIP() << "/dev/shm is not a tmpfs here";
   std::vector<RecordedCall> calls;
   {
     const Place place(root);
-    calls = calls_of_a_save(place / "checkpoints");
+    calls = calls_of_save(place / "checkpoints");
   }
   ASSERT_GT(calls.size(), 60U) << "the layer sees too little";
   const Place base_place(root);
@@ -167,14 +168,14 @@ TEST_P(CrashConsistency, HoldsAtEveryCall) {
 
   int ends[4] = {};
   for (std::size_t call = 0; call < calls.size(); ++call) {
-    std::vector<CallFault> faults{{Kind::kFails, call, EIO}, {Kind::kKills, call, 0}};
+    std::vector<CallFault> faults{{Kind::kFailCall, call, EIO}, {Kind::kKills, call, 0}};
     if (calls[call].needs_space) {
-      faults.push_back({Kind::kFails, call, ENOSPC});
-      faults.push_back({Kind::kFailsFromHere, call, ENOSPC});
+      faults.push_back({Kind::kFailCall, call, ENOSPC});
+      faults.push_back({Kind::kFailFromCall, call, ENOSPC});
     }
     if (calls[call].name == "write") {
       faults.push_back({Kind::kShort, call, 0});
-      faults.push_back({Kind::kKillsInside, call, 0});
+      faults.push_back({Kind::kKillInside, call, 0});
     }
     for (const CallFault& fault : faults) {
       SCOPED_TRACE("call " + std::to_string(call) + ": " + calls[call].name + " " + calls[call].path + ", fault " +
@@ -185,11 +186,11 @@ TEST_P(CrashConsistency, HoldsAtEveryCall) {
       const End end = save_with(folder, fault);
       ++ends[static_cast<int>(end)];
       EXPECT_NE(end, End::kWrong);
-      EXPECT_EQ(end == End::kKilled, fault.kind == Kind::kKills || fault.kind == Kind::kKillsInside);
+      EXPECT_EQ(end == End::kKilled, fault.kind == Kind::kKills || fault.kind == Kind::kKillInside);
       if (fault.kind == Kind::kShort) {
         EXPECT_EQ(end, End::kSaved);
       }
-      expect_the_whole_truth(folder, end);
+      expect_consistent(folder, end);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -201,11 +202,11 @@ TEST_P(CrashConsistency, HoldsAtEveryCall) {
 INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Safety against power loss, which killing a process cannot show: no file gets its name before its content is on the disk, and
-// no old file is removed before the new name is on the disk.
+// Tests the protection against power loss, which cannot be tested by killing a process. The content of a file is synced before
+// the file gets its final name, and the new name is synced before an old file is removed.
 TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
   const test::TemporaryFolder place;
-  const std::vector<RecordedCall> calls = calls_of_a_save(place / "checkpoints");
+  const std::vector<RecordedCall> calls = calls_of_save(place / "checkpoints");
   const auto first = [&](auto&& wanted, std::size_t from = 0) {
     for (std::size_t i = from; i < calls.size(); ++i) {
       if (wanted(calls[i])) return i;
@@ -229,14 +230,15 @@ TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
     EXPECT_GT(last_sync, last_write);
     EXPECT_LT(last_sync, published);
   }
-  const auto syncs_the_folder = [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); };
-  const std::size_t named = first(syncs_the_folder, published);
-  const std::size_t pointed = first([](const RecordedCall& call) { return call.name == "rename" && call.second == "latest"; });
-  const std::size_t pointed_for_good = first(syncs_the_folder, pointed);
+  const auto is_folder_sync = [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); };
+  const std::size_t named = first(is_folder_sync, published);
+  const std::size_t link_moved =
+      first([](const RecordedCall& call) { return call.name == "rename" && call.second == "latest"; });
+  const std::size_t link_synced = first(is_folder_sync, link_moved);
   const std::size_t removed =
       first([](const RecordedCall& call) { return call.name == "rename" && call.path == "step-000000100"; });
-  EXPECT_LT(named, pointed);
-  EXPECT_LT(pointed_for_good, removed);
+  EXPECT_LT(named, link_moved);
+  EXPECT_LT(link_synced, removed);
 }
 
 }  // namespace

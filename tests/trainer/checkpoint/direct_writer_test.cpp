@@ -1,5 +1,5 @@
-// Large files that bypass the page cache: every byte arrives, whatever their number, and errors of the writing thread are
-// reported.
+// Tests writes of large files that bypass the page cache. The file must be complete for any length, and errors of the thread
+// that writes must be reported.
 #include "trainer/checkpoint/direct_writer.hpp"
 
 #include <fcntl.h>
@@ -45,14 +45,14 @@ class OpenFile {
   int fd_;
 };
 
-TEST(DirectWriter, WritesEveryByteWhateverTheirNumber) {
+TEST(DirectWriter, WritesAnyNumberOfBytes) {
   const TemporaryFolder folder;
   const std::string bytes = bytes_without_pattern(13 * kMiB + 5);
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, std::size_t{4097},
                                   4 * kMiB - 1, 4 * kMiB, 4 * kMiB + 1, 8 * kMiB, 8 * kMiB + 4096, bytes.size()}) {
     for (const bool direct : {true, false}) {
       const OpenFile file(folder.path() / "file");
-      if (direct && !DirectWriter::switch_on(file.fd())) continue;  // a file system without direct writes
+      if (direct && !DirectWriter::switch_on(file.fd())) continue;  // this file system does not support direct writes
       DirectWriter writer(file.fd(), folder.path() / "file");
       for (std::size_t at = 0; at < count; at += 777'777)
         writer.write(std::string_view(bytes).substr(at, std::min<std::size_t>(777'777, count - at)));
@@ -62,7 +62,7 @@ TEST(DirectWriter, WritesEveryByteWhateverTheirNumber) {
   }
 }
 
-TEST(DirectWriter, SaysThatTheDiskIsFullAndWhere) {
+TEST(DirectWriter, ReportsAFullDiskWithThePath) {
   const TemporaryFolder folder;
   if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "needs the right to mount a tmpfs";
   const fs::path path = folder.path() / "file";
@@ -82,7 +82,7 @@ TEST(DirectWriter, SaysThatTheDiskIsFullAndWhere) {
   ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 
-TEST(HashedFile, OfManyMegabytesHasItsBytesAndChecksum) {
+TEST(HashedFile, LargeFilesHaveTheRightBytesAndChecksum) {
   const TemporaryFolder folder;
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   HashedFileWriter writer(folder.path() / "file", static_cast<std::int64_t>(bytes.size()));
@@ -93,8 +93,8 @@ TEST(HashedFile, OfManyMegabytesHasItsBytesAndChecksum) {
   EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
 }
 
-// Errors of a file system without direct writes, at the flag or at the first write.
-TEST(HashedFile, GoesThroughTheCacheWhereDirectWritesAreRefused) {
+// Some file systems refuse the flag for direct writes. Others accept the flag and then refuse the first write.
+TEST(HashedFile, UsesThePageCacheIfDirectWritesFail) {
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   for (const auto how : {test::Direct::kFlagRefused, test::Direct::kWritesRefused}) {
     const TemporaryFolder folder;
@@ -103,14 +103,15 @@ TEST(HashedFile, GoesThroughTheCacheWhereDirectWritesAreRefused) {
     writer.write(bytes);
     const FileFacts facts = writer.finish();
     EXPECT_GE(test::RefusedDirect::refusals(), 1);
-    EXPECT_LE(test::RefusedDirect::refusals(), 4);  // once for the buffers in flight at that moment, and not again for each one
+    // Each buffer in flight is refused at most once, and later buffers do not try a direct write.
+    EXPECT_LE(test::RefusedDirect::refusals(), 4);
     EXPECT_EQ(facts, facts_of_file(folder.path() / "file"));
     EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
   }
 }
 
-// ramfs has no direct writes: a real file system that refuses them.
-TEST(HashedFile, OnAFileSystemWithoutDirectWritesHasItsBytes) {
+// Tests on ramfs, a real file system that does not support direct writes.
+TEST(HashedFile, WorksWithoutDirectWrites) {
   const TemporaryFolder folder;
   if (::mount("none", folder.path().c_str(), "ramfs", 0, "") != 0) GTEST_SKIP() << "needs the right to mount a ramfs";
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
@@ -125,8 +126,8 @@ TEST(HashedFile, OnAFileSystemWithoutDirectWritesHasItsBytes) {
   ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 
-// The length counts only written bytes; space that was allocated ahead and not needed is released.
-TEST(HashedFile, HasItsOwnLengthWhateverWasExpected) {
+// The file's length is the number of written bytes. Space that was allocated in advance and not used is released.
+TEST(HashedFile, HasTheWrittenLength) {
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   for (const std::int64_t expected : {std::int64_t{32} << 20, std::int64_t{40} << 20}) {
     const TemporaryFolder folder;
@@ -138,7 +139,7 @@ TEST(HashedFile, HasItsOwnLengthWhateverWasExpected) {
   }
 }
 
-TEST(HashedFile, ThatIsNotFinishedEndsInPeace) {
+TEST(HashedFile, AnUnfinishedFileIsDestroyedSafely) {
   const TemporaryFolder folder;
   HashedFileWriter writer(folder.path() / "file", static_cast<std::int64_t>(40 * kMiB));
   writer.write(bytes_without_pattern(9 * kMiB));

@@ -25,7 +25,7 @@ struct Watch {
 
 thread_local Watch* watching = nullptr;
 
-// The path relative to the watched folder, or null if it lies elsewhere.
+// Returns the path relative to the watched folder, or null if the path is outside of it.
 const char* inside(const char* path) {
   if (!watching || path == nullptr) return nullptr;
   const std::string& folder = watching->folder;
@@ -41,7 +41,7 @@ std::string path_of(int fd) {
   return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-// The target of a name relative to an open folder.
+// Returns the path of a name that is relative to an open folder.
 std::string path_at(int folder, const char* name) {
   if (folder == AT_FDCWD || *name == '/') return name;
   return path_of(folder) + "/" + name;
@@ -53,20 +53,20 @@ enum class Verdict { kGo, kFail, kHalf, kDieInside };
 Verdict judge(const char* name, const char* path, bool needs_space, const char* second = "") {
   Watch& watch = *watching;
   const std::size_t number = watch.calls.size();
-  watching = nullptr;  // calls from inside this file do not count
+  watching = nullptr;  // the calls that this function itself makes are not counted
   watch.calls.push_back({name, path, second, needs_space});
   watching = &watch;
   const CallFault& fault = watch.fault;
   const bool here = number == fault.call;
   using Kind = CallFault::Kind;
-  if ((here && fault.kind == Kind::kFails) || (number >= fault.call && fault.kind == Kind::kFailsFromHere && needs_space)) {
+  if ((here && fault.kind == Kind::kFailCall) || (number >= fault.call && fault.kind == Kind::kFailFromCall && needs_space)) {
     errno = fault.error;
     return Verdict::kFail;
   }
   if (!here) return Verdict::kGo;
   if (fault.kind == Kind::kKills) ::kill(::getpid(), SIGKILL);
   if (fault.kind == Kind::kShort) return Verdict::kHalf;
-  if (fault.kind == Kind::kKillsInside) return Verdict::kDieInside;
+  if (fault.kind == Kind::kKillInside) return Verdict::kDieInside;
   return Verdict::kGo;
 }
 
@@ -199,7 +199,7 @@ int close(int fd) {
     if (const char* name = inside(path.c_str())) {
       const Verdict verdict = judge("close", name, false);
       const int reason = errno;
-      const int result = real(fd);  // Linux closes it in any case
+      const int result = real(fd);  // Linux closes the descriptor even if close() returns an error
       errno = reason;
       return verdict == Verdict::kFail ? -1 : result;
     }

@@ -1,6 +1,6 @@
-// A layer between the program and its file system, for tests. The test program defines libc's file functions itself, so all
-// callers in it (our code and the C++ library) come through here. It is idle until watch() is called. Then calls on one folder
-// are counted and recorded, and one of them fails, stops half-way or kills the process.
+// Injects faults into file operations. The test program itself defines libc's file functions, so all calls of our code and of
+// the C++ library go through them. They only forward each call until watch() is called. From then on the calls on one folder
+// are counted and recorded, and one of them can fail, write only half of its bytes, or kill the process.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace ddprun::test {
 struct CallFault {
   enum class Kind {
     kNone,
-    kFails,          // fails this call with `error`
-    kFailsFromHere,  // fails this and every later call that needs space or writes, with `error`
-    kShort,          // a write writes only half
-    kKills,          // SIGKILL before the call
-    kKillsInside,    // SIGKILL when half was written
+    kFailCall,      // this call fails with `error`
+    kFailFromCall,  // from this call on, each call that needs disk space fails with `error`
+    kShort,         // this write writes only half of its bytes
+    kKills,         // the process gets SIGKILL before this call
+    kKillInside,    // the process gets SIGKILL after this call has written half of its bytes
   };
   Kind kind = Kind::kNone;
   std::size_t call = std::numeric_limits<std::size_t>::max();  // counted from 0
@@ -26,14 +26,14 @@ struct CallFault {
 };
 
 struct RecordedCall {
-  std::string name;    // "write"
-  std::string path;    // path within the folder; empty: the folder itself
-  std::string second;  // rename, symlink: the new name
+  std::string name;    // name of the function, such as "write"
+  std::string path;    // path relative to the folder; empty for the folder itself
+  std::string second;  // the new name, for rename and symlink
   bool needs_space = false;
 };
 
-// Watches until stop_watching(), in this process and in this thread only. Syncs are recorded but not executed: they have no
-// effect that a process can see, and cost most of the time.
+// Watches the calls of this thread on `folder` until stop_watching(). Syncs are recorded but not executed. A process cannot see
+// the effect of a sync, and syncs would take most of the time.
 void watch(const std::filesystem::path& folder, CallFault fault = {});
 std::vector<RecordedCall> stop_watching();
 

@@ -1,4 +1,5 @@
-// The copy that is written while training continues: exact, independent of the original, and in one block that is reused.
+// Tests the copy of the state that is written to disk while training continues. The copy is exact, does not change when the
+// original changes, and reuses one block of memory.
 #include "trainer/checkpoint/host_copy.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -16,16 +17,16 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(HostCopy, IsTheStateAsItWas) {
+TEST(HostCopy, IsASnapshotOfTheState) {
   const CheckpointState live = sample_state(400);
   HostCopy host;
   const CheckpointState copy = host.take(live);
   EXPECT_TRUE(same_state(copy, sample_state(400)));
   for (const NamedTensor& entry : live.model) entry.tensor.fill_(7);
-  EXPECT_TRUE(same_state(copy, sample_state(400))) << "training goes on with the original";
+  EXPECT_TRUE(same_state(copy, sample_state(400))) << "training continues with the original";
 }
 
-TEST(HostCopy, UsesItsMemoryAgain) {
+TEST(HostCopy, ReusesItsMemory) {
   HostCopy host;
   const void* const first = host.take(sample_state(400)).model.front().tensor.const_data_ptr();
   const CheckpointState second = host.take(sample_state(500));
@@ -33,7 +34,7 @@ TEST(HostCopy, UsesItsMemoryAgain) {
   EXPECT_TRUE(same_state(second, sample_state(500)));
 }
 
-TEST(HostCopy, TakesAnyShapeTypeAndLayout) {
+TEST(HostCopy, CopiesAnyShapeTypeAndLayout) {
   CheckpointState live;
   live.model = {{"transposed", at::arange(12, at::kFloat).reshape({3, 4}).t()},
                 {"slice", at::arange(10, at::kDouble).slice(0, 1, 9, 2)},
@@ -51,8 +52,8 @@ TEST(HostCopy, TakesAnyShapeTypeAndLayout) {
   }
 }
 
-// Larger than one thread's share, with sizes that fall between the threads' shares.
-TEST(HostCopy, OfManyMegabytesIsExact) {
+// The tensors are larger than the part that one thread copies, and their sizes do not match the boundaries of these parts.
+TEST(HostCopy, CopiesManyMegabytesExactly) {
   CheckpointState live;
   for (const std::int64_t elements : {9'000'001, 1, 7'654'321, 3}) {
     live.model.push_back({"t" + std::to_string(elements), at::arange(elements, at::kInt)});
@@ -61,7 +62,7 @@ TEST(HostCopy, OfManyMegabytesIsExact) {
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 
-// As with a GPU: `pinned` is the memory that its module is asked to pin.
+// Records the calls of a fake GPU module. `pinned` contains the memory that is pinned at present.
 struct Pinning {
   std::mutex mutex;
   std::map<void*, std::size_t> pinned;
@@ -88,16 +89,16 @@ struct Pinning {
 
 constexpr std::int64_t kFiveMegabytes = 5 << 20;
 
-CheckpointState state_of_five_megabytes() {
+CheckpointState five_megabyte_state() {
   CheckpointState live;
   live.model = {{"weights", at::arange(kFiveMegabytes / 4, at::kInt)}};
   return live;
 }
 
-TEST(HostCopy, PinsWhatItNeedsInTheBackgroundAndNoPowerOfTwo) {
+TEST(HostCopy, PinsOnlyTheNeededMemoryInTheBackground) {
   Pinning pinning;
   {
-    const CheckpointState live = state_of_five_megabytes();
+    const CheckpointState live = five_megabyte_state();
     HostCopy host(pinning.source());
     host.prepare(HostCopy::bytes_for(live));
     const CheckpointState copy = host.take(live);
@@ -105,21 +106,21 @@ TEST(HostCopy, PinsWhatItNeedsInTheBackgroundAndNoPowerOfTwo) {
     ASSERT_EQ(pinning.pinned.size(), 1U) << "pinned once, and used by the copy";
     EXPECT_EQ(pinning.pinned.begin()->first, copy.model.front().tensor.const_data_ptr());
     EXPECT_EQ(pinning.pinned.begin()->second, 6U << 20) << "whole huge pages, not 8 MiB";
-    EXPECT_NE(pinning.threads.at(0), std::this_thread::get_id()) << "training would have stood still for it";
+    EXPECT_NE(pinning.threads.at(0), std::this_thread::get_id()) << "training would have waited for it";
   }
   EXPECT_TRUE(pinning.pinned.empty());
 }
 
-TEST(HostCopy, GoesOnWithoutPinnedMemory) {
+TEST(HostCopy, WorksWithoutPinnedMemory) {
   Pinning pinning;
   pinning.refuses = true;
-  const CheckpointState live = state_of_five_megabytes();
+  const CheckpointState live = five_megabyte_state();
   HostCopy host(pinning.source());
-  host.prepare(1);  // of a smaller state: allocated again
+  host.prepare(1);  // prepares memory for a smaller state, so take() must allocate again
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 
-TEST(AllFinite, FindsWhatIsNoNumberInEveryType) {
+TEST(AllFinite, FindsNaNInEveryType) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                              -std::numeric_limits<double>::infinity()}) {
@@ -133,7 +134,7 @@ TEST(AllFinite, FindsWhatIsNoNumberInEveryType) {
   }
 }
 
-TEST(AllFinite, TakesTheLargestNumbersAndAllIntegersForFinite) {
+TEST(AllFinite, LargestNumbersAndIntegersAreFinite) {
   EXPECT_TRUE(all_finite({{"f", at::full({3}, std::numeric_limits<float>::max(), at::kFloat)},
                           {"d", at::full({3}, std::numeric_limits<double>::lowest(), at::kDouble)},
                           {"i", at::full({3}, -1, at::kLong)},

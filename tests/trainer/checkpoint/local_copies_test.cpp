@@ -1,4 +1,5 @@
-// Copies on a node's own disk: one folder for each writing process, which later processes find.
+// Tests copies of checkpoints on a node's own disk. Each process that writes copies has its own folder, which later processes
+// find.
 #include "trainer/checkpoint/local_copies.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
-TEST(LocalCopies, RunsThatShareADiskDoNotMeet) {
+TEST(LocalCopies, RunsSharingADiskUseSeparateFolders) {
   const fs::path one = local_copies_of("/disk", "/runs/a", "00ff");
   EXPECT_EQ(one.parent_path(), "/disk");
   EXPECT_TRUE(one.filename().string().starts_with("a-")) << one;
@@ -30,57 +31,57 @@ TEST(LocalCopies, RunsThatShareADiskDoNotMeet) {
   EXPECT_NE(one, local_copies_of("/disk", "/runs/a", "00fe"));
 }
 
-TEST(LocalCopies, EachWriterHasAFolderOfItsOwnUntilItEnds) {
+TEST(LocalCopies, EachLiveWriterHasItsFolder) {
   const TemporaryFolder disk;
-  std::optional<OwnCopy> first(disk / "run");
-  OwnCopy second(disk / "run");
+  std::optional<LocalCopyFolder> first(disk / "run");
+  LocalCopyFolder second(disk / "run");
   EXPECT_EQ(first->take(), disk / "run" / "copy-0");
   EXPECT_EQ(second.take(), disk / "run" / "copy-1");
   EXPECT_EQ(first->take(), disk / "run" / "copy-0");
   first.reset();
-  OwnCopy third(disk / "run");
+  LocalCopyFolder third(disk / "run");
   EXPECT_EQ(third.take(), disk / "run" / "copy-0");
   std::vector<fs::path> all = copy_folders(disk / "run");
   std::sort(all.begin(), all.end());
   EXPECT_EQ(all, (std::vector{disk / "run" / "copy-0", disk / "run" / "copy-1"}));
 }
 
-TEST(LocalCopies, TheFolderOfAKilledProcessIsFreeAtOnce) {
+TEST(LocalCopies, AKilledProcessReleasesItsFolder) {
   const TemporaryFolder disk;
   std::array<int, 2> ready{};
   ASSERT_EQ(::pipe(ready.data()), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    OwnCopy own(disk / "run");
+    LocalCopyFolder own(disk / "run");
     own.take();
-    [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
+    [[maybe_unused]] const ssize_t written = ::write(ready[1], "x", 1);
     for (;;) ::pause();
   }
-  char word = 0;
-  ASSERT_EQ(::read(ready[0], &word, 1), 1);
-  OwnCopy beside(disk / "run");
-  EXPECT_EQ(beside.take(), disk / "run" / "copy-1");
+  char ready_byte = 0;
+  ASSERT_EQ(::read(ready[0], &ready_byte, 1), 1);
+  LocalCopyFolder second_copy(disk / "run");
+  EXPECT_EQ(second_copy.take(), disk / "run" / "copy-1");
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  OwnCopy after(disk / "run");
+  LocalCopyFolder after(disk / "run");
   EXPECT_EQ(after.take(), disk / "run" / "copy-0");
   for (const int fd : ready) ::close(fd);
 }
 
-TEST(LocalCopies, AFolderThatSomebodyRemovedIsTakenAnew) {
+TEST(LocalCopies, ARemovedFolderIsCreatedAgain) {
   const TemporaryFolder disk;
-  OwnCopy own(disk / "run");
+  LocalCopyFolder own(disk / "run");
   own.take();
   fs::remove_all(disk / "run");
-  OwnCopy other(disk / "run");
+  LocalCopyFolder other(disk / "run");
   EXPECT_EQ(other.take(), disk / "run" / "copy-0");
   EXPECT_EQ(own.take(), disk / "run" / "copy-1");
 }
 
-TEST(LocalCopies, ADiskThatCannotBeWrittenIsNamed) {
+TEST(LocalCopies, AnUnwritableDiskIsNamed) {
   const TemporaryFolder disk;
   test::write_text(disk / "file", "x");
-  OwnCopy own(disk / "file");
+  LocalCopyFolder own(disk / "file");
   try {
     own.take();
     ADD_FAILURE() << "a folder was made in a file";

@@ -1,5 +1,6 @@
-// Damage of every kind to a folder of checkpoints: a valid checkpoint is found every time, and a damaged one is never accepted.
-// The ordinary run makes several hundred mutations, DDPRUN_LONG_TESTS (./dev test --long) 10,000. Each has its own seed.
+// Damages a folder of checkpoints in random ways. After each mutation a valid checkpoint is found, and a damaged checkpoint is
+// never accepted. The ordinary run makes several hundred mutations; with DDPRUN_LONG_TESTS (./dev test --long) it makes 10,000.
+// Each mutation has its own seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +27,7 @@ class Mutation {
  public:
   Mutation(const fs::path& folder, std::uint32_t seed) : folder_(folder), random_(seed) {}
 
-  // Damages any checkpoint except that of step `spared`. Returns a description.
+  // Damages a checkpoint, but never that of step `spared`. Returns a description of the damage.
   std::string operator()(std::int64_t spared) {
     std::int64_t step = spared;
     while (step == spared) step = kSteps[random_() % 3];
@@ -36,7 +37,7 @@ class Mutation {
       case 0:
         return done("removed", file, [&] { fs::remove(file); });
       case 1:
-        return done("swapped with another step's", file, [&] { swap_with_another(file, step); });
+        return done("swapped with another step's", file, [&] { swap_with_other_step(file, step); });
       case 2:
         return done("renamed to another step", checkpoint, [&] { fs::rename(checkpoint, folder_ / name(step + 7)); });
       case 3:
@@ -68,7 +69,7 @@ class Mutation {
     return std::string(what) + " " + path.lexically_relative(folder_).string();
   }
 
-  void swap_with_another(const fs::path& file, std::int64_t step) {
+  void swap_with_other_step(const fs::path& file, std::int64_t step) {
     const std::int64_t other = step == 100 ? 200 : 100;
     std::error_code none;
     const fs::path source = folder_ / name(other) / file.filename();
@@ -91,10 +92,10 @@ class Mutation {
       case 1:
         text += std::string(1 + random_() % 5000, static_cast<char>(random_()));
         break;
-      case 2:  // a block of zeros, as after a power loss
+      case 2:  // overwrite a block with zeros, as a power loss can leave it
         std::fill(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 512)), '\0');
         break;
-      case 3:  // bytes lost in the middle, with the rest moved up
+      case 3:  // remove some bytes in the middle
         text.erase(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 1 + random_() % 64)));
         break;
       default:
@@ -111,7 +112,7 @@ class Mutation {
   std::mt19937 random_;
 };
 
-TEST(Mutations, AlwaysLeaveTheNewestUndamagedOneToBeFoundAndNoWrongOne) {
+TEST(Mutations, TheNewestUndamagedCheckpointIsAlwaysFound) {
   const bool all = std::getenv("DDPRUN_LONG_TESTS") != nullptr;
   const std::uint32_t count = all ? 10'000 : 600;
   TemporaryFolder place;
@@ -129,7 +130,7 @@ TEST(Mutations, AlwaysLeaveTheNewestUndamagedOneToBeFoundAndNoWrongOne) {
     for (std::uint32_t i = 0; i < 1 + random() % 3; ++i) trace += "; " + mutate(spared);
     SCOPED_TRACE(trace);
 
-    // Chooses like a run: the newest valid checkpoint.
+    // Chooses the newest valid checkpoint, as a run does.
     std::int64_t chosen = -1;
     bool any_bad = false;
     for (const Candidate& candidate : inspect_checkpoints(folder)) {
@@ -138,7 +139,7 @@ TEST(Mutations, AlwaysLeaveTheNewestUndamagedOneToBeFoundAndNoWrongOne) {
         EXPECT_THROW(load_checkpoint(candidate.path), UsageError);
         continue;
       }
-      // If accepted, it must have exactly that step's state (a change of a manifest's white space changes nothing).
+      // An accepted checkpoint must load as the exact state of its step. Changed whitespace in the manifest is harmless.
       EXPECT_TRUE(same_state(load_checkpoint(candidate.path), sample_state(candidate.step)));
       chosen = std::max(chosen, candidate.step);
     }

@@ -1,4 +1,3 @@
-// Implementation of refused_direct.hpp.
 #include "tests/trainer/checkpoint/refused_direct.hpp"
 
 #include <dlfcn.h>
@@ -20,7 +19,8 @@ bool refuses(Direct what) {
   if (how.load() != what) return false;
   count.fetch_add(1);
   count.notify_all();
-  // The writer has several buffers in flight: at least two threads are refused at the same time.
+  // Waits until the write of a second thread is refused as well. The writer has several buffers in flight, and must handle
+  // several refusals.
   if (what == Direct::kWritesRefused) count.wait(1);
   errno = EINVAL;
   return true;
@@ -56,7 +56,7 @@ int fcntl(int fd, int command, ...) {
   static auto* const real = reinterpret_cast<int (*)(int, int, ...)>(::dlsym(RTLD_NEXT, "fcntl"));
   std::va_list arguments;
   va_start(arguments, command);
-  void* const argument = va_arg(arguments, void*);  // a number or a pointer, of the same width
+  void* const argument = va_arg(arguments, void*);  // a number or a pointer; both have the same size here
   va_end(arguments);
   const bool switches_on = command == F_SETFL && (reinterpret_cast<long>(argument) & O_DIRECT) != 0;
   if (switches_on && ddprun::test::refuses(Direct::kFlagRefused)) return -1;

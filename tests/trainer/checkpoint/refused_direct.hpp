@@ -1,12 +1,12 @@
-// A file system without direct writes, or one that accepts the flag and refuses the writes. The test program defines libc's
-// fcntl and pwrite itself, so all callers in it come through here, on any thread.
+// Simulates a file system that refuses O_DIRECT, or that accepts it and then refuses the writes. The test program itself
+// defines libc's fcntl and pwrite, so the calls of all threads go through them.
 #pragma once
 
 namespace ddprun::test {
 
 enum class Direct { kAsItIs, kFlagRefused, kWritesRefused };
 
-// Refuses O_DIRECT in this way during its lifetime; only one may exist at a time.
+// Makes direct writes fail in the given way during the lifetime of the object. Only one object may exist at a time.
 class RefusedDirect {
  public:
   explicit RefusedDirect(Direct how);
@@ -14,7 +14,7 @@ class RefusedDirect {
   RefusedDirect(const RefusedDirect&) = delete;
   RefusedDirect& operator=(const RefusedDirect&) = delete;
 
-  static int refusals();  // since the newest one was created
+  static int refusals();  // number of refused calls since the last object was created
 };
 
 }  // namespace ddprun::test

@@ -1,4 +1,4 @@
-// Which checkpoints are kept.
+// Tests the rules that select the checkpoints to keep.
 #include "trainer/checkpoint/retention.hpp"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,14 @@ TEST(Retention, KeepsTheNewest) {
   EXPECT_EQ(steps_to_remove({}, {.newest = 2}, 200), Steps{});
 }
 
-TEST(Retention, KeepsAtLeastOneAndTheOneJustWritten) {
+TEST(Retention, KeepsAtLeastOneAndTheJustWrittenOne) {
   EXPECT_EQ(steps_to_remove(plain({100, 200}), {.newest = 0}, 200), Steps{100});
   EXPECT_EQ(steps_to_remove(plain({100, 500, 900}), {.newest = 1}, 500), Steps{100});
 }
 
 TEST(Retention, KeepsTheFirstAtOrPastEachMultiple) {
-  // Multiples of 100: 100 itself, 207 for 200 (not 250), nothing for 300, 420 for 400.
+  // With every_steps = 100, the first checkpoint at or after each multiple of 100 is kept: 100 for 100, 207 (not 250) for
+  // 200, and 420 for 400. None is kept for 300. Step 480 is the newest.
   EXPECT_EQ(steps_to_remove(plain({30, 100, 150, 207, 250, 420, 450, 480}), {.newest = 1, .every_steps = 100}, 480),
             (Steps{30, 150, 250, 450}));
 }
@@ -44,10 +45,11 @@ TEST(Retention, KeepsTheBest) {
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 2}, 6), (Steps{1, 2, 4})) << "of equals the newer one";
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 1, .best_by = "loss", .higher_is_better = false}, 6),
             (Steps{1, 3, 4, 5}));
-  EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 99}, 6), Steps{4}) << "one without a figure is never the best";
+  EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 99}, 6), Steps{4})
+      << "one without an evaluation is never the best";
 }
 
-// A realistic run: saves at irregular steps, each followed by a decision. At its end the promises of the rules hold.
+// Simulates runs that save at irregular steps and remove checkpoints after each save. At the end all rules must hold.
 TEST(Retention, HoldsOverWholeRuns) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

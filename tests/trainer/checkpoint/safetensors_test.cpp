@@ -1,4 +1,4 @@
-// safetensors files: the bytes that are written, what is read back, and what is refused.
+// Tests safetensors files: the written bytes, the tensors that are read back, and the files that are refused.
 #include "trainer/checkpoint/safetensors.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ std::string with_length(const std::string& header, const std::string& data = "")
   return file + header + data;
 }
 
-// The message of the refusal, or "" when the file was accepted.
+// Returns the error message for a file with these bytes, or an empty string if the file is accepted.
 std::string refusal(const std::string& bytes) {
   TemporaryFolder folder;
   write_text(folder / "x.safetensors", bytes);
@@ -76,7 +76,7 @@ TEST(SafetensorsFile, KeepsEveryDtypeShapeAndMetadata) {
   tensors.push_back({"scalar", at::scalar_tensor(2.5, at::kFloat)});
   tensors.push_back({"nothing", at::empty({0, 5}, at::kFloat)});
 
-  const SafetensorsContent back = round_trip(tensors, {{"format", "pt"}, {"who", "Größe \"x\""}});
+  const SafetensorsContent back = round_trip(tensors, {{"format", "pt"}, {"author", "Größe \"x\""}});
 
   ASSERT_EQ(back.tensors.size(), tensors.size());
   for (const NamedTensor& original : tensors) {
@@ -87,10 +87,10 @@ TEST(SafetensorsFile, KeepsEveryDtypeShapeAndMetadata) {
     EXPECT_EQ(found->tensor.sizes(), original.tensor.sizes()) << original.name;
     EXPECT_TRUE(at::equal(found->tensor, original.tensor)) << original.name;
   }
-  EXPECT_EQ(back.metadata, (std::map<std::string, std::string>{{"format", "pt"}, {"who", "Größe \"x\""}}));
+  EXPECT_EQ(back.metadata, (std::map<std::string, std::string>{{"format", "pt"}, {"author", "Größe \"x\""}}));
 }
 
-TEST(SafetensorsFile, HasTheElementsOfAViewAndNotItsMemory) {
+TEST(SafetensorsFile, StoresTheElementsOfAView) {
   const at::Tensor transposed = at::arange(6, at::kFloat).reshape({2, 3}).t();
 
   const SafetensorsContent back = round_trip({{"t", transposed}});
@@ -108,7 +108,8 @@ TEST(SafetensorsFile, AlignsEachTensorToItsElements) {
   EXPECT_EQ(plan.head.size() % 8, 0U);
   std::vector<std::int64_t> begins;
   for (const TensorLayout& tensor : plan.tensors) begins.push_back(tensor.begin);
-  EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 24, 28, 34}));  // b, d, c, a
+  // The file has the order b, d, c, a: tensors with larger elements come first.
+  EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 24, 28, 34}));
   EXPECT_EQ(plan.data_bytes, 37);
 }
 
@@ -120,12 +121,12 @@ TEST(SafetensorsFile, NeedsUniqueNames) {
 struct Refused {
   const char* name;
   std::string bytes;
-  const char* says;
+  const char* expected;
 };
 class RefusedFile : public testing::TestWithParam<Refused> {};
 
-TEST_P(RefusedFile, SaysWhy) {
-  EXPECT_NE(refusal(GetParam().bytes).find(GetParam().says), std::string::npos) << refusal(GetParam().bytes);
+TEST_P(RefusedFile, ErrorsStateTheReason) {
+  EXPECT_NE(refusal(GetParam().bytes).find(GetParam().expected), std::string::npos) << refusal(GetParam().bytes);
 }
 
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
@@ -144,11 +145,11 @@ INSTANTIATE_TEST_SUITE_P(
     SafetensorsFile, RefusedFile,
     testing::Values(
         Refused{"Empty", "", "too few for a header"}, Refused{"ShortLength", "1234567", "too few for a header"},
-        Refused{"HeaderLongerThanTheFile", with_length("{}").substr(0, 9), "its header should have 2 bytes"},
-        Refused{"HugeHeader", std::string(8, '\xff'), "its header should have 18446744073709551615 bytes"},
+        Refused{"HeaderLongerThanTheFile", with_length("{}").substr(0, 9), "states a header of 2 bytes"},
+        Refused{"HugeHeader", std::string(8, '\xff'), "states a header of 18446744073709551615 bytes"},
         Refused{"NotJson", with_length("{oops}"), "not valid JSON"},
-        Refused{"AnArray", with_length("[]"), "does not begin with '{'"},
-        Refused{"LeadingSpace", with_length(" {}"), "does not begin with '{'"},
+        Refused{"AnArray", with_length("[]"), "does not start with '{'"},
+        Refused{"LeadingSpace", with_length(" {}"), "does not start with '{'"},
         Refused{"InvalidUtf8", with_length("{\"\xff\":1}"), "not valid JSON"},
         Refused{"DeepNesting", with_length("{\"a\":" + std::string(100000, '[')), "nested deeper"},
         Refused{"UnknownDtype", with_length("{" + entry("a", "F8_E4M3", "[4]", "[0,4]") + "}", kFour), "has dtype \"F8_E4M3\""},
@@ -158,14 +159,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"MissingOffsets", with_length(R"({"a":{"dtype":"U8","shape":[4]}})", kFour), "must have exactly"},
         Refused{"NegativeShape", with_length("{" + entry("a", "U8", "[-4]", "[0,4]") + "}", kFour), "non-negative integer"},
         Refused{"FractionalShape", with_length("{" + entry("a", "U8", "[4.0]", "[0,4]") + "}", kFour), "non-negative integer"},
-        Refused{"OffsetsBackwards", with_length("{" + entry("a", "U8", "[0]", "[4,0]") + "}", kFour), "lies at bytes"},
+        Refused{"OffsetsBackwards", with_length("{" + entry("a", "U8", "[0]", "[4,0]") + "}", kFour),
+                "expected increasing offsets"},
         Refused{"OffsetsPastTheEnd", with_length("{" + entry("a", "U8", "[5]", "[0,5]") + "}", kFour), "truncated?"},
-        Refused{"ShapeOfOtherSize", with_length("{" + entry("a", "F32", "[2]", "[0,4]") + "}", kFour), "does not fill"},
+        Refused{"ShapeOfOtherSize", with_length("{" + entry("a", "F32", "[2]", "[0,4]") + "}", kFour), "do not match"},
         Refused{"ShapeOverflows", with_length("{" + entry("a", "F32", "[4611686018427387905]", "[0,4]") + "}", kFour),
-                "does not fill"},
+                "do not match"},
         Refused{"ShapeOverflowsBesideZero",
                 with_length("{" + entry("a", "F32", "[0,4611686018427387905,4611686018427387905]", "[0,0]") + "}"),
-                "does not fill"},
+                "do not match"},
         Refused{"MoreDimensionsThanTensorsHave",
                 with_length("{" + entry("a", "U8", "[4" + repeated(",1", 64) + "]", "[0,4]") + "}", kFour),
                 "a list of more than 64 elements"},
@@ -175,23 +177,24 @@ INSTANTIATE_TEST_SUITE_P(
                 "overlap"},
         Refused{"Hole",
                 with_length("{" + entry("a", "U8", "[1]", "[0,1]") + "," + entry("b", "U8", "[2]", "[2,4]") + "}", kFour),
-                "hole"},
+                "there is a gap"},
         Refused{"DataLeftOver", with_length("{" + entry("a", "U8", "[3]", "[0,3]") + "}", kFour), "cover 3 bytes"},
         Refused{"MetadataNotText", with_length(R"({"__metadata__":{"a":1}})"), "object of strings"},
         Refused{"BoolOfTwo", with_length("{" + entry("a", "BOOL", "[4]", "[0,4]") + "}", "\1\1\2\1"), "other than 0 and 1"}),
     [](const testing::TestParamInfo<Refused>& param) { return param.param.name; });
 
-TEST(SafetensorsFile, HasNoMoreFactsThanAnybodyWrites) {
+TEST(SafetensorsFile, LimitsTheNumberOfEntries) {
   std::string header = R"({"__metadata__":{"a":"")";
   for (int i = 0; i < 1 << 20; ++i) header += ",\"" + std::to_string(i) + "\":\"\"";
-  EXPECT_NE(refusal(with_length(header + "}}")).find("more than 1048576 tensors or facts"), std::string::npos);
+  EXPECT_NE(refusal(with_length(header + "}}")).find("more than 1048576 tensors or metadata entries"), std::string::npos);
 }
 
-// A parser that visits all entries after each one needs minutes for this. The whole header is read before the hole is found.
-TEST(SafetensorsFile, OfManyTensorsIsReadInTimeOfItsSize) {
+// The header has a gap, which is detected only after all entries. A parser that visits all entries again for each entry would
+// need minutes for this header.
+TEST(SafetensorsFile, ManyTensorsAreReadInLinearTime) {
   std::string header = "{" + entry("a", "U8", "[1]", "[1,2]");
   for (int i = 0; i < 100'000; ++i) header += "," + entry(std::to_string(i), "U8", "[0]", "[0,0]");
-  EXPECT_NE(refusal(with_length(header + "}", "12")).find("there is a hole"), std::string::npos);
+  EXPECT_NE(refusal(with_length(header + "}", "12")).find("there is a gap"), std::string::npos);
 }
 
 TEST(SafetensorsFile, QuotesAtMostOneHundredBytes) {
@@ -205,7 +208,7 @@ TEST(SafetensorsFile, QuotesAtMostOneHundredBytes) {
   }
 }
 
-TEST(SafetensorsFile, MayHoldOthersThanAreRead) {
+TEST(SafetensorsFile, UnsupportedTensorsMayBePresent) {
   TemporaryFolder folder;
   const std::filesystem::path file = folder / "x.safetensors";
   write_text(file, with_length("{" + entry("a", "F8_E4M3", "[4]", "[0,4]") + "," + entry("b", "U8", "[2,2]", "[4,8]") + "}",
@@ -221,11 +224,11 @@ TEST(SafetensorsFile, MayHoldOthersThanAreRead) {
   EXPECT_THROW(list_safetensors(file), UsageError);
 }
 
-// A checkpoint is not bad because this process has no descriptor left.
-TEST(SafetensorsFile, ThatCantBeOpenedForNowIsNotToBlame) {
+// A checkpoint is not bad if it cannot be read because this process has no free descriptor.
+TEST(SafetensorsFile, ALackOfDescriptorsIsNotAFileError) {
   TemporaryFolder folder;
   write_text(folder / "x", encode_safetensors({{"a", at::ones({1})}}));
-  const auto read_with_none = [&] {
+  const auto read_without_descriptors = [&] {
     const rlimit none{};
     ::setrlimit(RLIMIT_NOFILE, &none);
     try {
@@ -235,16 +238,16 @@ TEST(SafetensorsFile, ThatCantBeOpenedForNowIsNotToBlame) {
     }
     ::_exit(0);
   };
-  EXPECT_EXIT(read_with_none(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
+  EXPECT_EXIT(read_without_descriptors(), testing::ExitedWithCode(static_cast<int>(ExitCode::kInternal)), "");
 }
 
-TEST(SafetensorsFile, ThatIsMissingOrAFolderIsRefused) {
+TEST(SafetensorsFile, AMissingFileOrAFolderIsRefused) {
   TemporaryFolder folder;
   EXPECT_THROW(read_safetensors(folder / "none.safetensors"), UsageError);
   EXPECT_THROW(read_safetensors(folder.path()), UsageError);
 }
 
-// No mutation may crash, allocate without bound or give anything but an error or a whole content.
+// Reads randomly damaged files. The reader must not crash or allocate without a limit. It returns an error or complete tensors.
 TEST(SafetensorsFile, SurvivesRandomDamage) {
   const std::string good = encode_safetensors({{"a", at::ones({2, 3})}, {"b", at::arange(5)}, {"c", at::ones({2}, at::kBool)}});
   TemporaryFolder folder;

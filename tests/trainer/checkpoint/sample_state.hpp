@@ -1,4 +1,4 @@
-// A small training state for the tests of checkpoints, different for each step, and its comparison.
+// A small training state for the tests of checkpoints, with different values for each step. Also compares two states.
 #pragma once
 
 #include <ATen/core/Tensor.h>

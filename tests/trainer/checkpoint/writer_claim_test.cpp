@@ -1,4 +1,4 @@
-// Which writer may publish: only the newest.
+// Tests the claim: a file that names the newest writer of a checkpoint folder. Only this writer may publish checkpoints.
 #include "trainer/checkpoint/writer_claim.hpp"
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
-TEST(WriterClaim, IsMadeInAFolderThatIsNotThereYet) {
+TEST(WriterClaim, CreatesAMissingFolder) {
   TemporaryFolder folder;
   WriterClaim claim(folder / "checkpoints", {.term = 1, .restart = 0});
   EXPECT_EQ(claim.take(), "");
   EXPECT_NO_THROW(claim.check());
 }
 
-TEST(WriterClaim, OfALaterRoundEndsTheEarlierOne) {
+TEST(WriterClaim, ALaterRoundSupersedesAnEarlierOne) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {.term = 1, .restart = 0}), second(folder.path(), {.term = 1, .restart = 1});
   first.take();
@@ -36,7 +36,7 @@ TEST(WriterClaim, OfALaterRoundEndsTheEarlierOne) {
   EXPECT_NO_THROW(second.check());
 }
 
-TEST(WriterClaim, OfALaterJobEndsTheEarlierOneWhateverItsRestarts) {
+TEST(WriterClaim, ALaterJobSupersedesAnEarlierOne) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {.term = 1, .restart = 9}), second(folder.path(), {.term = 2, .restart = 0});
   first.take();
@@ -45,7 +45,7 @@ TEST(WriterClaim, OfALaterJobEndsTheEarlierOneWhateverItsRestarts) {
   EXPECT_NO_THROW(second.check());
 }
 
-TEST(WriterClaim, OfTheSameGenerationBelongsToWhoeverCameLast) {
+TEST(WriterClaim, TheLastClaimOfAGenerationWins) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {}), second(folder.path(), {});
   first.take();
@@ -53,7 +53,7 @@ TEST(WriterClaim, OfTheSameGenerationBelongsToWhoeverCameLast) {
   EXPECT_THROW(first.check(), SupersededError);
 }
 
-TEST(WriterClaim, LeavesItToAnotherWriterOfTheSameGeneration) {
+TEST(WriterClaim, ASecondWriterKeepsAnEqualGeneration) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {.term = 1, .restart = 1}), second(folder.path(), {.term = 1, .restart = 1});
   first.take();
@@ -64,7 +64,7 @@ TEST(WriterClaim, LeavesItToAnotherWriterOfTheSameGeneration) {
   EXPECT_THROW(second.check_generation(), SupersededError);
 }
 
-TEST(WriterClaim, OfAnEarlierGenerationGivesWayToASecondWriter) {
+TEST(WriterClaim, ASecondWriterReplacesAnEarlierGeneration) {
   TemporaryFolder folder;
   WriterClaim earlier(folder.path(), {.term = 1, .restart = 0}), second(folder.path(), {.term = 1, .restart = 1});
   earlier.take();
@@ -72,7 +72,7 @@ TEST(WriterClaim, OfAnEarlierGenerationGivesWayToASecondWriter) {
   EXPECT_THROW(earlier.check(), SupersededError);
 }
 
-TEST(WriterClaim, SaysWhoHasIt) {
+TEST(WriterClaim, ErrorsNameTheHolder) {
   TemporaryFolder folder;
   WriterClaim first(folder.path(), {}), second(folder.path(), {.term = 1});
   first.take();
@@ -83,12 +83,12 @@ TEST(WriterClaim, SaysWhoHasIt) {
   } catch (const SupersededError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("process " + std::to_string(::getpid())), std::string::npos) << text;
-    EXPECT_NE(text.find("which is running"), std::string::npos) << text;
+    EXPECT_NE(text.find("it is running"), std::string::npos) << text;
     EXPECT_EQ(error.code(), ExitCode::kSuperseded);
   }
 }
 
-TEST(WriterClaim, SaysThatWhoHadItHasEnded) {
+TEST(WriterClaim, ErrorsStateThatTheHolderHasEnded) {
   TemporaryFolder folder;
   const pid_t writer = ::fork();
   if (writer == 0) {
@@ -102,12 +102,12 @@ TEST(WriterClaim, SaysThatWhoHadItHasEnded) {
   } catch (const SupersededError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("process " + std::to_string(writer)), std::string::npos) << text;
-    EXPECT_NE(text.find("which has ended"), std::string::npos) << text;
+    EXPECT_NE(text.find("it has ended"), std::string::npos) << text;
     EXPECT_NE(text.find("Start the run again"), std::string::npos) << text;
   }
 }
 
-TEST(WriterClaim, ThatWasDeletedOrNeverMadeIsMadeByTheNextSave) {
+TEST(WriterClaim, AMissingClaimIsCreatedByTheNextSave) {
   TemporaryFolder folder;
   WriterClaim claim(folder / "c", {});
   EXPECT_NO_THROW(claim.check());
@@ -116,7 +116,7 @@ TEST(WriterClaim, ThatWasDeletedOrNeverMadeIsMadeByTheNextSave) {
   EXPECT_TRUE(fs::exists(folder / "c"));
 }
 
-TEST(WriterClaim, ThatIsTornIsWrittenAnew) {
+TEST(WriterClaim, ATornClaimIsRewritten) {
   TemporaryFolder folder;
   test::write_text(folder / ".writer", "{\"term\": 7");
   WriterClaim claim(folder.path(), {});
@@ -124,7 +124,7 @@ TEST(WriterClaim, ThatIsTornIsWrittenAnew) {
   EXPECT_NO_THROW(claim.check());
 }
 
-TEST(WriterClaim, TakesTheLeftoversOfEarlierWritersAway) {
+TEST(WriterClaim, RemovesLeftoversOfEarlierWriters) {
   TemporaryFolder folder;
   for (const char* name : {".tmp-step-000000100-77", ".tmp-remove-step-000000050-77"}) {
     test::write_text(folder / name / "model.safetensors", "half");
@@ -139,11 +139,11 @@ TEST(WriterClaim, TakesTheLeftoversOfEarlierWritersAway) {
   EXPECT_EQ(names, (std::vector<std::string>{".writer", "latest", "step-000000050"}));
 }
 
-// An old writer sleeps at any stage of its save and wakes up after a new one has begun.
-TEST(WriterClaim, KeepsAnOldWriterFromPublishingWhateverItWasDoing) {
+// The old writer is suspended at each stage of its save, and continues after a new writer has started. It must not publish.
+TEST(WriterClaim, AnOldWriterCannotPublish) {
   for (const std::string stage : {"begun", "model-half", "model-written", "optimizer-written", "manifest-written"}) {
-    for (const bool checked : {false, true}) {  // before its own check at that stage, or between the check and the next
-                                                // operation
+    // If `checked`, the old writer is suspended after its check at this stage, and otherwise before this check.
+    for (const bool checked : {false, true}) {
       SCOPED_TRACE(stage + (checked ? ", after its check" : ", before its check"));
       TemporaryFolder folder;
       WriterClaim old_writer(folder.path(), {.term = 1}), new_writer(folder.path(), {.term = 2});
@@ -168,8 +168,9 @@ TEST(WriterClaim, KeepsAnOldWriterFromPublishingWhateverItWasDoing) {
   }
 }
 
-// It had published when the new writer began: that checkpoint counts, but the old writer does nothing more.
-TEST(WriterClaim, LetsAnOldWriterThatHasPublishedChangeNothingMore) {
+// The old writer has already published its checkpoint when the new writer starts. The checkpoint is valid, but the old writer
+// must not change anything any more.
+TEST(WriterClaim, AnOldWriterChangesNothingAfterPublishing) {
   for (const std::string stage : {"renamed", "latest-moved"}) {
     SCOPED_TRACE(stage);
     TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// The peak performance of GPUs, by CUDA's device names.
+// Tests the table of the peak performance of GPUs, which is looked up by CUDA's device name.
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 using Precision = TrainConfig::Precision;
 
-TEST(GpuPeak, IsThatOfTheLongestNameThatFits) {
+TEST(GpuPeak, TheLongestMatchingNameWins) {
   EXPECT_EQ(gpu_peak("NVIDIA H200", Precision::kBf16), 989e12);
   EXPECT_EQ(gpu_peak("NVIDIA H100 80GB HBM3", Precision::kFp16), 989e12);
   EXPECT_EQ(gpu_peak("NVIDIA H100 PCIe", Precision::kBf16), 756e12);
@@ -19,7 +19,7 @@ TEST(GpuPeak, IsThatOfTheLongestNameThatFits) {
   EXPECT_EQ(gpu_peak("NVIDIA GB200", Precision::kBf16), 2500e12);
 }
 
-TEST(GpuPeak, OfAnUnknownDeviceIsNotKnown) {
+TEST(GpuPeak, AnUnknownDeviceHasNoPeak) {
   for (const char* name : {"NVIDIA GeForce GT 710", "NVIDIA RTX A1000", "NVIDIA RTX A4000", "NVIDIA T400",
                            "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GeForce RTX 4090 Laptop GPU"}) {
     EXPECT_FALSE(gpu_peak(name, Precision::kFp32)) << name;

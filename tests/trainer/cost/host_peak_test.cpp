@@ -1,4 +1,4 @@
-// The peak memory of this process: it rises when memory is touched, and stays when the memory is freed.
+// Tests the peak memory use of this process: it rises when memory is used, and does not fall when memory is freed.
 #include "trainer/cost/host_peak.hpp"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,11 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(HostPeak, RisesWithWhatIsTouchedAndStays) {
+TEST(HostPeak, RisesWithTouchedMemoryAndStays) {
   constexpr std::int64_t kMore = 64 << 20;
   const std::int64_t before = host_peak_memory();
-  const auto bytes = static_cast<std::size_t>(before + kMore);  // more than ever before, even if some was freed
+  // More than the old peak, even if some memory was freed before.
+  const auto bytes = static_cast<std::size_t>(before + kMore);
   EXPECT_GT(before, 1 << 20);
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

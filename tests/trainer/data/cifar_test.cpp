@@ -1,4 +1,4 @@
-// CIFAR's binary version: the samples read from it, and refused files.
+// Tests CIFAR's binary format: the samples that are read, and the files that are refused.
 #include "trainer/data/cifar.hpp"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ using test::write_text;
 
 constexpr std::size_t kPlane = 32 * 32;
 
-// The values of red, green and blue identify the image.
-std::string picture(char shade) {
+// Returns an image whose red, green and blue values identify it.
+std::string image(char shade) {
   return std::string(kPlane, shade) + std::string(kPlane, static_cast<char>(shade + 1)) +
          std::string(kPlane, static_cast<char>(shade + 2));
 }
@@ -25,14 +25,14 @@ std::string picture(char shade) {
 void write_cifar10(const TemporaryFolder& folder) {
   for (char i = 1; i <= 5; ++i) {
     write_text(folder / ("data_batch_" + std::to_string(i) + ".bin"),
-               std::string(1, i) + picture(static_cast<char>(10 * i)) + std::string(1, '\x09') + picture('\x01'));
+               std::string(1, i) + image(static_cast<char>(10 * i)) + std::string(1, '\x09') + image('\x01'));
   }
-  write_text(folder / "test_batch.bin", std::string(1, '\0') + picture('\x70'));
+  write_text(folder / "test_batch.bin", std::string(1, '\0') + image('\x70'));
 }
 
-std::string refusal_of(const TemporaryFolder& folder, Cifar kind, Split split, std::int64_t most_records = kMostCifarRecords) {
+std::string refusal_of(const TemporaryFolder& folder, Cifar kind, Split split, std::int64_t max_records = kMaxCifarRecords) {
   try {
-    read_cifar(folder.path(), kind, split, most_records);
+    read_cifar(folder.path(), kind, split, max_records);
   } catch (const UsageError& error) {
     const std::string text = error.what();
     return text.substr(text.find_last_of('/') + 1);
@@ -40,7 +40,7 @@ std::string refusal_of(const TemporaryFolder& folder, Cifar kind, Split split, s
   return "";
 }
 
-TEST(Cifar, FiveFilesOfTenClassesFollowEachOther) {
+TEST(Cifar, ReadsTheFiveFilesOfCifar10InOrder) {
   TemporaryFolder folder;
   write_cifar10(folder);
   const Dataset train = read_cifar(folder.path(), Cifar::k10, Split::kTrain);
@@ -57,51 +57,53 @@ TEST(Cifar, FiveFilesOfTenClassesFollowEachOther) {
   EXPECT_EQ(test.labels[0].item<std::int64_t>(), 0);
 }
 
-TEST(Cifar, OfAHundredClassesTheFineLabelCounts) {
+TEST(Cifar, Cifar100UsesTheFineLabel) {
   TemporaryFolder folder;
-  write_text(folder / "train.bin", std::string("\x07\x63") + picture('\x05'));
+  write_text(folder / "train.bin", std::string("\x07\x63") + image('\x05'));
   const Dataset train = read_cifar(folder.path(), Cifar::k100, Split::kTrain);
   EXPECT_EQ(train.labels[0].item<std::int64_t>(), 99);
   EXPECT_TRUE(train.images[0][2].eq(7).all().item<bool>());
 }
 
-TEST(Cifar, SamplesAreCutAndTheirShapeIsKnownWithoutAFile) {
+TEST(Cifar, SamplesAreLimitedAndTheShapeNeedsNoFile) {
   TemporaryFolder folder;
   write_cifar10(folder);
   DataConfig config;
   config.type = DataConfig::Type::kCifar10;
   config.dir = folder.path();
   config.train_samples = 3;
-  const Dataset train = load_pictures(config, Split::kTrain);
+  const Dataset train = load_images(config, Split::kTrain);
   EXPECT_EQ(train.size(), 3);
   EXPECT_EQ(train.images.size(0), 3);
   EXPECT_EQ(image_size_of(config).channels, 3);
   config.test_samples = 2;
-  EXPECT_THROW(load_pictures(config, Split::kTest), UsageError);
+  EXPECT_THROW(load_images(config, Split::kTest), UsageError);
 }
 
-// Memory for all records is allocated first, so a huge file that is not CIFAR must be refused before that.
+// Memory is allocated for all records in advance. So a huge file that is not CIFAR must be refused before the allocation.
 TEST(Cifar, AFileWithTooManyRecordsIsRefused) {
   TemporaryFolder folder;
   write_cifar10(folder);
   EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 2), "");
-  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 1),
-            "data_batch_1.bin' has 2 records; a CIFAR file may have at most 1");
+  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain, 1), "data_batch_1.bin' has 2 records; expected at most 1");
 }
 
-TEST(Cifar, FilesThatAreNoneAreRefused) {
+TEST(Cifar, InvalidFilesAreRefused) {
   TemporaryFolder folder;
   EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTest),
-            "test_batch.bin' is not there; data.dir has to be the folder cifar-10-batches-bin of the binary version");
+            "test_batch.bin' does not exist; set data.dir to the folder cifar-10-batches-bin from the binary version of the "
+            "data set");
   EXPECT_EQ(refusal_of(folder, Cifar::k100, Split::kTest),
-            "test.bin' is not there; data.dir has to be the folder cifar-100-binary of the binary version");
+            "test.bin' does not exist; set data.dir to the folder cifar-100-binary from the binary version of the data set");
   write_cifar10(folder);
-  write_text(folder / "data_batch_3.bin", "\x01" + picture('\x05') + "\x01");
-  EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain),
-            "data_batch_3.bin' has 3074 bytes; expected records of 3073 bytes, as CIFAR-10's binary version has them");
-  write_text(folder / "data_batch_3.bin", "\x01" + picture('\x05') + "\x0a" + picture('\x05'));
+  write_text(folder / "data_batch_3.bin", "\x01" + image('\x05') + "\x01");
+  EXPECT_EQ(
+      refusal_of(folder, Cifar::k10, Split::kTrain),
+      "data_batch_3.bin' has 3074 bytes; expected a multiple of 3073 bytes, the size of a record in the binary version of "
+      "CIFAR-10");
+  write_text(folder / "data_batch_3.bin", "\x01" + image('\x05') + "\x0a" + image('\x05'));
   EXPECT_EQ(refusal_of(folder, Cifar::k10, Split::kTrain), "data_batch_3.bin': record 1 has label 10; expected 0..9");
-  write_text(folder / "test.bin", "\x01\x64" + picture('\x05'));
+  write_text(folder / "test.bin", "\x01\x64" + image('\x05'));
   EXPECT_EQ(refusal_of(folder, Cifar::k100, Split::kTest), "test.bin': record 0 has label 100; expected 0..99");
 }
 

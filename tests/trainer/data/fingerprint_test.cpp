@@ -1,10 +1,10 @@
-// Differences between data sets that the fingerprint detects, and those that it ignores.
+// Tests which differences between data sets change their fingerprint, and which ones do not.
 #include "trainer/data/fingerprint.hpp"
 
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
-#include "trainer/data/pictures.hpp"
+#include "trainer/data/images.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -19,15 +19,15 @@ DataSets sets_of(std::int64_t samples = 40, std::int64_t side = 4) {
 }
 
 std::string fingerprint_of(const DataSets& data) {
-  return ddprun::trainer::fingerprint_of(Sources{picture_source(data.train, {}), picture_source(data.test, {})});
+  return ddprun::trainer::fingerprint_of(Sources{image_source(data.train, {}), image_source(data.test, {})});
 }
 
-TEST(Fingerprint, IsTheSameForTheSameSamples) {
+TEST(Fingerprint, EqualSamplesHaveEqualFingerprints) {
   EXPECT_EQ(fingerprint_of(sets_of()), fingerprint_of(sets_of()));
   EXPECT_EQ(fingerprint_of(sets_of()).find("train 40x1x4x4 "), 0U) << fingerprint_of(sets_of());
 }
 
-TEST(Fingerprint, ChangesWithALabelAPixelAndTheNumberOfSamples) {
+TEST(Fingerprint, ChangesWithLabelsPixelsAndSize) {
   const std::string one = fingerprint_of(sets_of());
   DataSets other = sets_of();
   other.train.labels[39] = 3;
@@ -38,8 +38,8 @@ TEST(Fingerprint, ChangesWithALabelAPixelAndTheNumberOfSamples) {
   EXPECT_NE(fingerprint_of(sets_of(41)), one);
 }
 
-// If only pieces are read, the first and the last are among them.
-TEST(Fingerprint, OfManyPixelsIsThatOfPieces) {
+// If the data is too large to be read completely, the fingerprint still covers its first and last part.
+TEST(Fingerprint, LargeDataIsSampled) {
   const std::string one = fingerprint_of(sets_of(4000, 32));
   DataSets other = sets_of(4000, 32);
   other.train.images[0][0][0][0] = 77;

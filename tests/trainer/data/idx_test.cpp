@@ -1,4 +1,5 @@
-// Reading IDX files: plain and gzip files give the same samples, and each kind of bad file has a correct message.
+// Tests the reader of IDX files. Plain and gzip files give the same samples, and each kind of bad file has its own error
+// message.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -94,7 +95,7 @@ class IdxTest : public testing::Test {
   DataConfig config_;
 };
 
-void expect_the_images(const Dataset& data, std::int64_t n) {
+void expect_images(const Dataset& data, std::int64_t n) {
   ASSERT_EQ(data.images.sizes(), (std::vector<std::int64_t>{n, 1, 2, 3}));
   EXPECT_TRUE(data.images.is_contiguous());
   EXPECT_EQ(data.size(), n);
@@ -109,26 +110,26 @@ void expect_the_images(const Dataset& data, std::int64_t n) {
 TEST_F(IdxTest, ReadsPlainFiles) {
   write_images(images(12));
   write_labels(labels(12));
-  expect_the_images(load(), 12);
+  expect_images(load(), 12);
 }
 
 TEST_F(IdxTest, ReadsGzipFiles) {
   write_images_gz(gzip(images(12)));
   write(config_.train_labels + ".gz", gzip(labels(12)));
-  expect_the_images(load(), 12);
+  expect_images(load(), 12);
 }
 
-// A temporary lack of memory is not a mistake in the config.
-TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
+// A temporary lack of memory must not be reported as an error of the config.
+TEST_F(IdxTest, ALackOfMemoryIsReportedAsSuch) {
   constexpr std::int64_t kSamples = 1 << 24;
   const auto number = [](std::uint32_t n) {
     return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8), static_cast<char>(n)};
   };
   write_labels(labels(12));
   write_images(number(0x803) + number(kSamples) + number(8) + number(8));
-  fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a sparse gigabyte
-  const auto load_with_few = [this] {
-    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // existing mappings stay
+  fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a sparse file of 1 GiB, which uses no disk blocks
+  const auto load_with_few_descriptors = [this] {
+    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // this limit applies only to new mappings
     ::setrlimit(RLIMIT_AS, &few);
     try {
       load();
@@ -137,10 +138,10 @@ TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
     }
     ::_exit(0);
   };
-  EXPECT_EXIT(load_with_few(), testing::ExitedWithCode(static_cast<int>(ExitCode::kOutOfMemory)), "");
+  EXPECT_EXIT(load_with_few_descriptors(), testing::ExitedWithCode(static_cast<int>(ExitCode::kOutOfMemory)), "");
 }
 
-TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {
+TEST_F(IdxTest, MapsTheFileInflatedByAnotherWorker) {
   write_images_gz(gzip(images(12)));
   write_labels(labels(12));
   std::map<std::string, std::string> offered;
@@ -148,32 +149,32 @@ TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {
   one.offer = [&](const std::string& file, const std::string& memory) { offered[file] = memory; };
   other.find = [&](const std::string& file) { return offered[file]; };
   std::optional<Dataset> inflated = load_idx(config_, Split::kTrain, one);
-  expect_the_images(*inflated, 12);
+  expect_images(*inflated, 12);
   ASSERT_NE(offered[config_.train_images + ".gz"], "");
 
   write_images_gz("\x1f\x8b and nothing sound");
   const Dataset mapped = load_idx(config_, Split::kTrain, other);
   inflated.reset();
-  expect_the_images(mapped, 12);
-  // The worker that had inflated the file is gone, so each worker inflates it itself.
+  expect_images(mapped, 12);
+  // The process that had inflated the file has ended, so each worker must inflate the file itself.
   EXPECT_THROW(load_idx(config_, Split::kTrain, other), UsageError);
   offered[config_.train_images + ".gz"] = "1 0 42";
   write_images_gz(gzip(images(12)));
-  expect_the_images(load_idx(config_, Split::kTrain, other), 12);
+  expect_images(load_idx(config_, Split::kTrain, other), 12);
 }
 
-TEST_F(IdxTest, OffersNothingOfADamagedFile) {
+TEST_F(IdxTest, DoesNotShareADamagedFile) {
   write_images_gz(gzip(images(12)).substr(0, 40));
   write_labels(labels(12));
-  std::string memory = "not told";
+  std::string memory = "unknown";
   InflatedFiles one;
   one.offer = [&](const std::string&, const std::string& name) { memory = name; };
   EXPECT_THROW(load_idx(config_, Split::kTrain, one), UsageError);
   EXPECT_EQ(memory, "");
 }
 
-TEST_F(IdxTest, ReadsTheImagesSizeFromTheHeaderAlone) {
-  // The file ends after its header, and the labels are missing.
+TEST_F(IdxTest, ReadsTheImageSizeFromTheHeader) {
+  // The image file ends after its header, and the label file does not exist.
   const std::string header = images(12).substr(0, 16);
   write_images_gz(gzip(header));
   const ImageSize compressed = image_size_of(config_);
@@ -189,18 +190,19 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   const std::string bytes = images(12);
   write_images_gz(gzip(bytes.substr(0, 9)) + gzip(bytes.substr(9)));
   write_labels(labels(12));
-  expect_the_images(load(), 12);
+  expect_images(load(), 12);
 }
 
-// The limits of a compressed file, whose memory must not be allocated first.
+// A compressed file must be refused if its header claims more data than the file can contain. This must happen before memory is
+// allocated for the data.
 TEST_F(IdxTest, RefusesAGzipFileThatClaimsTooMuch) {
   write_labels(labels(12));
   std::string noise;
   for (std::uint32_t i = 0, x = 1; i < 200'000; ++i) noise += static_cast<char>((x = x * 1664525 + 1013904223) >> 24);
   std::string header = images(12).substr(0, 16);
-  header.replace(4, 4, std::string("\x01\0\0\0", 4));  // 100 MB
+  header.replace(4, 4, std::string("\x01\0\0\0", 4));  // the header claims 100 MB of images
   write_images_gz(gzip(header + noise));
-  expect_error({"a gzip file may hold at most 256 times its own bytes"});
+  expect_error({"a gzip file may expand to at most 256 times its size"});
 }
 
 TEST_F(IdxTest, RefusesAGzipFileOfTooManyMembers) {
@@ -212,7 +214,7 @@ TEST_F(IdxTest, RefusesAGzipFileOfTooManyMembers) {
   expect_error({"has more than 1048576 gzip members"});
 }
 
-TEST_F(IdxTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
+TEST_F(IdxTest, RefusesAPipeWithoutWaiting) {
   write_labels(labels(12));
   const fs::path path = folder_ / config_.train_images;
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -222,11 +224,11 @@ TEST_F(IdxTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
   expect_error({path.string(), "is not a regular file", "data.dir"});
 }
 
-TEST_F(IdxTest, SaysWhyAFileCannotBeLookedFor) {
+TEST_F(IdxTest, ReportsWhyAFileCannotBeOpened) {
   write_labels(labels(12));
   const fs::path path = folder_ / config_.train_images;
   fs::create_symlink(path, path);
-  expect_error({"can't look for '" + path.string() + "'", "Too many levels of symbolic links", "data.dir"});
+  expect_error({"cannot access '" + path.string() + "'", "Too many levels of symbolic links", "data.dir"});
   fs::remove(path);
   expect_error({"found neither '" + path.string() + "' nor"});
   EXPECT_EQ(error().find("folder '"), std::string::npos) << error();
@@ -234,18 +236,18 @@ TEST_F(IdxTest, SaysWhyAFileCannotBeLookedFor) {
   config_.dir = (folder_ / config_.train_labels).string();
   expect_error({"'" + config_.dir + "' is not a folder", "data.dir"});
   config_.dir = (folder_ / "nowhere").string();
-  expect_error({"there is no folder '" + config_.dir + "'", "data.dir"});
+  expect_error({"the folder '" + config_.dir + "' does not exist", "data.dir"});
 
   config_.dir = folder_.string();
   fs::permissions(folder_, fs::perms::none);
-  const bool root = ::geteuid() == 0;  // may look everywhere
+  const bool root = ::geteuid() == 0;  // root may read every folder, so the test becomes another user
   if (root && ::seteuid(65534) != 0) GTEST_SKIP() << "this root can't be another user";
   const std::string closed = error();
   if (root) {
     ASSERT_EQ(::seteuid(0), 0);
   }
   fs::permissions(folder_, fs::perms::owner_all);
-  EXPECT_NE(closed.find("can't look for '" + (folder_ / config_.train_labels).string() + "': Permission denied"),
+  EXPECT_NE(closed.find("cannot access '" + (folder_ / config_.train_labels).string() + "': Permission denied"),
             std::string::npos)
       << closed;
 }
@@ -254,28 +256,28 @@ TEST_F(IdxTest, PrefersThePlainFile) {
   write_images(images(12));
   write_images_gz("not gzip at all");
   write_labels(labels(12));
-  expect_the_images(load(), 12);
+  expect_images(load(), 12);
 }
 
 TEST_F(IdxTest, ReadsTheTestSplitFromItsOwnFiles) {
   write(config_.test_images, images(3));
   write(config_.test_labels, labels(3));
-  expect_the_images(load_idx(config_, Split::kTest), 3);
+  expect_images(load_idx(config_, Split::kTest), 3);
 }
 
-TEST_F(IdxTest, CutsToTheSamplesAskedFor) {
+TEST_F(IdxTest, LimitsTheSamples) {
   write_images(images(12));
   write_labels(labels(12));
   config_.train_samples = 5;
-  expect_the_images(load(), 5);
+  expect_images(load(), 5);
 }
 
-TEST_F(IdxTest, OutlivesTheFilesRemoval) {
+TEST_F(IdxTest, SurvivesRemovalOfTheFile) {
   write_images(images(12));
   write_labels(labels(12));
   const Dataset data = load();
   fs::remove(folder_ / config_.train_images);
-  expect_the_images(data, 12);
+  expect_images(data, 12);
 }
 
 TEST_F(IdxTest, RefusesMoreSamplesThanThereAre) {
@@ -289,9 +291,9 @@ TEST_F(IdxTest, NamesBothTriedPathsOfAMissingFile) {
   expect_error({(folder_ / config_.train_labels).string() + "'", (folder_ / config_.train_labels).string() + ".gz'"});
 }
 
-TEST_F(IdxTest, SaysWhenTheFolderIsMissing) {
+TEST_F(IdxTest, ReportsAMissingFolder) {
   config_.dir = (folder_ / "nowhere").string();
-  expect_error({"there is no folder"});
+  expect_error({"does not exist"});
 }
 
 TEST_F(IdxTest, RefusesAFolderInTheFilesPlace) {
@@ -302,7 +304,7 @@ TEST_F(IdxTest, RefusesAFolderInTheFilesPlace) {
 TEST_F(IdxTest, NamesTheMagicFoundAndExpected) {
   write_images(labels(12) + "padding");
   write_labels(labels(12));
-  expect_error({"expected magic 0x00000803", "found 0x00000801"});
+  expect_error({"expected magic number 0x00000803", "found 0x00000801"});
 }
 
 TEST_F(IdxTest, NamesBytesExpectedAndFoundOfATruncatedFile) {
@@ -337,12 +339,12 @@ TEST_F(IdxTest, RefusesAGzipFileCutAnywhere) {
 TEST_F(IdxTest, RefusesAGzipFileWithAFlippedBit) {
   write_labels(labels(100));
   std::string damaged = gzip(images(100));
-  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // in the CRC
+  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // change a bit of the CRC
   write_images_gz(damaged);
   expect_error({"damaged"});
 }
 
-TEST_F(IdxTest, RefusesWhatFollowsAGzipStream) {
+TEST_F(IdxTest, RefusesTrailingBytesAfterGzip) {
   write_labels(labels(12));
   write_images_gz(gzip(images(12)) + "garbage");
   expect_error({"damaged"});
@@ -356,10 +358,10 @@ TEST_F(IdxTest, ChecksTheLengthInsideAGzipFile) {
   expect_error({"too long", "88 bytes"});
 }
 
-TEST_F(IdxTest, AllocatesNothingForAHeaderThatLies) {
+TEST_F(IdxTest, AllocatesNothingForAFalseHeader) {
   write_labels(labels(12));
-  const std::string lie = number(0x803) + number(0xffffffff) + number(0x7fff) + number(0x7fff);
-  write_images_gz(gzip(lie + "few"));
+  const std::string false_size = number(0x803) + number(0xffffffff) + number(0x7fff) + number(0x7fff);
+  write_images_gz(gzip(false_size + "few"));
   expect_error({"truncated"});
   write_images_gz(gzip(number(0x803) + number(0xffffffff) + number(0xffffffff) + number(0xffffffff)));
   expect_error({"impossible IDX header"});

@@ -1,5 +1,5 @@
-// The loader's batches: torchvision's values, the sampler's samples, and the same augmentation whichever thread makes the
-// batch.
+// Tests the batches of the loader. Pixels have torchvision's values, and a batch has the samples that the sampler chooses. The
+// augmentation does not depend on the thread that makes the batch.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -20,14 +20,14 @@
 
 #include "common/base/error.hpp"
 #include "tests/trainer/data/golden.hpp"
-#include "trainer/data/pictures.hpp"
+#include "trainer/data/images.hpp"
 #include "trainer/data/pixels.hpp"
 #include "trainer/data/sampler.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// Pixel i of sample s is 13 s + i (mod 251), label s (mod 10).
+// Returns n images. Pixel i of sample s is (13 s + i) mod 251, and the label is s mod 10.
 Dataset counted_data(std::int64_t n, std::int64_t side = 4) {
   const at::Tensor samples = at::arange(n, at::kLong);
   const at::Tensor pixels = at::arange(side * side, at::kLong);
@@ -56,7 +56,7 @@ std::vector<float> normalised(const std::vector<std::uint8_t>& pixels) {
   return values;
 }
 
-TEST(PixelTable, HasTheBitsOfTorchvision) {
+TEST(PixelTable, MatchesTorchvisionBitwise) {
   for (const auto& entry : golden()["normalised"]) {
     const PixelTable table = make_pixel_table({entry["mean"], entry["std"]});
     for (std::size_t i = 0; i < table.size(); ++i) {
@@ -66,7 +66,7 @@ TEST(PixelTable, HasTheBitsOfTorchvision) {
   }
 }
 
-TEST(NormalizationOf, TakesTheConfigsValues) {
+TEST(NormalizationOf, UsesTheValuesOfTheConfig) {
   DataConfig config;
   config.mean = 0.1;
   config.std = 0.2;
@@ -75,7 +75,7 @@ TEST(NormalizationOf, TakesTheConfigsValues) {
 }
 
 TEST(NormalizationOf, IsTheMeanAndDeviationOfAllPixels) {
-  // Values 0..250 equally often: mean 125, variance (251^2 - 1) / 12.
+  // The values 0 to 250 occur equally often, so the mean is 125 and the variance is (251^2 - 1) / 12.
   Dataset data{at::arange(251 * 400, at::kLong).remainder(251).to(at::kByte).reshape({400, 1, 251, 1}),
                at::arange(400, at::kLong)};
   const Normalization normalization = normalization_of({}, data);
@@ -89,7 +89,7 @@ TEST(NormalizationOf, RefusesPixelsThatAreAllEqual) {
   EXPECT_THROW(normalization_of({}, data), UsageError);
 }
 
-TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
+TEST(Augmentation, DependsOnlyOnSeedEpochAndSample) {
   const AugmentConfig config{.crop_padding = 4, .flip = true};
   std::set<std::tuple<std::int64_t, std::int64_t, bool>> seen;
   for (std::int64_t sample = 0; sample < 2000; ++sample) {
@@ -99,7 +99,7 @@ TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
     seen.insert({first.top, first.left, first.mirror});
     ASSERT_TRUE(0 <= first.top && first.top <= 8 && 0 <= first.left && first.left <= 8);
   }
-  EXPECT_EQ(seen.size(), 9U * 9U * 2U);  // all of them occur
+  EXPECT_EQ(seen.size(), 9U * 9U * 2U);  // each combination of vertical offset, horizontal offset and mirroring occurs
 }
 
 TEST(Augmentation, DiffersBetweenEpochsAndSeeds) {
@@ -117,8 +117,8 @@ TEST(Augmentation, DiffersBetweenEpochsAndSeeds) {
   EXPECT_NE(draws(0, 1), draws(1, 0));
 }
 
-// out(y, x) = padded(y + top, x' + left), with x' mirrored: the definition, computed pixel by pixel.
-TEST(Augmentation, CropsOutOfABlackFrameAndMirrors) {
+// Compares with the definition, pixel by pixel: out(y, x) = padded(y + top, x' + left), where x' is x or its mirrored position.
+TEST(Augmentation, CropsFromABlackBorderAndMirrors) {
   constexpr std::int64_t kPadding = 2;
   const PlaneShape shape{2, 3, 4};
   const PixelTable table = make_pixel_table(kNormalization);
@@ -144,20 +144,20 @@ TEST(Augmentation, CropsOutOfABlackFrameAndMirrors) {
   }
 }
 
-// Both ways to prepare shares: inside next() (small images), and on the thread (large ones).
+// The parameter is the side of an image. The loader prepares small images in next(), and large ones on its thread.
 class LoaderTest : public testing::TestWithParam<std::int64_t> {
  protected:
   std::int64_t side() const { return GetParam(); }
 };
 INSTANTIATE_TEST_SUITE_P(InlineAndThread, LoaderTest, testing::Values(4, 256));
 
-TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
+TEST_P(LoaderTest, ReturnsTheSamplersBatchesInOrder) {
   const Dataset data = counted_data(23, side());
-  const auto source = picture_source(data, kNormalization);
+  const auto source = image_source(data, kNormalization);
   for (int rank = 0; rank < 3; ++rank) {
     Loader loader(*source, {.batch_size = 10, .seed = 5, .world = 3, .rank = rank}, 0, 6);
     for (std::int64_t step = 0; step < 6; ++step) {
-      const Share share = loader.next();
+      const RankBatch share = loader.next();
       const std::int64_t position = step % 3 * 10;
       EXPECT_EQ(share.step, step);
       EXPECT_EQ(share.epoch, step / 3);
@@ -176,8 +176,8 @@ TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
   }
 }
 
-TEST_P(LoaderTest, BeginsAnywhereWithTheSameShares) {
-  const auto source = picture_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
+TEST_P(LoaderTest, StartsAtAnyStep) {
+  const auto source = image_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
   const LoaderOptions options{.batch_size = 10, .seed = 5};
   Loader whole(*source, options, 0, 9);
   for (int skipped = 0; skipped < 4; ++skipped) {
@@ -185,19 +185,19 @@ TEST_P(LoaderTest, BeginsAnywhereWithTheSameShares) {
   }
   Loader resumed(*source, options, 4, 9);
   for (std::int64_t step = 4; step < 9; ++step) {
-    const Share expected = whole.next();
-    const Share share = resumed.next();
+    const RankBatch expected = whole.next();
+    const RankBatch share = resumed.next();
     EXPECT_EQ(share.samples, expected.samples);
     EXPECT_TRUE(share.micro_batches[0].tensors[0].equal(expected.micro_batches[0].tensors[0]));
   }
 }
 
-TEST_P(LoaderTest, CutsAShareIntoBatches) {
-  const auto source = picture_source(counted_data(20, side()), kNormalization);
+TEST_P(LoaderTest, SplitsARankBatchIntoMicroBatches) {
+  const auto source = image_source(counted_data(20, side()), kNormalization);
   Loader whole(*source, {.batch_size = 8}, 0, 1);
   Loader cut(*source, {.batch_size = 8, .micro_batch_size = 3}, 0, 1);
   const Batch expected = whole.next().micro_batches.at(0);
-  const Share share = cut.next();
+  const RankBatch share = cut.next();
   ASSERT_EQ(share.micro_batches.size(), 3U);
   EXPECT_TRUE(share.micro_batches[0].tensors[0].equal(expected.tensors[0].narrow(0, 0, 3)));
   EXPECT_TRUE(share.micro_batches[1].tensors[0].equal(expected.tensors[0].narrow(0, 3, 3)));
@@ -205,11 +205,11 @@ TEST_P(LoaderTest, CutsAShareIntoBatches) {
   EXPECT_TRUE(share.micro_batches[2].tensors[1].equal(expected.tensors[1].narrow(0, 6, 2)));
 }
 
-TEST_P(LoaderTest, GivesAnEmptyShareOneBatchOfAnotherShare) {
+TEST_P(LoaderTest, AnEmptyRankBatchGetsAStandIn) {
   const Dataset data = counted_data(9, side());
-  const auto source = picture_source(data, kNormalization);
+  const auto source = image_source(data, kNormalization);
   Loader loader(*source, {.batch_size = 8, .world = 2, .rank = 1}, 1, 2);
-  const Share share = loader.next();
+  const RankBatch share = loader.next();
   EXPECT_EQ(share.global_size, 1);
   EXPECT_EQ(share.own_size, 0);
   EXPECT_TRUE(share.samples.empty());
@@ -222,9 +222,10 @@ TEST_P(LoaderTest, GivesAnEmptyShareOneBatchOfAnotherShare) {
   EXPECT_EQ(floats_of(share.micro_batches[0].tensors[0]), normalised(pixels_of(data, only)));
 }
 
-// 20 samples in batches of 9 on three ranks: shares of 3, 3, 3, and of 1, 1, 0 in the last step. In batches of 13: 5, 4, 4.
-TEST_P(LoaderTest, GivesAllRanksAsManyPassesWhereThatIsAskedFor) {
-  const auto source = picture_source(counted_data(20, side()), kNormalization);
+// 20 samples on three ranks. With batches of 9, the ranks get 3, 3 and 3 samples, and 1, 1 and 0 in the last step. With
+// batches of 13 they get 5, 4 and 4.
+TEST_P(LoaderTest, EqualPassesGivesAllRanksTheSameCount) {
+  const auto source = image_source(counted_data(20, side()), kNormalization);
   for (const auto& [batch_size, micro_batch_size, expected] :
        {std::tuple(9, 0, std::vector<std::size_t>{1, 1, 1}), std::tuple(9, 2, std::vector<std::size_t>{2, 2, 1}),
         std::tuple(13, 4, std::vector<std::size_t>{2, 1})}) {
@@ -233,7 +234,7 @@ TEST_P(LoaderTest, GivesAllRanksAsManyPassesWhereThatIsAskedFor) {
       options.equal_passes = true;
       Loader equal(*source, options, 0, static_cast<std::int64_t>(expected.size()));
       for (const std::size_t passes : expected) {
-        const Share share = equal.next();
+        const RankBatch share = equal.next();
         const std::int64_t real = options.micro_batch_size > 0 ? (share.own_size + micro_batch_size - 1) / micro_batch_size
                                                                : (share.own_size > 0 ? 1 : 0);
         ASSERT_EQ(share.micro_batches.size(), passes) << "rank " << rank << " of step " << share.step;
@@ -245,16 +246,16 @@ TEST_P(LoaderTest, GivesAllRanksAsManyPassesWhereThatIsAskedFor) {
   }
 }
 
-TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
-  const auto source = picture_source(counted_data(16, side()), kNormalization, {.crop_padding = 1, .flip = true});
-  const auto plain = picture_source(counted_data(16, side()), kNormalization);
+TEST_P(LoaderTest, AugmentationDoesNotDependOnTheWorld) {
+  const auto source = image_source(counted_data(16, side()), kNormalization, {.crop_padding = 1, .flip = true});
+  const auto plain = image_source(counted_data(16, side()), kNormalization);
   LoaderOptions options{.batch_size = 16, .seed = 3};
   Loader alone(*source, options, 0, 1);
-  const Share whole = alone.next();
+  const RankBatch whole = alone.next();
   options.world = 4;
   options.rank = 2;
   Loader one_of_four(*source, options, 0, 1);
-  const Share share = one_of_four.next();
+  const RankBatch share = one_of_four.next();
   for (std::int64_t i = 0; i < share.own_size; ++i) {
     EXPECT_TRUE(share.micro_batches[0].tensors[0][i].equal(whole.micro_batches[0].tensors[0][2 + 4 * i]));
   }
@@ -262,17 +263,18 @@ TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
       Loader(*plain, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].tensors[0]));
 }
 
-// The partner and the share of mixing of each sample of a global batch, whichever rank has it, in any micro-batch.
-TEST_P(LoaderTest, MixesAlikeWhateverTheWorld) {
+// The partner and the weight of each sample in a global batch do not depend on the rank or the micro-batch that processes the
+// sample.
+TEST_P(LoaderTest, MixupDoesNotDependOnTheWorld) {
   const Dataset data = counted_data(23, side());
-  const auto source = picture_source(data, kNormalization, {.crop_padding = 1, .flip = true});
+  const auto source = image_source(data, kNormalization, {.crop_padding = 1, .flip = true});
   const auto mixed_by = [&](int world, std::int64_t micro) {
-    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;  // by position in the epoch, and where in the batch
+    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;  // key: position in the epoch; value: batch, index in it
     for (int rank = 0; rank < world; ++rank) {
       Loader loader(*source,
                     {.batch_size = 10, .micro_batch_size = micro, .seed = 3, .mixup = 0.4, .world = world, .rank = rank}, 3, 6);
       for (int step = 0; step < 3; ++step) {
-        const Share share = loader.next();
+        const RankBatch share = loader.next();
         std::int64_t place = rank;
         for (const Batch& batch : share.micro_batches) {
           if (batch.stand_in) {
@@ -312,7 +314,7 @@ TEST_P(LoaderTest, MixesAlikeWhateverTheWorld) {
 }
 
 TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {
-  const auto source = picture_source(counted_data(20, side()), kNormalization);
+  const auto source = image_source(counted_data(20, side()), kNormalization);
   for (int taken = 0; taken < 4; ++taken) {
     Loader loader(*source, {.batch_size = 8, .prefetch = 2}, 0, 1'000'000'000);
     for (int i = 0; i < taken; ++i) {
@@ -321,23 +323,24 @@ TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {
   }
 }
 
-TEST_P(LoaderTest, PassesOnManySharesThroughAQueueOfOne) {
-  const auto source = picture_source(counted_data(20, side()), kNormalization);
+TEST_P(LoaderTest, AQueueOfOneDeliversManyBatches) {
+  const auto source = image_source(counted_data(20, side()), kNormalization);
   Loader loader(*source, {.batch_size = 8, .prefetch = 1}, 0, 300);
   for (std::int64_t step = 0; step < 300; ++step) {
     ASSERT_EQ(loader.next().step, step);
   }
 }
 
-// For any number of threads: across the ends of epochs, with micro-batches, random draws, and small shares.
-TEST_P(LoaderTest, ThreadsMakeTheSameSharesInTheSameOrder) {
-  const auto source = picture_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
+// Batches are the same for any number of threads. The configuration covers ends of epochs, micro-batches, random draws and
+// ranks with few samples.
+TEST_P(LoaderTest, ThreadsKeepBatchesAndOrder) {
+  const auto source = image_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
   LoaderOptions options{.batch_size = 10, .micro_batch_size = 2, .prefetch = 2, .seed = 5, .mixup = 0.4, .world = 2, .rank = 1};
   Loader alone(*source, options, 1, 60);
   options.threads = 4;
   Loader several(*source, options, 1, 60);
   for (std::int64_t step = 1; step < 60; ++step) {
-    const Share expected = alone.next(), share = several.next();
+    const RankBatch expected = alone.next(), share = several.next();
     ASSERT_EQ(share.step, step);
     ASSERT_EQ(share.samples, expected.samples) << step;
     ASSERT_EQ(share.micro_batches.size(), expected.micro_batches.size());
@@ -351,7 +354,7 @@ TEST_P(LoaderTest, ThreadsMakeTheSameSharesInTheSameOrder) {
   EXPECT_THROW(several.next(), std::logic_error);
 }
 
-// Each sample is its own step here, and one of them is damaged.
+// A source in which one sample is damaged. In the test, each step has one sample.
 struct Damaged : Source {
   explicit Damaged(std::int64_t sample) : sample_(sample) {}
   std::int64_t size() const override { return 40; }
@@ -364,7 +367,7 @@ struct Damaged : Source {
   std::int64_t sample_;
 };
 
-TEST(Loader, WhatAThreadThrowsComesInItsStep) {
+TEST(Loader, AnExceptionArrivesInItsStep) {
   const std::vector<std::int64_t> order = epoch_order(40, 0, 0);
   for (const std::int64_t threads : {1, 2, 5}) {
     const Damaged source(order[17]);
@@ -379,10 +382,10 @@ TEST(Loader, WhatAThreadThrowsComesInItsStep) {
   }
 }
 
-TEST(PictureSource, WithoutDrawsGivesThemNormalisedAndInOrder) {
+TEST(ImageSource, WithoutDrawsImagesAreNormalisedInOrder) {
   const Dataset data = counted_data(20);
   const std::vector<std::int64_t> samples{5, 6, 7, 8, 9, 10, 11};
-  const Batch batch = picture_source(data, kNormalization)->make(samples, {});
+  const Batch batch = image_source(data, kNormalization)->make(samples, {});
   ASSERT_EQ(batch.tensors[0].sizes(), (std::vector<std::int64_t>{7, 1, 4, 4}));
   EXPECT_TRUE(batch.tensors[1].equal(data.labels.narrow(0, 5, 7)));
   for (std::int64_t i = 0; i < 7; ++i) {

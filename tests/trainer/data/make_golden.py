@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to itself: PyTorch's values for the sampler's permutations and for normalisation.
+"""Writes golden.json next to this file: PyTorch's values for the sampler's permutations and for the normalization of pixels.
 
 Run it with a Python that has torch; the C++ tests only read the file."""
 
@@ -16,7 +16,8 @@ def order(n, seed, epoch):
 
 
 def normalised(mean, std):
-    # torchvision's ToTensor (div by 255), then Normalize (sub_, div_ by float32 tensors of shape [channels, 1, 1]).
+    # The steps of torchvision: ToTensor (div by 255), then Normalize (sub_ and div_ by float32 tensors of shape [channels, 1,
+    # 1]).
     image = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
     tensor = image.to(torch.float32).div(255)
     mean = torch.as_tensor(mean, dtype=torch.float32).view(-1, 1, 1)

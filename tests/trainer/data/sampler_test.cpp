@@ -1,4 +1,4 @@
-// The sampler's promises: Python's order, and every sample exactly once, whatever the world size.
+// Tests the sampler: samples are in the same order as in Python, and each sample is used exactly once with any number of ranks.
 #include "trainer/data/sampler.hpp"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@ Samples counted(std::int64_t n) {
   return samples;
 }
 
-TEST(EpochOrder, IsPythonsRandperm) {
+TEST(EpochOrder, MatchesPythonsRandperm) {
   for (const auto& entry : golden()["orders"]) {
     EXPECT_EQ(epoch_order(entry["n"], entry["seed"], entry["epoch"]), entry["order"].get<Samples>()) << entry;
   }
 }
 
-TEST(EpochOrder, IsPythonsRandpermForAWholeDataSet) {
+TEST(EpochOrder, MatchesPythonsRandpermForAWholeDataSet) {
   const auto entry = golden()["long_order"];
   const Samples order = epoch_order(entry["n"], entry["seed"], entry["epoch"]);
   EXPECT_EQ(Samples(order.begin(), order.begin() + 8), entry["first"].get<Samples>());
@@ -45,19 +45,19 @@ TEST(EpochOrder, DependsOnTheSumOfSeedAndEpochOnly) {
   EXPECT_EQ(epoch_order(50, 3, 4), epoch_order(50, 7, 0));
 }
 
-TEST(ShareOfBatch, TakesEveryWorldthPositionBeginningWithTheRank) {
+TEST(ShareOfBatch, TakesEveryWthPositionFromTheRank) {
   const Samples order = counted(20);
   EXPECT_EQ(share_of_batch(order, 8, 8, 3, 0), (Samples{8, 11, 14}));
   EXPECT_EQ(share_of_batch(order, 8, 8, 3, 1), (Samples{9, 12, 15}));
   EXPECT_EQ(share_of_batch(order, 8, 8, 3, 2), (Samples{10, 13}));
 }
 
-TEST(ShareOfBatch, OfARaggedBatchMayBeEmpty) {
+TEST(ShareOfBatch, MayBeEmptyForARaggedBatch) {
   EXPECT_TRUE(share_of_batch(counted(10), 8, 2, 4, 2).empty());
   EXPECT_TRUE(share_of_batch(counted(10), 8, 2, 4, 3).empty());
 }
 
-TEST(ShareOfBatch, GivesEachSampleOfAnEpochOnceInAnyWorld) {
+TEST(ShareOfBatch, CoversEachSampleOnceInAnyWorld) {
   for (const std::int64_t n : {1, 7, 64, 101}) {
     for (const std::int64_t batch : {1, 5, 16, 200}) {
       for (const int world : {1, 2, 3, 5, 8}) {
@@ -88,8 +88,8 @@ TEST(ShareSize, DiffersByAtMostOneBetweenRanks) {
   }
 }
 
-// Values of tests/whole_program/reference/mixup.py.
-TEST(Mixup, OwnPartIsThatOfPython) {
+// The expected values come from tests/whole_program/reference/mixup.py.
+TEST(Mixup, OwnPartMatchesPython) {
   const std::vector<std::pair<double, std::vector<float>>> expected{
       {0.2, {0.551183155F, 0.047628391F, 0.998656153F, 0.926712291F}},
       {1.0, {0.576491057F, 0.053166314F, 0.646642243F, 0.322916136F}},
@@ -102,7 +102,7 @@ TEST(Mixup, OwnPartIsThatOfPython) {
   }
 }
 
-TEST(Mixup, OwnPartsSpreadAsTheBetaDistributionDoes) {
+TEST(Mixup, OwnPartFollowsTheBetaDistribution) {
   for (const double alpha : {0.2, 1.0, 4.0, 1000.0}) {
     constexpr int kCount = 20'000;
     double sum = 0, squares = 0;
@@ -116,8 +116,8 @@ TEST(Mixup, OwnPartsSpreadAsTheBetaDistributionDoes) {
   }
 }
 
-// An extremely small parameter gives a share of nearly 0 or 1, which must be finite.
-TEST(Mixup, OwnPartIsBetween0And1WhateverAlphaIs) {
+// With an extremely small alpha the mixup weight is nearly 0 or 1. It must still be a finite number.
+TEST(Mixup, OwnPartIsBetween0And1ForAnyAlpha) {
   for (const double alpha : {std::numeric_limits<double>::denorm_min(), 1e-300, 1e-6, 0.01, 1000.0}) {
     for (int position = 0; position < 200; ++position) {
       const float part = own_part(alpha, 1, 0, position);
@@ -126,7 +126,7 @@ TEST(Mixup, OwnPartIsBetween0And1WhateverAlphaIs) {
   }
 }
 
-TEST(Mixup, EachSampleOfABatchIsMixedWithOneOther) {
+TEST(Mixup, EachSampleHasOnePartner) {
   for (const std::int64_t size : {1, 2, 7, 64}) {
     std::set<std::int64_t> others;
     for (std::int64_t place = 0; place < size; ++place) {

@@ -1,4 +1,4 @@
-// Graphs written by hand: their results, and the messages about invalid graphs.
+// Tests graphs that are written by hand: their results, and the error messages for invalid graphs.
 #include "trainer/exported/graph.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -44,7 +44,7 @@ std::string refusal_of_lines(const std::string& lines) {
   return refusal_of_graph("ddprun graph 1\n" + lines);
 }
 
-TEST(Graph, ComputesWhatItsOperatorsDoAndIsDifferentiable) {
+TEST(Graph, ComputesAndDifferentiatesItsOperators) {
   const at::Tensor x = at::arange(6, at::kFloat).view({3, 2}) - 2;
   const at::Tensor weight = at::ones({4, 2}).set_requires_grad(true);
   const std::string lines =
@@ -60,7 +60,7 @@ TEST(Graph, ComputesWhatItsOperatorsDoAndIsDifferentiable) {
   EXPECT_TRUE(at::equal(found, weight.grad()));
 }
 
-TEST(Graph, SaysWhatItIsToBeGivenAndWhatItUses) {
+TEST(Graph, ListsItsInputsAndOperators) {
   const Graph graph(
       parsed_graph("%0 = parameter a.b\n%1 = buffer c%20d\n%2 = op aten::add.Tensor %0 %1 default\n%3 = op aten::relu %2\n"
                    "%4 = op aten::relu %3\nreturn %4\n"));
@@ -72,14 +72,14 @@ TEST(Graph, SaysWhatItIsToBeGivenAndWhatItUses) {
   EXPECT_EQ(graph.result_count(), 1u);
 }
 
-TEST(Graph, ANumberWhereATensorIsTakenDecidesNoType) {
+TEST(Graph, AWrappedNumberDecidesNoType) {
   const at::Tensor count = at::zeros({}, at::kLong);
   const at::Tensor half = at::ones({2}, at::kHalf);
   const auto results = results_of(
       "%0 = buffer count\n%1 = batch x\n%2 = op aten::add_.Tensor %0 i1 default\n%3 = op aten::mul.Tensor %1 f0.5\n"
       "return %2 %3\n",
       {count, half});
-  EXPECT_EQ(count.item<std::int64_t>(), 1);  // in place, like batch norm's update of its counter
+  EXPECT_EQ(count.item<std::int64_t>(), 1);  // the graph increments its input in place, as batch norm does with its counter
   EXPECT_EQ(results[1].scalar_type(), at::kHalf);
 }
 
@@ -93,11 +93,11 @@ TEST(Graph, SizesAreComputedInEachRun) {
     const auto results = results_of(lines, {at::zeros({rows, 2, 3})});
     EXPECT_EQ(results[0].sizes(), (at::IntArrayRef{rows, 6}));
     EXPECT_EQ(results[1].size(0), rows * 3 / 2);
-    EXPECT_EQ(results[2].size(0), ((-7 - rows) % 4 + 4) % 4);  // Python's sign
+    EXPECT_EQ(results[2].size(0), ((-7 - rows) % 4 + 4) % 4);  // as in Python, the result of % has the divisor's sign
   }
 }
 
-TEST(Graph, TakesResultsApartAndGivesListsOfTensors) {
+TEST(Graph, UnpacksResultsAndPassesTensorLists) {
   const at::Tensor x = at::arange(6).view({2, 3});
   const auto results = results_of(
       "%0 = batch x\n%1 = op aten::split.Tensor %0 i1 i1\n%2 = get %1 i0\n%3 = get %1 i2\n%4 = op aten::cat [ %3 %2 ] i1\n"
@@ -108,7 +108,7 @@ TEST(Graph, TakesResultsApartAndGivesListsOfTensors) {
   EXPECT_EQ(results[1].sizes(), (at::IntArrayRef{2, 2}));
 }
 
-TEST(Graph, MakesItsTensorsOnTheDeviceOfTheRun) {
+TEST(Graph, CreatesTensorsOnTheDeviceOfTheRun) {
   const std::string lines = "%0 = op aten::arange i4 dtype:int64 layout:strided device false\nreturn %0\n";
   EXPECT_TRUE(results_of(lines, {}, c10::kMeta).front().is_meta());
   EXPECT_TRUE(results_of(lines, {}).front().is_cpu());
@@ -123,7 +123,7 @@ TEST(Graph, DrawsFromTheDefaultGenerator) {
   EXPECT_TRUE(at::equal(results_of("%0 = batch x\n%1 = op aten::dropout %0 f0.5 true\nreturn %1\n", {x}).front(), expected));
 }
 
-TEST(Graph, WhatIsUnderNoGradIsNotDifferentiated) {
+TEST(Graph, NoGradRegionsAreNotDifferentiated) {
   const std::string lines =
       "%0 = parameter w\n%1 = gradients false\n%2 = op aten::mul.Tensor %0 f3.0\n%3 = gradients true\n"
       "%4 = op aten::mul.Tensor %0 %2\n%5 = op aten::sum %4 default\nreturn %5 %2\n";
@@ -141,13 +141,13 @@ TEST(Graph, WhatIsUnderNoGradIsNotDifferentiated) {
   EXPECT_TRUE(at::GradMode::is_enabled());
 }
 
-TEST(Graph, MemoryOfWhatIsNotNeededAnyMoreIsGivenBack) {
+TEST(Graph, UnusedValuesAreReleased) {
   const at::Tensor x = at::zeros({4});
   const std::string lines = "%0 = batch x\n%1 = op aten::add.Tensor %0 %0 default\n%2 = op aten::relu_ %1\nreturn %2\n";
   EXPECT_EQ(results_of(lines, {x}).front().use_count(), 1u);
 }
 
-TEST(Graph, ErrorsOfOperatorsSayWhere) {
+TEST(Graph, OperatorErrorsNameTheLine) {
   try {
     results_of("%0 = batch x\n%1 = op aten::view %0 [ i7 ]\nreturn %1\n", {at::zeros({4})});
     FAIL() << "no error";
@@ -157,18 +157,18 @@ TEST(Graph, ErrorsOfOperatorsSayWhere) {
   EXPECT_THROW(results_of("%0 = batch x\n%1 = op aten::split.Tensor %0 i2 i0\n%2 = get %1 i2\nreturn %2\n", {at::zeros({4})}),
                UsageError);
   EXPECT_THROW(results_of("%0 = compute floordiv i1 i0\nreturn %0\n", {}), UsageError);
-  EXPECT_THROW(results_of("%0 = compute add i1 i0\nreturn %0\n", {}), UsageError);  // not a tensor
+  EXPECT_THROW(results_of("%0 = compute add i1 i0\nreturn %0\n", {}), UsageError);  // the result is not a tensor
 }
 
-TEST(Graph, AllOperatorsThatAreMissingAreNamed) {
+TEST(Graph, AllMissingOperatorsAreNamed) {
   EXPECT_EQ(refusal_of_lines("%0 = batch x\n%1 = op aten::relu %0\n%2 = op aten::no_such %1\n%3 = op mine::op.v2 %2\n"
                              "%4 = op aten::add.NoSuch %3\nreturn %4\n"),
             "g: LibTorch " TORCH_VERSION
             " has no operator aten::add.NoSuch (line 6), aten::no_such (line 4), mine::op.v2 (line 5); export the model with "
-            "PyTorch " TORCH_VERSION ", or without them");
+            "PyTorch " TORCH_VERSION ", or change it so that it does not use this operator");
 }
 
-TEST(Graph, OperatorsThatDoMoreThanComputeAreRefusedWithTheirLine) {
+TEST(Graph, UnsafeOperatorsAreRefusedWithTheirLine) {
   struct Row {
     const char *operator_call, *reason;
   };
@@ -177,20 +177,20 @@ TEST(Graph, OperatorsThatDoMoreThanComputeAreRefusedWithTheirLine) {
            Row{"aten::set_.source_Tensor %0 %0", "replaces the memory of a tensor"},
            Row{"aten::set_.source_Storage %0 none", "takes raw storage"},
            Row{"aten::resize_ %0 [ i9 ]", "replaces the memory of a tensor"},
-           Row{"aten::_sparse_coo_tensor_unsafe %0 %0 [ i4 ]", "is one of PyTorch's internals"},
-           Row{"aten::_nested_view_from_buffer %0 %0 %0 %0", "is one of PyTorch's internals"},
+           Row{"aten::_sparse_coo_tensor_unsafe %0 %0 [ i4 ]", "is internal to PyTorch"},
+           Row{"aten::_nested_view_from_buffer %0 %0 %0 %0", "is internal to PyTorch"},
            Row{"aten::sparse_coo_tensor.indices %0 %0", "not dense"},
-           Row{"aten::_unsafe_index.Tensor %0 [ %0 ]", "is one of PyTorch's internals"},
+           Row{"aten::_unsafe_index.Tensor %0 [ %0 ]", "is internal to PyTorch"},
            Row{"prim::device %0", "is not one of PyTorch's own operators"},
        }) {
     const std::string found = refusal_of_lines(std::string("%0 = batch x\n%1 = op ") + call + "\nreturn %1\n");
-    if (found.find("has no operator") != std::string::npos) continue;  // an operator that LibTorch lacks
+    if (found.find("has no operator") != std::string::npos) continue;  // this LibTorch lacks the operator
     EXPECT_TRUE(found.starts_with("g:3: the operator ")) << call << ": " << found;
     EXPECT_NE(found.find(reason), std::string::npos) << call << ": " << found;
   }
 }
 
-TEST(Graph, TextThatPicksAWayToComputeIsAllowed) {
+TEST(Graph, TextArgumentsThatSelectAnAlgorithmAreAllowed) {
   const at::Tensor x = at::arange(4, at::kFloat);
   const auto results = results_of(
       "%0 = batch x\n%1 = op aten::gelu %0 stanh\n%2 = op aten::div.Tensor_mode %1 f2.0 sfloor\n"
@@ -247,58 +247,61 @@ TEST(Graph, SizesAndIntegersOutOfBoundsAreRefusedWithTheirLine) {
   }
   EXPECT_EQ(refusal_of_run("%0 = batch x\n%1 = compute mod " + least + " i-1\nreturn %0\n"), "no error");
   EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = op aten::zeros [ i1000000 i1000000 ]\nreturn %1\n")
-                .find("g:3: aten::zeros: asks for a tensor of more than"),
+                .find("g:3: aten::zeros: requests a tensor of more than"),
             std::string::npos);
-  EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = op aten::repeat %0 [ " + most + " i2 ]\nreturn %1\n").find("asks for a tensor"),
+  EXPECT_NE(refusal_of_run("%0 = batch x\n%1 = op aten::repeat %0 [ " + most + " i2 ]\nreturn %1\n").find("requests a tensor"),
             std::string::npos);
 }
 
-TEST(Graph, ArgumentsThatAnOperatorDoesNotTakeAreRefusedBeforeAnythingRuns) {
+TEST(Graph, WrongArgumentsAreRefusedBeforeTheRun) {
   const std::string x = "%0 = batch x\n";
   EXPECT_EQ(refusal_of_lines(x + "%1 = op aten::relu %0 i1\nreturn %1\n"),
-            "g:3: has 2 arguments for aten::relu, which takes 1");
+            "g:3: passes 2 arguments to aten::relu, which takes at most 1");
   EXPECT_EQ(refusal_of_lines(x + "%1 = op aten::linear %0\nreturn %1\n"), "g:3: argument 'weight' of aten::linear is missing");
   EXPECT_EQ(refusal_of_lines(x + "%1 = op aten::dropout %0 sx true\nreturn %1\n"),
-            "g:3: argument 'p' of aten::dropout takes float, which is not what the graph gives it; was it written for another "
-            "version of PyTorch than " TORCH_VERSION "?");
-  EXPECT_NE(refusal_of_lines(x + "%1 = op aten::view %0 none\nreturn %1\n").find("takes int[]"), std::string::npos);
-  EXPECT_NE(refusal_of_lines(x + "%1 = op aten::relu none\nreturn %1\n").find("takes Tensor"), std::string::npos);
+            "g:3: the graph passes a value of another type for argument 'p' of aten::dropout; expected float. Export the model "
+            "with PyTorch " TORCH_VERSION ", the version of this program");
+  EXPECT_NE(refusal_of_lines(x + "%1 = op aten::view %0 none\nreturn %1\n").find("expected int[]"), std::string::npos);
+  EXPECT_NE(refusal_of_lines(x + "%1 = op aten::relu none\nreturn %1\n").find("expected Tensor"), std::string::npos);
   EXPECT_EQ(refusal_of_lines("%0 = op aten::arange i4 dtype:int5\nreturn %0\n"), "g:2: has the unknown dtype 'int5'");
-  EXPECT_EQ(refusal_of_lines(x + "%1 = compute power %0 i2\nreturn %1\n"), "g:3: the calculation 'power' is not known");
+  EXPECT_EQ(refusal_of_lines(x + "%1 = compute power %0 i2\nreturn %1\n"), "g:3: unknown calculation 'power'");
   EXPECT_EQ(refusal_of_lines(x + "%1 = compute add %0\nreturn %1\n"), "g:3: 'add' takes 2 numbers");
-  EXPECT_EQ(refusal_of_lines(x + "%1 = batch x\nreturn %1\n"), "g:3: 'x' is given twice");
+  EXPECT_EQ(refusal_of_lines(x + "%1 = batch x\nreturn %1\n"), "g:3: 'x' is defined twice");
 }
 
-TEST(GraphText, WhatIsNoGraphIsRefusedWithItsLine) {
+TEST(GraphText, InvalidTextIsRefusedWithItsLine) {
   EXPECT_EQ(refusal_of_graph(""), "g: has no line 'return': the file is empty or cut off");
   EXPECT_EQ(refusal_of_graph("ddprun graph 2\n"),
-            "g:1: expected 'ddprun graph 1': the file is no graph that this version reads");
+            "g:1: expected 'ddprun graph 1': this version of ddprun cannot read the file. Export the model again with its "
+            "exporter");
   EXPECT_EQ(refusal_of_lines("%0 = batch x\n"), "g: has no line 'return': the file is empty or cut off");
   EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn %0"), "g:3: the last line is cut off");
   EXPECT_EQ(refusal_of_lines("%1 = batch x\nreturn %0\n"), "g:2: expected '%0', found '%1'");
   EXPECT_EQ(refusal_of_lines("%0 batch x\nreturn %0\n"), "g:2: expected '=', found 'batch'");
   EXPECT_EQ(refusal_of_lines("%0 = tensor x\nreturn %0\n"),
             "g:2: expected parameter, buffer, constant, batch, op, get, compute or gradients, found 'tensor'");
-  EXPECT_EQ(refusal_of_lines("%0 = batch\nreturn %0\n"), "g:2: expected a name, found the line's end");
-  EXPECT_EQ(refusal_of_lines("%0 = batch x i1\nreturn %0\n"), "g:2: a tensor that is given takes no arguments");
-  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu %0\nreturn %0\n"), "g:2: uses %0, which no earlier line makes");
-  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn %1\n"), "g:3: uses %1, which no earlier line makes");
-  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn %0\n%1 = batch y\n"), "g:4: expected the file's end after 'return'");
+  EXPECT_EQ(refusal_of_lines("%0 = batch\nreturn %0\n"), "g:2: expected a name, found the end of the line");
+  EXPECT_EQ(refusal_of_lines("%0 = batch x i1\nreturn %0\n"),
+            "g:2: expected no arguments after a parameter, buffer, constant or batch tensor");
+  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu %0\nreturn %0\n"), "g:2: uses %0, which no earlier line defines");
+  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn %1\n"), "g:3: uses %1, which no earlier line defines");
+  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn %0\n%1 = batch y\n"), "g:4: expected the end of the file after 'return'");
   EXPECT_EQ(refusal_of_lines("%0 = op aten::relu ?\nreturn %0\n"), "g:2: expected an argument, found '?'");
   EXPECT_EQ(refusal_of_lines("%0 = op aten::relu i1x\nreturn %0\n"), "g:2: expected an argument, found 'i1x'");
   EXPECT_EQ(refusal_of_lines("%0 = op aten::relu i99999999999999999999\nreturn %0\n"),
             "g:2: expected an argument, found 'i99999999999999999999'");
-  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu [ i1\nreturn %0\n"), "g:2: expected an argument, found the line's end");
-  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu [ [ [ [ [ ] ] ] ] ]\nreturn %0\n"), "g:2: has lists in lists, 5 deep");
+  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu [ i1\nreturn %0\n"), "g:2: expected an argument, found the end of the line");
+  EXPECT_EQ(refusal_of_lines("%0 = op aten::relu [ [ [ [ [ ] ] ] ] ]\nreturn %0\n"),
+            "g:2: has lists nested 5 deep; expected at most 4");
   EXPECT_EQ(refusal_of_lines("%0 = op aten::relu  i1\nreturn %0\n"), "g:2: expected an argument, found two spaces");
   EXPECT_EQ(refusal_of_lines("%0 = op aten::relu i1 \nreturn %0\n"), "g:2: ends with a space");
-  EXPECT_EQ(refusal_of_lines("%0 = batch a%2\nreturn %0\n"), "g:2: 'a%2' has a bad %");
+  EXPECT_EQ(refusal_of_lines("%0 = batch a%2\nreturn %0\n"), "g:2: 'a%2' has an invalid % escape");
   EXPECT_EQ(refusal_of_lines("%0 = batch x\n%1 = get %0 %0\nreturn %0\n"), "g:3: expected a node and a number after 'get'");
   EXPECT_EQ(refusal_of_lines("%0 = gradients i1\nreturn %0\n"), "g:2: expected true or false after 'gradients'");
-  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn\n"), "g:3: expected a node, found the line's end");
+  EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn\n"), "g:3: expected a node, found the end of the line");
 }
 
-// A mutated file is either a valid graph or it is refused.
+// A randomly changed graph is either valid or refused with UsageError.
 TEST(GraphText, DamagedGraphsAreRefused) {
   const std::string whole =
       "ddprun graph 1\n%0 = parameter w\n%1 = batch x\n%2 = op aten::sym_size.int %1 i0\n%3 = compute mul %2 i2\n"
@@ -325,12 +328,12 @@ TEST(GraphText, DamagedGraphsAreRefused) {
       default:
         damaged.resize(place);
     }
-    if (refusal_of_graph(damaged) != "no error") ++refused;  // anything but a UsageError fails here
+    if (refusal_of_graph(damaged) != "no error") ++refused;  // an exception other than UsageError makes the test fail
   }
   EXPECT_GT(refused, 3000);
 }
 
-TEST(GraphText, AFileThatIsNotThereIsNamed) {
+TEST(GraphText, AMissingFileIsNamed) {
   EXPECT_THROW(read_graph("/nowhere/train.graph"), UsageError);
 }
 

@@ -1,4 +1,3 @@
-// Implementation of sample_folder.hpp.
 #include "tests/trainer/exported/sample_folder.hpp"
 
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// Samples from safetensors files.
+// Tests samples that are read from safetensors files.
 #include "trainer/exported/tensor_source.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -50,7 +50,7 @@ at::Tensor good() {
   return at::arange(4).remainder(2).to(at::kBool);
 }
 
-TEST_F(TensorFiles, ABatchHasTheSamplesThatAreAskedForInTheModelsOrder) {
+TEST_F(TensorFiles, ABatchHasTheRequestedSamplesInModelOrder) {
   const auto source =
       tensor_source(written({{"good", good()}, {"tokens", kTokens}, {"other", at::zeros({9})}}), kWanted, 0, "");
   EXPECT_EQ(source->size(), 4);
@@ -64,10 +64,10 @@ TEST_F(TensorFiles, ABatchHasTheSamplesThatAreAskedForInTheModelsOrder) {
   EXPECT_EQ(batch.weight, 3);
   EXPECT_TRUE(at::equal(batch.tensors[0][0], kTokens[2]));
   EXPECT_TRUE(at::equal(batch.tensors[0][1], kTokens[0]));
-  EXPECT_FALSE(batch.tensors[1].any().item<bool>());  // 0 and 2 are invalid
+  EXPECT_FALSE(batch.tensors[1].any().item<bool>());  // the boolean values of samples 0 and 2 are false
 }
 
-TEST_F(TensorFiles, TheFirstSamplesAloneMayBeUsed) {
+TEST_F(TensorFiles, TheNumberOfSamplesCanBeLimited) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   const auto all = tensor_source(file, kWanted, 0, "");
   const auto two = tensor_source(file, kWanted, 2, "");
@@ -81,26 +81,27 @@ TEST_F(TensorFiles, OtherSamplesHaveAnotherFingerprint) {
   EXPECT_NE(tensor_source(written({{"good", good()}, {"tokens", kTokens + 1}}), kWanted, 0, "")->fingerprint(), one);
 }
 
-TEST_F(TensorFiles, WhatTheModelDoesNotTakeIsRefused) {
-  EXPECT_EQ(refusal_of_tensors({{"tokens", kTokens}}), ": has no tensor 'good', which the model takes; it has tokens");
-  EXPECT_EQ(
-      refusal_of_tensors({{"good", good()}, {"tokens", kTokens.to(at::kLong)}}),
-      ": a sample is tokens int64 [3]; the model takes tokens int32 [3], after a first dimension that counts the samples");
-  EXPECT_EQ(
-      refusal_of_tensors({{"good", good()}, {"tokens", kTokens.view({6, 2})}}),
-      ": a sample is tokens int32 [2]; the model takes tokens int32 [3], after a first dimension that counts the samples");
+TEST_F(TensorFiles, UnsuitableTensorsAreRefused) {
+  EXPECT_EQ(refusal_of_tensors({{"tokens", kTokens}}),
+            ": has no tensor 'good', which is an input of the model; its tensors: tokens");
+  EXPECT_EQ(refusal_of_tensors({{"good", good()}, {"tokens", kTokens.to(at::kLong)}}),
+            ": a sample is tokens int64 [3], but the model takes tokens int32 [3]; the file needs the number of samples as an "
+            "additional first dimension");
+  EXPECT_EQ(refusal_of_tensors({{"good", good()}, {"tokens", kTokens.view({6, 2})}}),
+            ": a sample is tokens int32 [2], but the model takes tokens int32 [3]; the file needs the number of samples as an "
+            "additional first dimension");
   EXPECT_EQ(refusal_of_tensors({{"good", good()[0]}, {"tokens", kTokens}}),
-            ": a sample is good bool [] without a first dimension; the model takes good bool [], after a first dimension that "
-            "counts the samples");
+            ": a sample is good bool [] without a first dimension, but the model takes good bool []; the file needs the number "
+            "of samples as an additional first dimension");
   EXPECT_EQ(refusal_of_tensors({{"good", good().narrow(0, 0, 3)}, {"tokens", kTokens}}),
-            ": 'tokens' has 4 samples but 'good' has 3");
+            ": 'tokens' has 4 samples, but 'good' has 3; expected the same number");
   EXPECT_EQ(refusal_of_tensors({{"good", good().narrow(0, 0, 0)}, {"tokens", kTokens.narrow(0, 0, 0)}}), ": has no samples");
   EXPECT_EQ(refusal_of_tensors({{"good", good()}, {"tokens", kTokens}}, 5),
             "data.train_samples is 5, but '" + (folder_ / "train.safetensors").string() +
-                "' holds only 4 samples. Lower it, or set it to 0 for all.");
+                "' holds only 4 samples. Lower data.train_samples, or set it to 0 to use all of them.");
 }
 
-TEST_F(TensorFiles, OneOfATypeThatIsNotReadMayBeBesideButNotAskedFor) {
+TEST_F(TensorFiles, AnUnsupportedTensorMayExistButNotBeRequested) {
   const auto file = written({{"tokens", kTokens}, {"good", good()}, {"other", at::zeros({4}, at::kChar)}});
   std::ifstream in(file, std::ios::binary);
   std::string bytes(std::istreambuf_iterator<char>(in), {});
@@ -116,7 +117,7 @@ TEST_F(TensorFiles, OneOfATypeThatIsNotReadMayBeBesideButNotAskedFor) {
   }
 }
 
-TEST_F(TensorFiles, FilesThatAreNotWholeAreRefused) {
+TEST_F(TensorFiles, IncompleteFilesAreRefused) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
@@ -126,8 +127,8 @@ TEST_F(TensorFiles, FilesThatAreNotWholeAreRefused) {
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
 }
 
-// Between the two reads the name may start to refer to another file.
-TEST_F(TensorFiles, AreReadFromTheFileWhoseHeaderWasChecked) {
+// The file is opened once for both reads. With two calls to open() the name could refer to another file at the second call.
+TEST_F(TensorFiles, TheCheckedFileIsTheOneRead) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   ddprun::test::Opened opened(file);
   tensor_source(file, kWanted, 0, "");
@@ -140,7 +141,7 @@ TEST_F(TensorFiles, ABoolIsZeroOrOne) {
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
 }
 
-TEST_F(TensorFiles, ARunsFilesAreThoseOfItsConfig) {
+TEST_F(TensorFiles, FilesAreThoseOfTheConfig) {
   test::write_sample_model(folder_ / "m.ddp", test::sample_model());
   const std::vector<NamedTensor> tensors{{"x", at::zeros({5, 2})}, {"y", at::zeros({5, 1})}};
   std::filesystem::rename(written(tensors), folder_ / "some.safetensors");

@@ -1,4 +1,4 @@
-// The classification of a data source's error: it is neither a lost peer nor a batch that is too large.
+// Tests how an error of a data source is classified. It must not count as a lost rank or as a batch that is too large.
 #include "trainer/failure/failure.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Failure of_source(const Thrown& thrown) {
   }
 }
 
-TEST(Classify, AServerThatRefusesADataSourceIsNoLostPeer) {
+TEST(Classify, ARefusingDataServerIsNotALostPeer) {
   const std::runtime_error refused("samples.example:80: Connection refused");
   EXPECT_EQ(classify(std::make_exception_ptr(refused)).kind, channel::ErrorKind::kLostPeer);
   const Failure failure = of_source(refused);
@@ -35,7 +35,7 @@ TEST(Classify, AServerThatRefusesADataSourceIsNoLostPeer) {
   EXPECT_TRUE(failure.of_data);
 }
 
-TEST(Classify, MemoryThatADataSourceLacksIsNoBatchs) {
+TEST(Classify, ADataSourcesMemoryIsNotTheBatchs) {
   EXPECT_FALSE(classify(std::make_exception_ptr(std::bad_alloc())).of_data);
   const Failure failure = of_source(std::bad_alloc());
   EXPECT_EQ(failure.kind, channel::ErrorKind::kOutOfMemory);
@@ -44,7 +44,7 @@ TEST(Classify, MemoryThatADataSourceLacksIsNoBatchs) {
   EXPECT_EQ(of_source(std::runtime_error("not enough memory in the cache of samples")).kind, channel::ErrorKind::kException);
 }
 
-TEST(Classify, AUsageErrorOfADataSourceStaysOne) {
+TEST(Classify, ADataSourcesUsageErrorIsKept) {
   const Failure failure = of_source(UsageError("line 3 has no label"));
   EXPECT_EQ(failure.exit_code, 2);
   EXPECT_EQ(failure.message, "line 3 has no label");

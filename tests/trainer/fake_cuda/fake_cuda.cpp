@@ -1,6 +1,6 @@
-// A stand-in for libddptrain_cuda.so on a machine without a GPU, for everything before the first kernel. It has
-// $FAKE_CUDA_DEVICES GPUs, all with the same UUID. If $FAKE_CUDA_VERSION is set, it is a module of that version. It cannot
-// compute.
+// Replaces libddptrain_cuda.so on a machine without a GPU. It supports everything before the first kernel, but it cannot
+// compute. It has $FAKE_CUDA_DEVICES GPUs, which have the same UUID. If $FAKE_CUDA_VERSION is set, it behaves like a module of
+// a different version.
 #include <cstdlib>
 #include <stdexcept>
 
@@ -22,7 +22,6 @@ class FakeCuda final : public CudaModule {
   GpuMemory memory(int) override { return {}; }
   bool pin(int, void*, std::size_t) noexcept override { return false; }
   void unpin(void*) noexcept override {}
-  void empty_cache() override {}
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int, int,
                                               std::chrono::milliseconds) override {
     throw std::runtime_error("there is no NCCL here");

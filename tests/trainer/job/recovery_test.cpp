@@ -1,5 +1,5 @@
-// A worker that is cut off from its group: it holds its state until the agent sends it a rank. Its own errors end it. The agent
-// is simulated in this process.
+// Tests a worker that loses its process group. The worker waits with its state until the agent assigns a rank to it. It exits
+// if the error is its own. The test process simulates the agent.
 #include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::exception_ptr lost_peer() {
   return std::make_exception_ptr(std::runtime_error("Connection closed by peer [127.0.0.1]:4711"));
 }
 
-// Its abort() blocks until end() is called, like an ncclCommAbort() that hangs in a driver.
+// A backend whose abort() blocks until end() is called, like an ncclCommAbort() that hangs in a driver.
 class HangingBackend final : public c10d::Backend {
  public:
   HangingBackend() : Backend(0, 2) {}
@@ -37,11 +37,11 @@ class HangingBackend final : public c10d::Backend {
   std::promise<void> end_;
 };
 
-// A worker whose first group is of generation 3.
+// A worker whose first process group has generation (number) 3.
 class RecoveryTest : public testing::Test {
  protected:
   RecoveryTest() { recovery_.attach(channel_); }
-  void in_first_group() { recovery_.begin_group(-1); }
+  void join_first_group() { recovery_.begin_group(-1); }
   std::future<channel::Regroup> begins(std::int64_t step) {
     return std::async(std::launch::async, [this, step] { return recovery_.begin_group(step); });
   }
@@ -51,19 +51,19 @@ class RecoveryTest : public testing::Test {
   AgentChannel channel_{agent_.connect(), {}, nullptr};
 };
 
-TEST_F(RecoveryTest, TheFirstGroupIsThatOfTheProcessAndNeedsNoWord) {
+TEST_F(RecoveryTest, TheFirstGroupNeedsNoOrder) {
   const channel::Regroup first = recovery_.begin_group(-1);
   EXPECT_EQ(first.generation, 3);
-  EXPECT_EQ(first.rank, -1);  // its rank comes from its environment
+  EXPECT_EQ(first.rank, -1);  // for the first process group, the worker reads its rank from the environment
   recovery_.on_message(channel::Regroup{.generation = 4});
   EXPECT_EQ(recovery_.begin_group(7).generation, 4);
-  const auto said = agent_.heard<channel::RegroupReady>();
-  EXPECT_EQ(said.generation, 4) << "of the first group nothing is said";
-  EXPECT_EQ(said.step, 7);
+  const auto regroup_ready = agent_.wait_for_message<channel::RegroupReady>();
+  EXPECT_EQ(regroup_ready.generation, 4) << "nothing is reported for the first group";
+  EXPECT_EQ(regroup_ready.step, 7);
 }
 
-TEST_F(RecoveryTest, AHoldBreaksTheGroupAndIsOutlived) {
-  in_first_group();
+TEST_F(RecoveryTest, AHoldBreaksTheGroupAndTheWorkerSurvives) {
+  join_first_group();
   EXPECT_FALSE(recovery_.breaker().broken());
   recovery_.on_message(channel::Hold{});
   EXPECT_TRUE(recovery_.breaker().broken());
@@ -71,21 +71,22 @@ TEST_F(RecoveryTest, AHoldBreaksTheGroupAndIsOutlived) {
   EXPECT_TRUE(recovery_.survives(std::make_exception_ptr(std::runtime_error("anything"))));
 }
 
-TEST_F(RecoveryTest, OrdersAreReadWhileTheAbortOfTheOldGroupHangs) {
-  in_first_group();
+TEST_F(RecoveryTest, MessagesAreReadWhileAnAbortHangs) {
+  join_first_group();
   const auto backend = c10::make_intrusive<HangingBackend>();
-  recovery_.breaker().aborts(backend);
+  recovery_.breaker().set_backend(backend);
   recovery_.on_message(channel::Hold{});
   auto next = begins(40);
   EXPECT_EQ(next.wait_for(50ms), std::future_status::timeout);
   auto order = std::async(std::launch::async, [this] { recovery_.on_message(place(5, 1, 2)); });
   EXPECT_EQ(order.wait_for(10s), std::future_status::ready) << "the reader of the channel waits for the abort";
+  EXPECT_EQ(next.wait_for(50ms), std::future_status::timeout) << "the next group is made before the old one is gone";
   backend->end();
   EXPECT_EQ(next.get().generation, 5);
 }
 
-TEST_F(RecoveryTest, WhoIsHeldWaitsForItsPlace) {
-  in_first_group();
+TEST_F(RecoveryTest, AHeldWorkerWaitsForItsAssignment) {
+  join_first_group();
   recovery_.on_message(channel::Hold{});
   auto next = begins(40);
   EXPECT_EQ(next.wait_for(50ms), std::future_status::timeout);
@@ -96,11 +97,11 @@ TEST_F(RecoveryTest, WhoIsHeldWaitsForItsPlace) {
   EXPECT_EQ(order.world_size, 2);
   EXPECT_EQ(order.group_rank, 1);
   EXPECT_FALSE(recovery_.breaker().broken());
-  EXPECT_EQ(agent_.heard<channel::RegroupReady>().step, 40);
+  EXPECT_EQ(agent_.wait_for_message<channel::RegroupReady>().step, 40);
 }
 
-TEST_F(RecoveryTest, ASecondHoldBeforeTheGroupIsMadeIsWaitedForAsWell) {
-  in_first_group();
+TEST_F(RecoveryTest, ASecondHoldIsWaitedForToo) {
+  join_first_group();
   recovery_.on_message(channel::Hold{});
   recovery_.on_message(place(5, 1, 2));
   recovery_.on_message(channel::Hold{});
@@ -110,18 +111,18 @@ TEST_F(RecoveryTest, ASecondHoldBeforeTheGroupIsMadeIsWaitedForAsWell) {
   EXPECT_EQ(next.get().generation, 6);
 }
 
-TEST_F(RecoveryTest, AnOlderOrderIsNone) {
-  in_first_group();
+TEST_F(RecoveryTest, AnOlderOrderIsIgnored) {
+  join_first_group();
   recovery_.on_message(place(5, 1, 2));
   recovery_.on_message(place(4, 0, 3));
   EXPECT_EQ(recovery_.begin_group(1).generation, 5);
   EXPECT_FALSE(recovery_.breaker().broken());
-  recovery_.on_message(place(5, 1, 2));  // the same order again
+  recovery_.on_message(place(5, 1, 2));  // the newest order arrives a second time
   EXPECT_FALSE(recovery_.breaker().broken());
 }
 
-TEST_F(RecoveryTest, WhoIsHeldDoesNotOutliveItsAgent) {
-  in_first_group();
+TEST_F(RecoveryTest, AHeldWorkerEndsWithItsAgent) {
+  join_first_group();
   recovery_.on_message(channel::Hold{});
   auto next = begins(40);
   recovery_.on_agent_gone();
@@ -129,13 +130,14 @@ TEST_F(RecoveryTest, WhoIsHeldDoesNotOutliveItsAgent) {
   EXPECT_FALSE(recovery_.survives(lost_peer()));
 }
 
-TEST_F(RecoveryTest, ItsOwnErrorsEndItWhateverIsOrdered) {
-  in_first_group();
+TEST_F(RecoveryTest, ItsOwnErrorsEndItDespiteOrders) {
+  join_first_group();
   recovery_.on_message(channel::Hold{});
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
 }
 
-// A retry would prepare the same model, fail with the same error, and use a CPU forever.
+// A worker that fails before its first group must not try again. It would fail with the same error each time, and keep a CPU
+// busy without end.
 TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
   EXPECT_FALSE(recovery_.survives(error));
@@ -147,14 +149,14 @@ TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   EXPECT_EQ(recovery_.begin_group(-1).generation, 4);
 }
 
-TEST_F(RecoveryTest, AnErrorOfItsDataEndsItWhateverIsOrdered) {
-  in_first_group();
+TEST_F(RecoveryTest, ADataErrorEndsItDespiteOrders) {
+  join_first_group();
   recovery_.on_message(channel::Hold{});
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(SourceError("Connection refused", false))));
 }
 
-TEST_F(RecoveryTest, ALostPeerIsWaitedForWithTheOrder) {
-  in_first_group();
+TEST_F(RecoveryTest, ALostPeerWaitsForTheOrder) {
+  join_first_group();
   auto survives = std::async(std::launch::async, [this] { return recovery_.survives(lost_peer()); });
   recovery_.on_message(channel::Hold{});
   EXPECT_TRUE(survives.get());

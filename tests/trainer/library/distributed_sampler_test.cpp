@@ -1,4 +1,5 @@
-// The public sampler: shares cover each batch once, and weights turn a mean over ranks into a mean over samples.
+// Tests the sampler of the library that users link (<ddprun/...>). Each sample of a batch is assigned to exactly one rank.
+// With the weights that the sampler returns, the mean over ranks equals the mean over samples.
 #include <gtest/gtest.h>
 #include <ddprun/distributed_sampler.hpp>
 
@@ -10,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-TEST(DistributedSampler, SharesAreThoseOfTheEpochsOrder) {
+TEST(DistributedSampler, SharesFollowTheEpochOrder) {
   DistributedSampler sampler(/*samples=*/10, /*batch_size=*/4, /*seed=*/3);
   EXPECT_EQ(sampler.steps_per_epoch(), 3);
   for (const std::int64_t epoch : {1, 0}) {
@@ -22,11 +23,12 @@ TEST(DistributedSampler, SharesAreThoseOfTheEpochsOrder) {
   }
 }
 
-TEST(DistributedSampler, ARaggedBatchIsWeighedAndNobodyIsLeftWithoutASample) {
+TEST(DistributedSampler, ARaggedBatchIsWeightedAndNoRankIsEmpty) {
   DistributedSampler sampler(10, 4, 3);
   std::set<std::int64_t> seen;
   const auto order = trainer::epoch_order(10, 3, 0);
-  const std::vector<double> weights{1.5, 1.5, 0};  // 1 of 2 samples on each of two of the three ranks
+  // Two ranks have one of the 2 samples each; the third rank has a stand-in of weight 0.
+  const std::vector<double> weights{1.5, 1.5, 0};
   for (int rank = 0; rank < 3; ++rank) {
     const DistributedShare last = sampler.share(2, rank, 3);
     ASSERT_EQ(last.samples.size(), 1U);
@@ -36,7 +38,7 @@ TEST(DistributedSampler, ARaggedBatchIsWeighedAndNobodyIsLeftWithoutASample) {
   EXPECT_EQ(seen, (std::set<std::int64_t>{order[8], order[9]}));
 }
 
-TEST(DistributedSampler, RefusesWhatCannotBe) {
+TEST(DistributedSampler, RefusesInvalidArguments) {
   EXPECT_THROW(DistributedSampler(0, 4), UsageError);
   EXPECT_THROW(DistributedSampler(4, 0), UsageError);
   EXPECT_THROW(DistributedSampler(4, 2).share(0, 2, 2), UsageError);

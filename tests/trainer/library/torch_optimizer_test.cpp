@@ -1,4 +1,5 @@
-// LibTorch's optimizers under our interface: a saved state that is loaded into a new optimizer continues with the same bits.
+// Tests LibTorch's optimizers behind our interface. A new optimizer that loads a saved state must continue with bit-identical
+// results.
 #include "trainer/library/torch_optimizer.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -56,7 +57,7 @@ std::vector<std::string> names_of(const Optimizer& optimizer) {
 
 class TorchOptimizers : public testing::TestWithParam<std::pair<Make, std::vector<std::string>>> {};
 
-TEST_P(TorchOptimizers, ContinueFromASavedStateToTheSameBits) {
+TEST_P(TorchOptimizers, ResumeBitwiseFromASavedState) {
   const auto& [make, fields] = GetParam();
   for (const int saved_at : {0, 1, 4}) {
     Training whole(make), first(make), second(make);
@@ -92,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                   std::vector<std::string>{"weight.square_avg", "weight.momentum_buffer", "weight.grad_avg", "weight.step"}),
         std::pair(make<optim::Adagrad>(optim::AdagradOptions(0.1)), std::vector<std::string>{"weight.sum", "weight.step"})));
 
-TEST(TorchOptimizer, RefusesWhatItCannotKeepAndAStateOfAnother) {
+TEST(TorchOptimizer, RefusesUnsupportedAndForeignStates) {
   const at::Tensor weight = at::ones({2}).requires_grad_();
   optim::LBFGS other({weight});
   EXPECT_THROW(wrap_optimizer(other, {{"weight", weight}}), UsageError);

@@ -1,5 +1,6 @@
-// The source of a worker's state, seen from one process that is a job by itself: its state before a group, in it, and after a
-// peer was lost during an operation. tests/whole_program/test_live_recovery.py tests the state that survivors send.
+// Tests where a worker gets its training state from. This process is a job of one rank. The tests cover the worker's state
+// before it joins a process group, within a group, and after another rank is lost during an operation.
+// tests/whole_program/test_live_recovery.py tests the state that survivors send.
 #include "trainer/life/state_source.hpp"
 
 #include <gtest/gtest.h>
@@ -56,35 +57,34 @@ class StateSourceTest : public testing::Test {
 
   void begin_group() {
     source_.prepare();
-    membership_.join(source_.held());
-    source_.agree(membership_, run_);
+    process_.join(source_.held());
+    source_.agree(run_);
   }
 
   const test::TemporaryFolder folder_;
   Options options_;
-  const Subject subject_ = pictures_into_classes();
-  Process process_{options_, subject_};
-  Membership membership_{process_};
+  const Subject training_program_ = image_classification();
+  Process process_{options_, training_program_};
   trainer::Run run_;
   StateSource source_{process_};
 };
 
-TEST_F(StateSourceTest, nothingIsHeldBeforeTheGroupHasAgreed) {
+TEST_F(StateSourceTest, NothingIsHeldBeforeTheGroupAgrees) {
   EXPECT_EQ(source_.origin(), StateOrigin::kNothing);
   EXPECT_FALSE(source_.held());
   source_.prepare();
-  EXPECT_EQ(source_.origin(), StateOrigin::kUntouched);
+  EXPECT_EQ(source_.origin(), StateOrigin::kUndecided);
   EXPECT_FALSE(source_.held());
 }
 
-TEST_F(StateSourceTest, aStateThatIsUntouchedIsNotMadeAgain) {
+TEST_F(StateSourceTest, AnUntouchedStateIsReused) {
   source_.prepare();
   const auto model = source_.state().model;
   source_.prepare();
   EXPECT_EQ(source_.state().model, model);
 }
 
-TEST_F(StateSourceTest, aStateOfAGroupThatNeverAgreedIsMadeAgain) {
+TEST_F(StateSourceTest, AStateWithoutAgreementIsRebuilt) {
   source_.prepare();
   const auto model = source_.state().model;
   source_.leave();
@@ -93,13 +93,13 @@ TEST_F(StateSourceTest, aStateOfAGroupThatNeverAgreedIsMadeAgain) {
   EXPECT_NE(source_.state().model, model);
 }
 
-TEST_F(StateSourceTest, withoutCheckpointsTheRunBeginsAsTheSeedMakesIt) {
+TEST_F(StateSourceTest, WithoutCheckpointsTheRunStartsFromTheSeed) {
   begin_group();
   EXPECT_EQ(source_.origin(), StateOrigin::kSeed);
   EXPECT_EQ(source_.held(), 0);
 }
 
-TEST_F(StateSourceTest, withACheckpointTheRunGoesOnFromIt) {
+TEST_F(StateSourceTest, ACheckpointIsResumed) {
   begin_group();
   source_.state().step = 3;
   save_checkpoint(run_.layout.checkpoints(), checkpoint_of(source_.state(), process_.config(), run_.length, {}, 1),
@@ -107,12 +107,12 @@ TEST_F(StateSourceTest, withACheckpointTheRunGoesOnFromIt) {
   StateSource next(process_);
   next.prepare();
   EXPECT_FALSE(next.held());
-  next.agree(membership_, run_);
+  next.agree(run_);
   EXPECT_EQ(next.origin(), StateOrigin::kCheckpoint);
   EXPECT_EQ(next.held(), 3);
 }
 
-TEST_F(StateSourceTest, aLossInAnExchangeLeavesTheStateAsItWasBeforeTheStep) {
+TEST_F(StateSourceTest, ALossInAnExchangeUndoesTheStep) {
   begin_group();
   source_.state().step = 3;
   begin_step(source_.state());
@@ -123,7 +123,7 @@ TEST_F(StateSourceTest, aLossInAnExchangeLeavesTheStateAsItWasBeforeTheStep) {
   EXPECT_EQ(source_.state().model, model);
 }
 
-TEST_F(StateSourceTest, aLossInTheUpdateLeavesNothing) {
+TEST_F(StateSourceTest, ALossInTheUpdateInvalidatesTheState) {
   begin_group();
   begin_step(source_.state());
   begin_update(source_.state());
@@ -133,17 +133,18 @@ TEST_F(StateSourceTest, aLossInTheUpdateLeavesNothing) {
   EXPECT_EQ(source_.state().stage, Stage::kBetweenSteps);
 }
 
-// Another rank had the sum of an evaluation when the group was lost. This rank, which saves, has received it from there.
-TEST_F(StateSourceTest, anEvaluationThatCameFromASurvivorIsSavedForTheBest) {
+// Another rank had finished an evaluation when the process group broke, and sent the result to this rank. This rank writes
+// the checkpoints, so it must use the result to choose the best one.
+TEST_F(StateSourceTest, AnEvaluationOfASurvivorCountsForTheBest) {
   begin_group();
   std::optional<Workspace> work;
-  prepare_workspace(work, process_, membership_, source_, run_);
+  prepare_workspace(work, process_, source_, run_);
   Checkpointing* const checkpointing = work->checkpointing;
   ASSERT_NE(checkpointing, nullptr);
   source_.state().step = 2;
   EXPECT_FALSE(checkpointing->due(2));
   source_.state().evaluation = StepEvaluation{.step = 2, .result = {.figures = {{"accuracy", 0.5}}, .samples = 8}};
-  prepare_workspace(work, process_, membership_, source_, run_);
+  prepare_workspace(work, process_, source_, run_);
   EXPECT_EQ(work->checkpointing, checkpointing) << "it outlives the group";
   EXPECT_TRUE(checkpointing->due(2));
 }
@@ -152,7 +153,8 @@ std::string vit_with(const std::string& keys) {
   return R"({"type": "vit", "n_layer": 1, "n_embd": 4, "patch_size": 1, )" + keys + "}";
 }
 
-// A run of a version that did not compare model.init with the config next to it.
+// Simulates a run that was started by an older version of ddptrain. That version did not compare the model with the config
+// next to the weights in model.init.
 class OfAnotherModel : public StateSourceTest {
  protected:
   OfAnotherModel() : StateSourceTest(vit_with(R"("n_head": 1, "init": "theirs/w.safetensors")")) {
@@ -162,14 +164,14 @@ class OfAnotherModel : public StateSourceTest {
                                                  R"(, "data": {"dir": "/nowhere"}})");
     TrainConfig config = process_.config();
     config.model.init.clear();
-    const auto task = subject_.make_task(config);
-    const TrainingState state = new_training_state(*task, subject_.describe(config), config, c10::kCPU);
+    const auto task = training_program_.make_task(config);
+    const TrainingState state = new_training_state(*task, training_program_.describe(config), config, c10::kCPU);
     test::write_text(theirs / "w.safetensors", encode_safetensors(state.parameters));
   }
 
-  std::string refusal(const std::function<void()>& deed) const {
+  std::string refusal(const std::function<void()>& act) const {
     try {
-      deed();
+      act();
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -177,17 +179,18 @@ class OfAnotherModel : public StateSourceTest {
   }
 };
 
-TEST_F(OfAnotherModel, anOldRunIsRefusedWithTheReasonAndResumesWhenTheUserAcceptsIt) {
+TEST_F(OfAnotherModel, AnOldRunNeedsTheUsersConsent) {
   const std::string refused = refusal([&] { source_.prepare(); });
-  EXPECT_NE(refused.find("w.safetensors holds another model than this config: model.n_head is 1 here, model.n_head is 2 there"),
-            std::string::npos)
-      << refused;
-  EXPECT_TRUE(refused.ends_with("A run that began before ddprun compared them resumes with its own keys: add --data-changed"))
+  EXPECT_NE(refused.find("w.safetensors has another model than this config, according to "), std::string::npos) << refused;
+  EXPECT_NE(refused.find("model.n_head is 1 in this config, but model.n_head is 2 in that file"), std::string::npos) << refused;
+  EXPECT_TRUE(
+      refused.ends_with("If an older version of ddprun, which lacked this check, started the run, add --data-changed to resume "
+                        "it with the model of its config"))
       << refused;
   options_.data_changed = true;
   TrainConfig config = process_.config();
   config.model.init.clear();
-  TrainingState old = new_training_state(process_.task(), subject_.describe(config), config, c10::kCPU);
+  TrainingState old = new_training_state(process_.task(), training_program_.describe(config), config, c10::kCPU);
   old.step = 3;
   old.parameters.front().tensor.detach().fill_(7);
   save_checkpoint(run_.layout.checkpoints(), checkpoint_of(old, process_.config(), run_.length, {}, 1), {.newest = 1});
@@ -196,10 +199,10 @@ TEST_F(OfAnotherModel, anOldRunIsRefusedWithTheReasonAndResumesWhenTheUserAccept
   EXPECT_EQ(source_.state().parameters.front().tensor.flatten()[0].item<float>(), 7);
 }
 
-TEST_F(OfAnotherModel, aNewRunIsRefusedWhateverTheUserAccepts) {
+TEST_F(OfAnotherModel, ANewRunIsAlwaysRefused) {
   options_.data_changed = true;
   const std::string refused = refusal([&] { begin_group(); });
-  EXPECT_TRUE(refused.ends_with("--data-changed helps a run with checkpoints only, and this one has none")) << refused;
+  EXPECT_TRUE(refused.ends_with("--data-changed applies only to a run with checkpoints, and this run has none")) << refused;
 }
 
 }  // namespace

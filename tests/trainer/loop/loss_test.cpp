@@ -1,5 +1,5 @@
-// However a batch is split among ranks and micro-batches, DDP's average of the weighted gradients is the gradient of the mean
-// over the whole batch.
+// Tests the weights of micro-batches. However the batch is split into ranks and micro-batches, DDP's average of the weighted
+// gradients must equal the gradient of the mean loss over the whole batch.
 #include "trainer/loop/loss.hpp"
 
 #include <ATen/core/Reduction.h>
@@ -21,21 +21,21 @@ at::Tensor gradient(const at::Tensor& weight, const at::Tensor& inputs, const at
   return own.grad();
 }
 
-TEST(MicroBatchWeight, isExactlyOneForEqualWholeShares) {
+TEST(MicroBatchWeight, IsExactlyOneForEqualBatches) {
   EXPECT_EQ(micro_batch_weight(64, 2, 128), 1.0);
   EXPECT_EQ(micro_batch_weight(1, 1, 1), 1.0);
   EXPECT_EQ(micro_batch_weight(43, 3, 128), 43.0 * 3 / 128);
   EXPECT_EQ(micro_batch_weight(0, 3, 2), 0.0);
-  EXPECT_EQ(micro_batch_weight(32, 2, 128), 0.5);  // two micro-batches
+  EXPECT_EQ(micro_batch_weight(32, 2, 128), 0.5);  // two ranks, each with two micro-batches
 }
 
-TEST(MicroBatchWeight, oneMultipliesNothing) {
+TEST(MicroBatchWeight, AWeightOfOneChangesNothing) {
   const at::Tensor loss = at::randn({});
   EXPECT_TRUE(weighted(loss, 1.0).is_same(loss));
 }
 
-// Shares [rank][micro-batch] of 10 samples.
-TEST(MicroBatchWeight, everySplitGivesTheGradientOfTheWholeBatch) {
+// Each split lists the numbers of samples as [rank][micro-batch]. The batch has 10 samples.
+TEST(MicroBatchWeight, EverySplitGivesTheGradientOfTheWholeBatch) {
   const std::vector<std::vector<std::vector<std::int64_t>>> splits{
       {{10}}, {{5}, {5}}, {{4}, {3}, {3}}, {{3, 2}, {3, 2}}, {{2, 2}, {3}, {1, 1, 1}}, {{7, 1}, {2}}, {{10}, {0}, {0}}};
   const at::Tensor weight = at::randn({6, 4}, at::kDouble);
@@ -48,7 +48,7 @@ TEST(MicroBatchWeight, everySplitGivesTheGradientOfTheWholeBatch) {
     std::int64_t first = 0;
     for (const auto& micro_batches : ranks) {
       for (const std::int64_t n : micro_batches) {
-        const std::int64_t stand_in = n == 0 ? 1 : n;  // an empty share has sample 0, weighted 0
+        const std::int64_t stand_in = n == 0 ? 1 : n;  // a rank without samples gets sample 0 as a stand-in of weight 0
         const std::int64_t begin = n == 0 ? 0 : first;
         sum += gradient(weight, inputs.narrow(0, begin, stand_in), labels.narrow(0, begin, stand_in),
                         micro_batch_weight(static_cast<double>(n), world, 10));

@@ -1,4 +1,5 @@
-// The log has each step and each evaluation once, whichever rank was lost before or after it wrote them.
+// Tests that the log contains each step and each evaluation exactly once, even if rank 0 is lost before or after it writes an
+// entry.
 #include "trainer/loop/run_log.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ const Evaluation kResult{.figures = {{"loss", 0.5}, {"accuracy", 0.75}}, .sample
 
 class RunLogTest : public testing::Test {
  protected:
-  // Rank 0 begins at that step, after an earlier rank 0 was lost.
+  // Opens the log for a new rank 0, which starts at `step` after the previous rank 0 was lost.
   RunLog& begins(std::int64_t step) {
     log_.emplace(status_, 0);
     log_->open(RunLayout{folder_.path()}, config_, kFourEpochs, step);
@@ -45,27 +46,27 @@ class RunLogTest : public testing::Test {
 
 using Steps = std::vector<std::int64_t>;
 
-// The lost rank 0 alone had the sum over all ranks, so the others evaluate again.
-TEST_F(RunLogTest, AnEvaluationThatIsMadeAgainIsThereOnce) {
+// Only the lost rank 0 had received the sum over all ranks, so the other ranks repeat the evaluation.
+TEST_F(RunLogTest, ARepeatedEvaluationIsLoggedOnce) {
   RunLog& lost = begins(0);
   lost.step({.step = 10, .loss = 1.0, .lr = 0.1});
   lost.evaluation(10, kResult);
   RunLog& successor = begins(10);
-  successor.catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, std::nullopt);
+  successor.catch_up(StepMetrics{.step = 10, .loss = 1.0, .lr = 0.1}, std::nullopt);
   successor.evaluation(10, kResult);
   successor.evaluation(20, kResult);
   EXPECT_EQ(steps_of("eval"), (Steps{10, 20}));
   EXPECT_EQ(steps_of("step"), Steps{10});
 }
 
-TEST_F(RunLogTest, WhatWasNotWrittenIsCaughtUp) {
+TEST_F(RunLogTest, MissingRecordsAreAdded) {
   begins(0).step({.step = 9, .loss = 1.0, .lr = 0.1});
-  begins(10).catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, StepEvaluation{.step = 10, .result = kResult});
+  begins(10).catch_up(StepMetrics{.step = 10, .loss = 1.0, .lr = 0.1}, StepEvaluation{.step = 10, .result = kResult});
   EXPECT_EQ(steps_of("eval"), Steps{10});
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
 }
 
-TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
+TEST_F(RunLogTest, RecordsOfALostStepAreNotDuplicated) {
   RunLog& lost = begins(0);
   lost.step({.step = 9, .loss = 1.0, .lr = 0.1});
   lost.step({.step = 10, .loss = 1.0, .lr = 0.1});
@@ -77,17 +78,18 @@ TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
 }
 
-// Over all workers: their speed times the operations of a sample, divided by the peak of their devices.
-TEST_F(RunLogTest, OperationsASecondAndThePartOfTheMostThatTheyAre) {
+// The logged rate is the rate of all workers together: samples per second times operations per sample. Utilization is this rate
+// divided by the peak performance of all devices.
+TEST_F(RunLogTest, LogsFlopsPerSecondAndUtilization) {
   RunLog& log = begins(0);
   EXPECT_FALSE(log.knows_flops());
   log.step({.step = 1, .loss = 1.0, .lr = 0.1});
-  log.a_sample_takes(2e9);
+  log.set_flops_per_sample(2e9);
   EXPECT_TRUE(log.knows_flops());
   log.step({.step = 2, .loss = 1.0, .lr = 0.1});
-  log.devices_can(1e15);
+  log.set_peak_flops(1e15);
   log.step({.step = 3, .loss = 1.0, .lr = 0.1});
-  log.a_sample_takes(0);  // for a model without matrix products
+  log.set_flops_per_sample(0);  // a count of 0, as of a model without matrix products, is not logged
   EXPECT_TRUE(log.knows_flops());
   log.step({.step = 4, .loss = 1.0, .lr = 0.1});
   const auto steps = entries("step");

@@ -1,4 +1,5 @@
-// The smallest pass of a run, computed from its sizes, compared with the shares that the loader makes.
+// Tests the smallest number of samples in any forward pass of a run. It is computed from the batch sizes, and must equal the
+// number of samples that the loader returns.
 #include "trainer/loop/short_batches.hpp"
 
 #include <ATen/ops/zeros.h>
@@ -21,10 +22,10 @@ TrainConfig config_of(std::int64_t batch_size, std::int64_t micro_batch_size = 0
 }
 
 std::int64_t fewest(const TrainConfig& config, std::int64_t samples, int world) {
-  return fewest_samples_of_a_pass(config, run_length(config, samples), world);
+  return min_samples_per_pass(config, run_length(config, samples), world);
 }
 
-TEST(ShortBatches, TheLastBatchAndTheRestOfAShareCount) {
+TEST(ShortBatches, TheLastBatchAndMicroBatchRemaindersCount) {
   EXPECT_EQ(fewest(config_of(32), 97, 1), 1);
   EXPECT_EQ(fewest(config_of(32), 96, 1), 32);
   EXPECT_EQ(fewest(config_of(32), 98, 2), 1);
@@ -34,7 +35,7 @@ TEST(ShortBatches, TheLastBatchAndTheRestOfAShareCount) {
   EXPECT_EQ(fewest(config_of(1000), 97, 1), 97) << "one batch an epoch";
 }
 
-TEST(ShortBatches, OfSyncedBatchNormAllPassesOfAStepCountTogether) {
+TEST(ShortBatches, SyncedBatchNormCountsAllPassesOfAStep) {
   TrainConfig config = config_of(32);
   config.model.sync_batch_norm = true;
   EXPECT_EQ(fewest(config, 98, 2), 2);
@@ -57,7 +58,7 @@ class Zeros : public Source {
   std::int64_t size_;
 };
 
-TEST(ShortBatches, AgreeWithTheLoader) {
+TEST(ShortBatches, MatchTheLoader) {
   for (const std::int64_t samples : {7, 12, 13}) {
     for (const std::int64_t batch : {3, 4, 12}) {
       for (const std::int64_t micro : {0, 2, 3}) {
@@ -74,7 +75,7 @@ TEST(ShortBatches, AgreeWithTheLoader) {
               for (const Batch& one : loader.next().micro_batches) found = std::min(found, one.tensors[0].size(0));
             }
           }
-          EXPECT_EQ(fewest_samples_of_a_pass(config, length, world), found)
+          EXPECT_EQ(min_samples_per_pass(config, length, world), found)
               << samples << " samples, batch " << batch << ", micro " << micro << ", " << world << " workers";
         }
       }
@@ -82,12 +83,12 @@ TEST(ShortBatches, AgreeWithTheLoader) {
   }
 }
 
-TEST(ShortBatches, AProblemNamesTheSizes) {
+TEST(ShortBatches, AnErrorNamesTheSizes) {
   const TrainConfig config = config_of(32);
   EXPECT_EQ(short_batch_problem(config, run_length(config, 97), 1, 1), "");
   const std::string problem = short_batch_problem(config, run_length(config, 97), 1, 2);
   for (const char* part :
-       {"with 2 samples or more", "97 training samples", "batch_size 32", "1 worker", "data.train_samples"}) {
+       {"needs at least 2 samples", "97 training samples", "batch_size 32", "1 worker", "data.train_samples"}) {
     EXPECT_NE(problem.find(part), std::string::npos) << problem;
   }
 }

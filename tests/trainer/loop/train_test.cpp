@@ -1,5 +1,5 @@
-// The whole loop in one process: a run that is interrupted and resumes from its checkpoint has the bits of an uninterrupted
-// run.
+// Tests the whole training loop in one process. A run that is interrupted and resumes from its checkpoint must be bit-identical
+// to an uninterrupted run.
 #include "trainer/loop/train.hpp"
 
 #include <ATen/Parallel.h>
@@ -25,16 +25,17 @@
 #include "common/base/error.hpp"
 #include "tests/trainer/surroundings/fake_agent.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
-#include "trainer/data/pictures.hpp"
+#include "trainer/data/images.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/failure/failure.hpp"
+#include "trainer/loop/evaluate.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// A source with one sample that cannot be made, as if its file was truncated.
+// A source with one sample that cannot be read, as if its file were truncated.
 class DamagedSource : public Source {
  public:
   DamagedSource(std::shared_ptr<const Source> whole, std::int64_t damaged) : whole_(std::move(whole)), damaged_(damaged) {}
@@ -55,7 +56,7 @@ class DamagedSource : public Source {
 class TrainTest : public testing::Test {
  protected:
   TrainTest() {
-    at::set_num_threads(1);  // one thread: with small tensors more threads would only wait for each other
+    at::set_num_threads(1);  // with small tensors, more threads would only wait for each other
     std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
     config_.model.type = ModelConfig::Type::kMlp;
@@ -70,7 +71,7 @@ class TrainTest : public testing::Test {
     config_.data.augment = {.crop_padding = 1, .flip = true};
     config_.clip_grad_norm = 1.0;
     config_.label_smoothing = 0.1;
-    set_.labels = at::arange(36).remainder(4);  // 4 steps of 8 and a ragged one of 4 an epoch
+    set_.labels = at::arange(36).remainder(4);  // an epoch has 4 steps of 8 samples and one step of 4
     set_.images = (at::arange(36 * 64).reshape({36, 1, 8, 8}) * 37 % 251).to(at::kByte);
   }
   ~TrainTest() override { std::filesystem::remove_all(folder_); }
@@ -80,7 +81,7 @@ class TrainTest : public testing::Test {
     Outcome outcome = Outcome::kDone;
   };
 
-  // The life of one process in the run directory `name`, starting from the state there.
+  // Simulates one process that trains in the run directory `name`. It resumes from the checkpoint there, if one exists.
   Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
     StopGate own_gate;
     Status status;
@@ -95,8 +96,7 @@ class TrainTest : public testing::Test {
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), config_, length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    Sources data{.train = picture_source(set_, normalization_, config_.data.augment),
-                 .test = picture_source(set_, normalization_)};
+    Sources data{.train = image_source(set_, normalization_, config_.data.augment), .test = image_source(set_, normalization_)};
     if (damaged_ >= 0) data.train = std::make_shared<DamagedSource>(data.train, damaged_);
     const Checkpointing::Setting setting{
         .folder = layout.checkpoints(), .config = config_.checkpoint, .second_writer = !of_rank_0_};
@@ -131,8 +131,8 @@ class TrainTest : public testing::Test {
 
   std::filesystem::path folder_;
   TrainConfig config_;
-  std::int64_t damaged_ = -1;  // a sample of the training set that cannot be made
-  bool of_rank_0_ = true;      // false: this rank is one that writes no checkpoints
+  std::int64_t damaged_ = -1;  // index of a training sample that cannot be read; -1: none
+  bool of_rank_0_ = true;      // false: this process acts as another rank than 0, which normally writes no checkpoints
   Dataset set_;
   Normalization normalization_{0.5, 0.25};
 };
@@ -155,14 +155,14 @@ void expect_same(const TrainingState& a, const TrainingState& b) {
   EXPECT_EQ(a.values, b.values);
 }
 
-TEST_F(TrainTest, reachesTheLastStep) {
+TEST_F(TrainTest, ReachesTheLastStep) {
   const Result result = run("calm");
   EXPECT_EQ(result.outcome, Outcome::kDone);
   EXPECT_EQ(result.state.step, 10);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "calm" / "checkpoints" / "step-000000010" / "manifest.json"));
 }
 
-TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
+TEST_F(TrainTest, AnInterruptionChangesNoBit) {
   const Result calm = run("calm");
   for (const int step : {1, 5, 9}) {
     const std::string name = "struck-" + std::to_string(step);
@@ -172,8 +172,8 @@ TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
   }
 }
 
-// Evaluations and saves come at different steps, and the learning rate falls at each evaluation but the first.
-TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
+// Evaluations and checkpoints are at different steps. The learning rate is lowered at each evaluation except the first.
+TEST_F(TrainTest, AnInterruptedRunKeepsAverageAndPlateau) {
   config_.optimizer.ema.decay = 0.9;
   config_.eval_every_steps = 3;
   config_.schedule = {.type = ScheduleConfig::Type::kPlateau,
@@ -183,7 +183,7 @@ TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
                       .threshold_mode = ScheduleConfig::ThresholdMode::kAbs};
   const Result calm = run("calm");
   EXPECT_EQ(calm.state.values.at("average.updates"), 10);
-  // Evaluations come after steps 3, 5, 6 and 9, and after 10, the end of an epoch.
+  // There are evaluations after steps 3, 5, 6, 9 and 10. Steps 5 and 10 are the ends of epochs.
   EXPECT_EQ(calm.state.values.at("plateau.lr"), 1e-3 / 16);
   for (const int step : {1, 5, 7, 9}) {
     const std::string name = "struck-" + std::to_string(step);
@@ -193,14 +193,15 @@ TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
   }
 }
 
-// Nor on the number of ranks: two ranks that hold parts of one model evaluate the same samples.
-TEST_F(TrainTest, anEvaluationsBlockIsThatOfTheMesh) {
+// Two ranks that each have a part of one model replica must evaluate the same samples. The block of samples depends on the
+// device mesh, not on the number of ranks.
+TEST_F(TrainTest, AnEvaluationUsesTheBlockOfTheMesh) {
   const Result result = run("run");
   const auto task = classification(config_);
-  const auto test = picture_source(set_, {0.5, 0.25});
+  const auto test = image_source(set_, {0.5, 0.25});
   Upload upload(*test, c10::kCPU);
   const auto loss = [&](const Mesh& mesh) {
-    return *value_of(evaluate(*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload,
+    return *value_of(evaluate({*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload},
                               Peers(nullptr, 0, 1, c10::kCPU), mesh)
                          .figures,
                      "loss");
@@ -212,26 +213,26 @@ TEST_F(TrainTest, anEvaluationsBlockIsThatOfTheMesh) {
   EXPECT_NE(loss({.data = 2}), loss({}));
 }
 
-TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
+TEST_F(TrainTest, AnEvaluationUsesTheAverage) {
   config_.optimizer.ema.decay = 0.9;
   const Result result = run("run");
   const auto task = classification(config_);
-  const auto test = picture_source(set_, {0.5, 0.25});
+  const auto test = image_source(set_, {0.5, 0.25});
   Upload upload(*test, c10::kCPU);
   const auto loss = [&] {
-    return value_of(evaluate(*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload,
+    return value_of(evaluate({*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload},
                              Peers(nullptr, 0, 1, c10::kCPU), Mesh{})
                         .figures,
                     "loss");
   };
   const auto of_weights = loss();
-  const WeightAverage::InPlaceOfWeights average(*result.state.average);
+  const WeightAverage::WeightSwap average(*result.state.average);
   EXPECT_EQ(value_of(result.state.evaluation->result.figures, "loss"), loss());
   EXPECT_NE(loss(), of_weights);
 }
 
-// No evaluation is an improvement on the first one.
-TEST_F(TrainTest, aRunThatGetsNoBetterEndsEarlyAndIsFinished) {
+// The required improvement is so large that no evaluation counts as an improvement.
+TEST_F(TrainTest, ARunWithoutImprovementEndsEarly) {
   config_.eval_every_steps = 2;
   config_.early_stopping = {.patience = 2, .min_delta = 100};
   const Result stopped = run("run");
@@ -241,7 +242,7 @@ TEST_F(TrainTest, aRunThatGetsNoBetterEndsEarlyAndIsFinished) {
   EXPECT_TRUE(saved.finished);
   EXPECT_EQ(saved.total_steps, 10);
 
-  EXPECT_EQ(run("run").state.step, 5) << "also in a start that does not ask whether it is finished";
+  EXPECT_EQ(run("run").state.step, 5) << "also in a start that does not check whether it is finished";
   config_.early_stopping.patience = 3;
   const Result longer = run("run");
   EXPECT_EQ(longer.state.step, 6);
@@ -250,7 +251,7 @@ TEST_F(TrainTest, aRunThatGetsNoBetterEndsEarlyAndIsFinished) {
   EXPECT_EQ(run("run").state.step, 10);
 }
 
-TEST_F(TrainTest, aFailureBeforeAnEarlyEndChangesNothingOfIt) {
+TEST_F(TrainTest, AFailureBeforeAnEarlyEndChangesNothing) {
   config_.eval_every_steps = 2;
   config_.early_stopping = {.patience = 2, .min_delta = 100};
   const Result calm = run("calm");
@@ -258,8 +259,9 @@ TEST_F(TrainTest, aFailureBeforeAnEarlyEndChangesNothingOfIt) {
   expect_same(run("struck").state, calm.state);
 }
 
-// The evaluation at the end of a run is not one that a longer run would have.
-TEST_F(TrainTest, aRunThatIsMadeLongerHasTheRatesOfOneThatWasLongFromTheBeginning) {
+// An extra evaluation at the end of a run must not change the learning rate. A run that was planned with the greater length
+// from the start does not make this evaluation.
+TEST_F(TrainTest, AnExtendedRunHasTheRatesOfALongRun) {
   config_.eval_every_epochs = 0;
   config_.eval_every_steps = 4;
   config_.schedule = {.type = ScheduleConfig::Type::kPlateau,
@@ -273,14 +275,14 @@ TEST_F(TrainTest, aRunThatIsMadeLongerHasTheRatesOfOneThatWasLongFromTheBeginnin
   expect_same(run("longer").state, calm.state);
 }
 
-TEST_F(TrainTest, aFailureInsideASaveLosesNothing) {
+TEST_F(TrainTest, AFailureInASaveLosesNothing) {
   const Result calm = run("calm");
   EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=saving step=10"), 0, 0)), InternalError);
   const Result resumed = run("struck");
   expect_same(resumed.state, calm.state);
 }
 
-TEST_F(TrainTest, stopsAndSavesWhenAskedAndGoesOnLater) {
+TEST_F(TrainTest, StopsSavesAndResumesLater) {
   const Result calm = run("calm");
   StopGate gate;
   gate.stop_at(6);
@@ -292,7 +294,7 @@ TEST_F(TrainTest, stopsAndSavesWhenAskedAndGoesOnLater) {
   expect_same(resumed.state, calm.state);
 }
 
-TEST_F(TrainTest, aLossThatIsNotANumberNamesStepAndRank) {
+TEST_F(TrainTest, ANaNLossNamesStepAndRank) {
   try {
     run("nan", Faults(parse_fault("nan step=5"), 0, 0));
     FAIL();
@@ -302,7 +304,7 @@ TEST_F(TrainTest, aLossThatIsNotANumberNamesStepAndRank) {
   }
 }
 
-TEST_F(TrainTest, aSkippedStepIsAStepThatChangesNothing) {
+TEST_F(TrainTest, ASkippedStepChangesNothing) {
   config_.not_finite = TrainConfig::NotFinite::kSkip;
   config_.optimizer.ema.decay = 0.9;
   const Result calm = run("calm");
@@ -321,29 +323,32 @@ TEST_F(TrainTest, aSkippedStepIsAStepThatChangesNothing) {
   Result plain = run("plain");
   EXPECT_EQ(plain.state.values, without);
   plain.state.values = calm.state.values;
-  expect_same(plain.state, calm.state);  // reading the gradients changes no bit
+  expect_same(plain.state, calm.state);  // the check of the gradients must not change any bit
 }
 
-// The rule that ends a run after too many skipped steps is set so high that it never applies.
-TEST_F(TrainTest, aRunWhoseLastHundredStepsChangedNothingDoesNotEndWell) {
+// The limit on consecutive skipped steps is so high that it is never reached. The run still ends after 100 steps without a
+// change of the weights.
+TEST_F(TrainTest, AHundredUnchangedStepsAtTheEndAreAnError) {
   config_.not_finite = TrainConfig::NotFinite::kSkip;
   config_.max_skipped_steps = 1000;
-  normalization_.std = 0;  // so every input is infinite
+  normalization_.std = 0;  // a division by 0 makes every input infinite
   EXPECT_EQ(run("short").state.step, 10);
-  EXPECT_NE(metrics("short").find("none of its 10 steps changed anything"), std::string::npos);
+  EXPECT_NE(metrics("short").find("none of the 10 steps changed them"), std::string::npos);
   config_.epochs = 20;
   try {
     run("long");
     FAIL();
   } catch (const DivergedError& error) {
-    EXPECT_NE(std::string(error.what()).find("the last 100 steps of the run, up to step 100, changed nothing"),
+    EXPECT_NE(std::string(error.what()).find("the last 100 steps of the run, up to step 100, did not change the weights"),
               std::string::npos)
         << error.what();
   }
 }
 
-// Between two steps each rank holds the whole state, so the rank with the bad sample saves it, and not rank 0 alone.
-TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
+// Between two steps each rank has the whole state. So the rank that finds the bad sample saves a checkpoint, even if it is not
+// rank
+// 0.
+TEST_F(TrainTest, BadDataOnAnyRankCostsNoStep) {
   config_.checkpoint = {.every_steps = 1, .keep = 10, .local_dir = {}};
   config_.epochs = 1;
   run("calm");
@@ -352,7 +357,7 @@ TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   const at::Tensor labels = set_.labels;
   for (const bool of_rank_0 : {true, false}) {
     of_rank_0_ = of_rank_0;
-    for (const bool damaged : {true, false}) {  // its file, or its label, which the loss detects
+    for (const bool damaged : {true, false}) {  // true: the sample cannot be read; false: its label is out of range
       damaged_ = damaged ? last : -1;
       set_.labels = labels.clone();
       if (!damaged) set_.labels[last] = 9;
@@ -368,8 +373,8 @@ TEST_F(TrainTest, badDataOnAnyRankCostsNoStep) {
   }
 }
 
-// If a file is truncated that all ranks read, the disk need not hold the same step several times.
-TEST_F(TrainTest, aSecondWriterDoesNotSaveAStepThatIsPublished) {
+// If all ranks read a truncated file, all of them try to save. Only the first of them must write the checkpoint.
+TEST_F(TrainTest, ASecondWriterSkipsAPublishedStep) {
   const Result result = run("run");
   Status status;
   RunLog log(status, 0);
@@ -382,7 +387,7 @@ TEST_F(TrainTest, aSecondWriterDoesNotSaveAStepThatIsPublished) {
   EXPECT_EQ(std::filesystem::last_write_time(checkpoints / "latest"), before);
 }
 
-TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
+TEST_F(TrainTest, NaNWeightsAreNotSaved) {
   Result result = run("run");
   result.state.parameters.back().tensor.detach().fill_(std::numeric_limits<float>::infinity());
   Status status;
@@ -396,7 +401,7 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
       EXPECT_THROW(
           {
             checkpointing.save(result.state, config_, length, {}, 1, need);
-            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first save, and throws its error
+            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first save and throws its error
           },
           DivergedError);
       EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / "latest"));
@@ -404,8 +409,8 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
   }
 }
 
-// The agent would take a long silence for a hang, so it is notified during the write.
-TEST_F(TrainTest, theLastSaveSaysThatItMovesWhileItIsWritten) {
+// The agent treats a worker that is silent for a long time as hanging. So the worker sends messages during a long write.
+TEST_F(TrainTest, TheLastSaveReportsProgress) {
   const Result result = run("run");
   FakeAgent agent;
   AgentChannel channel(agent.connect(), {}, [](const channel::FromAgent&) {});
@@ -414,18 +419,18 @@ TEST_F(TrainTest, theLastSaveSaysThatItMovesWhileItIsWritten) {
   RunLog log(status, 0);
   const Faults faults;
   Checkpointing checkpointing(
-      {.folder = folder_ / "other", .config = config_.checkpoint, .tell_every = std::chrono::milliseconds(0)}, faults, log,
+      {.folder = folder_ / "other", .config = config_.checkpoint, .report_interval = std::chrono::milliseconds(0)}, faults, log,
       status);
   checkpointing.save(result.state, config_, run_length(config_, set_.size()), {}, 1, Checkpointing::Need::kRequired);
-  channel.send(channel::StopReady{});  // its last message
-  agent.heard<channel::StopReady>();
+  channel.send(channel::StopReady{});  // marks the end of the messages
+  agent.wait_for_message<channel::StopReady>();
   const auto saving = agent.all<channel::PhaseChange>();
   EXPECT_GT(std::ranges::count(saving, channel::Phase::kSaving, &channel::PhaseChange::phase), 2);
 }
 
-// Training pauses only for the copy. The checkpoint therefore has the state at that time, although training changes it
-// meanwhile.
-TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
+// Training pauses only while the state is copied. The checkpoint must have the state at the time of the copy, although training
+// then changes the original.
+TEST_F(TrainTest, TheLastSaveUsesTheHostCopy) {
   config_.checkpoint.background = true;
   Result result = run("run");
   const Result before = run("run");
@@ -434,8 +439,8 @@ TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
   const Faults faults;
   std::promise<void> changed;
   Checkpointing checkpointing(
-      {.folder = folder_ / "other", .config = config_.checkpoint, .keep_beside = [&] { changed.get_future().wait(); }}, faults,
-      log, status);
+      {.folder = folder_ / "other", .config = config_.checkpoint, .save_run_files = [&] { changed.get_future().wait(); }},
+      faults, log, status);
   const RunLength length = run_length(config_, set_.size());
   checkpointing.begin_last(result.state, config_, length, {}, 1);
   for (const NamedTensor& parameter : result.state.parameters) parameter.tensor.detach().fill_(7);
@@ -448,7 +453,7 @@ TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
   expect_same(result.state, before.state);
 }
 
-TEST_F(TrainTest, savingInTheBackgroundChangesNoBitAndNoCheckpoint) {
+TEST_F(TrainTest, BackgroundSavingChangesNoBit) {
   config_.checkpoint.background = false;
   const Result calm = run("calm");
   config_.checkpoint.background = true;
@@ -463,12 +468,13 @@ TEST_F(TrainTest, savingInTheBackgroundChangesNoBitAndNoCheckpoint) {
   }
 }
 
-TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
+TEST_F(TrainTest, AFullDiskStopsSavingButNotTraining) {
   config_.checkpoint.every_steps = 3;
   for (const bool background : {false, true}) {
     config_.checkpoint.background = background;
     const std::string name = background ? "background" : "foreground";
-    std::filesystem::create_directories(folder_ / name / "checkpoints" / ".writer");  // a folder where a file should be
+    // Creates a folder at the path of a file that a save writes, so that saves fail.
+    std::filesystem::create_directories(folder_ / name / "checkpoints" / ".writer");
     try {
       run(name);
       FAIL() << "the last save is required";
@@ -478,11 +484,11 @@ TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
     const std::string text = metrics(name);
     EXPECT_NE(text.find("checkpoint of step 3"), std::string::npos) << text;
     EXPECT_EQ(text.find("checkpoint of step 6"), std::string::npos) << "it failed alike: " << text;
-    EXPECT_NE(text.find("\"step\":10,\"loss\""), std::string::npos) << "training went on to the end";
+    EXPECT_NE(text.find("\"step\":10,\"loss\""), std::string::npos) << "training continued to the end";
   }
 }
 
-TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
+TEST_F(TrainTest, KeepsTheBestByTheEvaluationAfterItsStep) {
   config_.epochs = 4;
   config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = "loss", .local_dir = {}};
   run("run");
@@ -504,10 +510,10 @@ TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
 }
 
-// The writer lacks host memory: no batch is to blame, and training itself has enough.
-TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
+// The writer of a checkpoint runs out of host memory. This must not be treated as a batch that is too large.
+TEST_F(TrainTest, ALackOfMemoryLosesOnlyTheCheckpoint) {
   try {
-    run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));  // at each save
+    run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));  // fails at each save from step 4 on
     FAIL() << "the last one is not saved either";
   } catch (...) {
     const Failure failure = classify(std::current_exception());
@@ -515,11 +521,11 @@ TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
     EXPECT_NE(failure.message.find("step 10 could not be saved: no memory to write it"), std::string::npos) << failure.message;
   }
   EXPECT_NE(metrics("run").find("step 4 could not be saved: no memory to write it"), std::string::npos);
-  EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training went on";
+  EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training continued";
 }
 
-// A later round has begun while this process was stopped.
-TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
+// The job was restarted while this process was suspended. This process must end without another checkpoint.
+TEST_F(TrainTest, AnEarlierWriterEndsAfterALaterClaim) {
   run("run");
   Result result = run("run");
   Status status;
@@ -539,7 +545,7 @@ TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
   EXPECT_NO_THROW(later.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired));
 }
 
-TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
+TEST_F(TrainTest, TheLatestLinkIsRepaired) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   for (const char* target : {"", "step-000000004", "nowhere"}) {
@@ -552,7 +558,7 @@ TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
   }
 }
 
-TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {
+TEST_F(TrainTest, MicroBatchesChangeTheLossOnlyByRounding) {
   config_.model.dropout = 0;
   const Result small = run("small");
   config_.micro_batch_size = 0;
@@ -562,7 +568,7 @@ TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {
   }
 }
 
-TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
+TEST_F(TrainTest, FreshRenamesOldCheckpoints) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   Options options;
@@ -572,7 +578,7 @@ TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
   EXPECT_FALSE(newest(checkpoints));
 }
 
-TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
+TEST_F(TrainTest, ResumingAnEarlierCheckpointSupersedesLaterOnes) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   Options options;
@@ -581,29 +587,29 @@ TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
   const auto from = newest(checkpoints, options);
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 4);
-  const auto after_a_failure = newest(checkpoints, options, 1);
-  EXPECT_EQ(after_a_failure->step, 4);
+  const auto after_failure = newest(checkpoints, options, 1);
+  EXPECT_EQ(after_failure->step, 4);
 }
 
-TEST_F(TrainTest, whenEveryCheckpointIsBadItRefusesToStartOver) {
+TEST_F(TrainTest, RefusesToStartOverWithoutAValidCheckpoint) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
     std::ofstream(checkpoints / step / "model.safetensors", std::ios::app) << 'x';
   }
   EXPECT_THROW(newest(checkpoints), BadCheckpointError);
-  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // nothing was moved
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // no checkpoint was renamed
 }
 
-TEST_F(TrainTest, aBadNewestCheckpointIsSetAsideAndNamed) {
+TEST_F(TrainTest, ABadNewestCheckpointIsSetAsideAndNamed) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   std::ofstream(checkpoints / "step-000000010" / "model.safetensors", std::ios::app) << 'x';
-  std::string said;
-  const auto from = newest(checkpoints, {}, 0, [&](const std::string& text) { said += text; });
+  std::string warnings;
+  const auto from = newest(checkpoints, {}, 0, [&](const std::string& text) { warnings += text; });
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 8);
-  EXPECT_NE(said.find("step-000000010"), std::string::npos) << said;
+  EXPECT_NE(warnings.find("step-000000010"), std::string::npos) << warnings;
   EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000000010"));
 }
 

@@ -1,5 +1,5 @@
-// TensorBoard's event files: the bytes of records, and the files on disk. tests/whole_program/test_readers.py shows that the
-// real tensorboard reads them.
+// Tests TensorBoard's event files: the bytes of records, and the files on disk. tests/whole_program/test_readers.py tests that
+// the real tensorboard reads them.
 #include "common/metrics/event_file.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ Event parse_event(const std::string& payload) {
   return event;
 }
 
-// Reads the records of a file and checks their framing.
+// Parses all records of a file and checks their lengths and checksums.
 std::vector<Event> events_of(const fs::path& file) {
   std::string text = read_text(file);
   std::vector<Event> events;
@@ -86,7 +86,8 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return {files.begin(), files.end()};
 }
 
-// The CRC of RFC 3720, appendix B.4: 32 bytes of zeros give 0x8A9136AA, of ones 0x62A8AB43; masked by rotation and addition.
+// The CRC values are from RFC 3720, appendix B.4: 0x8A9136AA for 32 bytes 0x00, and 0x62A8AB43 for 32 bytes 0xFF. TensorFlow
+// masks a CRC by a rotation and an addition.
 TEST(TfRecord, MasksCastagnolisChecksum) {
   const auto unmasked = [](std::uint32_t masked) {
     const std::uint32_t rotated = masked - 0xA282EAD8U;
@@ -104,7 +105,7 @@ TEST(TfRecord, FramesAPayload) {
   EXPECT_EQ(record.substr(12, 3), "abc");
 }
 
-TEST(EventFile, BeginsWithVersionAndStartAndHasTheScalars) {
+TEST(EventFile, StartsWithTheVersionAndHasTheScalars) {
   TemporaryFolder folder;
   {
     EventFile file(folder / "tensorboard", 400, {});
@@ -117,7 +118,7 @@ TEST(EventFile, BeginsWithVersionAndStartAndHasTheScalars) {
   ASSERT_EQ(events.size(), 4U);
   EXPECT_EQ(events[0].file_version, "brain.Event:2");
   EXPECT_EQ(events[1].session_status, 1);
-  EXPECT_EQ(events[1].step, 401);  // readers drop this step and later ones: 400 stays
+  EXPECT_EQ(events[1].step, 401);  // readers drop all events from this step on, so step 400 stays
   EXPECT_EQ(events[2].tag, "train/loss");
   EXPECT_EQ(events[2].step, 410);
   EXPECT_EQ(events[2].value, 0.5F);
@@ -130,9 +131,9 @@ TEST(EventFile, StartedOverDropsEverything) {
   EXPECT_EQ(events_of(files_in(folder.path()).at(0)).at(1).step, 0);
 }
 
-TEST(EventFile, OpenedLaterSortsBehindTheEarlierOnes) {
+TEST(EventFile, ALaterFileSortsAfterEarlierOnes) {
   TemporaryFolder folder;
-  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // with a clock that was ahead
+  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // written by a host whose clock was ahead
   for (int opened = 0; opened < 3; ++opened) {
     EventFile file(folder.path(), opened, {});
     EXPECT_EQ(events_of(files_in(folder.path()).back()).at(1).step, opened == 0 ? 0 : opened + 1);
@@ -140,17 +141,17 @@ TEST(EventFile, OpenedLaterSortsBehindTheEarlierOnes) {
   EXPECT_EQ(files_in(folder.path()).size(), 4U);
 }
 
-TEST(EventFile, HoldsTheFiguresAtOnce) {
+TEST(EventFile, ScalarsAreWrittenImmediately) {
   TemporaryFolder folder;
   EventFile file(folder.path(), 0, {});
   file.scalars(1, {{"a", 1}});
   EXPECT_EQ(events_of(files_in(folder.path()).at(0)).size(), 3U);
 }
 
-TEST(EventFile, TellsAFullDiskOnceAndStopsNothing) {
+TEST(EventFile, ReportsAFullDiskOnceAndContinues) {
   TemporaryFolder folder;
-  std::vector<std::string> told;
-  EventFile file(folder.path(), 0, [&](const std::string& text) { told.push_back(text); });
+  std::vector<std::string> messages;
+  EventFile file(folder.path(), 0, [&](const std::string& text) { messages.push_back(text); });
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -163,22 +164,24 @@ TEST(EventFile, TellsAFullDiskOnceAndStopsNothing) {
   std::signal(SIGXFSZ, handler);
   file.scalars(5, {{"a", 1}});
 
-  EXPECT_EQ(told.size(), 1U);
-  EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);  // no record after the torn one, where readers stop
+  EXPECT_EQ(messages.size(), 1U);
+  // Readers stop at the torn record, so no record is written after it.
+  EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);
 }
 
-// A network file system was unavailable for a moment: the file is created a little later, and also has the earlier records.
-TEST(EventFile, ThatCannotBeMadeAtFirstIsTriedAgainAndHasAll) {
+// A network file system is unavailable for a short time. The file is created later, and must then also contain the records
+// from before.
+TEST(EventFile, RetriesCreationAndLosesNothing) {
   TemporaryFolder folder;
-  std::vector<std::string> told;
-  const auto tell = [&](const std::string& text) { told.push_back(text); };
-  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFailsFromHere, .call = 0, .error = ESTALE});
-  EventFile file(folder.path(), 0, tell);
+  std::vector<std::string> messages;
+  const auto collect = [&](const std::string& text) { messages.push_back(text); };
+  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFailFromCall, .call = 0, .error = ESTALE});
+  EventFile file(folder.path(), 0, collect);
   file.scalars(1, {{"a", 1}});
   test::stop_watching();
   EXPECT_EQ(files_in(folder.path()).size(), 0U);
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_NE(told[0].find("Stale file handle; TensorBoard's file is tried again"), std::string::npos) << told[0];
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_NE(messages[0].find("Stale file handle; writing the TensorBoard file is retried"), std::string::npos) << messages[0];
 
   file.scalars(2, {{"a", 2}});
   ASSERT_EQ(files_in(folder.path()).size(), 1U);
@@ -186,16 +189,16 @@ TEST(EventFile, ThatCannotBeMadeAtFirstIsTriedAgainAndHasAll) {
   ASSERT_EQ(events.size(), 4U);
   EXPECT_EQ(events[2].step, 1);
   EXPECT_EQ(events[3].step, 2);
-  EXPECT_EQ(told.size(), 1U);
+  EXPECT_EQ(messages.size(), 1U);
 }
 
-TEST(EventFile, InAFolderThatCantBeMadeIsToldOnceAndStopsNothing) {
+TEST(EventFile, ReportsAnUncreatableFolderOnceAndContinues) {
   TemporaryFolder folder;
   write_text(folder / "tensorboard", "a file where a folder should be");
-  std::vector<std::string> told;
-  EventFile file(folder / "tensorboard", 0, [&](const std::string& text) { told.push_back(text); });
+  std::vector<std::string> messages;
+  EventFile file(folder / "tensorboard", 0, [&](const std::string& text) { messages.push_back(text); });
   file.scalars(1, {{"a", 1}});
-  EXPECT_EQ(told.size(), 1U);
+  EXPECT_EQ(messages.size(), 1U);
 }
 
 }  // namespace

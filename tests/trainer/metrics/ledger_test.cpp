@@ -1,4 +1,5 @@
-// The ledger keeps exactly the steps that count, whatever lines a crash left in the files.
+// Tests that the ledger, which lists the samples of each step, contains each valid step once, whatever lines a crash has left
+// in its files.
 #include "trainer/metrics/ledger.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ class LedgerTest : public testing::Test {
   std::function<void(const std::string&)> on_trouble_ = [this](const std::string& text) { trouble_ = text; };
 };
 
-TEST_F(LedgerTest, writesOneLineAStep) {
+TEST_F(LedgerTest, WritesOneLinePerStep) {
   Ledger ledger(folder_, 3, on_trouble_);
   ledger.write(1, 0, 0, std::array<std::int64_t, 3>{5, 0, 17});
   ledger.write(2, 0, 6, {});
@@ -42,7 +43,7 @@ TEST_F(LedgerTest, writesOneLineAStep) {
             "{\"step\":2,\"epoch\":0,\"position\":6,\"samples\":[]}\n");
 }
 
-TEST_F(LedgerTest, cutsAllRanksPastTheResumePointAndDropsTornLines) {
+TEST_F(LedgerTest, CutsAllRanksPastTheResumePoint) {
   for (const int rank : {0, 1, 2}) {
     Ledger ledger(folder_, rank, on_trouble_);
     for (std::int64_t step = 1; step <= 4; ++step) ledger.write(step, 0, step, std::array{step});
@@ -59,11 +60,11 @@ TEST_F(LedgerTest, cutsAllRanksPastTheResumePointAndDropsTornLines) {
   EXPECT_TRUE(content("rank-00001.jsonl").ends_with("{\"step\":3,\"epoch\":0,\"position\":3,\"samples\":[9]}\n"));
 }
 
-TEST_F(LedgerTest, cuttingAFolderThatIsNotThereIsFine) {
+TEST_F(LedgerTest, CuttingAMissingFolderIsAllowed) {
   EXPECT_NO_THROW(cut_ledger(folder_ / "nowhere", 0, on_trouble_));
 }
 
-TEST_F(LedgerTest, aFullDiskEndsTheLedgerAndIsSaidOnce) {
+TEST_F(LedgerTest, AFullDiskIsReportedOnceAndEndsTheLedger) {
   std::filesystem::create_symlink("/dev/full", folder_ / "rank-00000.jsonl");
   Ledger ledger(folder_, 0, on_trouble_);
   ledger.write(1, 0, 0, std::array<std::int64_t, 1>{1});
@@ -73,7 +74,7 @@ TEST_F(LedgerTest, aFullDiskEndsTheLedgerAndIsSaidOnce) {
   EXPECT_EQ(trouble_, "");
 }
 
-TEST_F(LedgerTest, thatCannotBeMadeIsSaidAndStopsNothing) {
+TEST_F(LedgerTest, AnUncreatableLedgerIsReported) {
   std::ofstream(folder_ / "ledger") << "a file where the folder should be";
   Ledger ledger(folder_ / "ledger", 0, on_trouble_);
   EXPECT_NE(trouble_.find("rank-00000.jsonl"), std::string::npos) << trouble_;
@@ -82,7 +83,7 @@ TEST_F(LedgerTest, thatCannotBeMadeIsSaidAndStopsNothing) {
   EXPECT_EQ(trouble_, "");
 }
 
-TEST_F(LedgerTest, cuttingShortensTheFileAndNeedsNoSpace) {
+TEST_F(LedgerTest, CuttingNeedsNoSpace) {
   {
     Ledger ledger(folder_, 0, on_trouble_);
     for (std::int64_t step = 1; step <= 4; ++step) ledger.write(step, 0, step, std::array{step});

@@ -1,4 +1,5 @@
-// metrics.jsonl: writing, keeping and cutting lines, and a full disk.
+// Tests metrics.jsonl: which lines are written, which are kept or cut off when a run resumes, and the behaviour on a full
+// disk.
 #include "common/metrics/metrics_log.hpp"
 
 #include <gtest/gtest.h>
@@ -24,11 +25,11 @@ using test::read_text;
 using test::TemporaryFolder;
 using test::write_text;
 
-// The reported errors, one per line.
-struct Troubles {
-  std::vector<std::string> told;
-  std::function<void(const std::string&)> teller() {
-    return [this](const std::string& text) { told.push_back(text); };
+// Collects the reported error messages.
+struct MessageCollector {
+  std::vector<std::string> messages;
+  std::function<void(const std::string&)> callback() {
+    return [this](const std::string& text) { messages.push_back(text); };
   }
 };
 
@@ -39,22 +40,22 @@ std::vector<json> records(const std::filesystem::path& file) {
   return found;
 }
 
-// The part of `text` that is left after opening at this step.
-std::string left_of(const std::string& text, std::int64_t resume_step) {
+// Returns the part of `text` that remains after the log was opened to resume at `resume_step`.
+std::string cut_text(const std::string& text, std::int64_t resume_step) {
   TemporaryFolder folder;
-  Troubles troubles;
+  MessageCollector collector;
   write_text(folder / "metrics.jsonl", text);
-  MetricsLog(folder / "metrics.jsonl", resume_step, troubles.teller());
-  EXPECT_TRUE(troubles.told.empty());
+  MetricsLog(folder / "metrics.jsonl", resume_step, collector.callback());
+  EXPECT_TRUE(collector.messages.empty());
   return read_text(folder / "metrics.jsonl");
 }
 
-TEST(MetricsLog, WritesOneObjectALineWithEventAndTimeInFront) {
+TEST(MetricsLog, WritesOneObjectPerLineStartingWithEventAndTime) {
   TemporaryFolder folder;
-  Troubles troubles;
+  MessageCollector collector;
   const auto before = std::chrono::system_clock::now().time_since_epoch();
   {
-    MetricsLog log(folder / "run" / "metrics.jsonl", 0, troubles.teller());
+    MetricsLog log(folder / "run" / "metrics.jsonl", 0, collector.callback());
     log.write("step", {{"epoch", 0}, {"step", 10}, {"loss", 0.25}});
     log.write("end", ordered_json::object());
   }
@@ -66,17 +67,17 @@ TEST(MetricsLog, WritesOneObjectALineWithEventAndTimeInFront) {
   EXPECT_NE(text.find(R"(,"epoch":0,"step":10,"loss":0.25})"), std::string::npos);
   EXPECT_GE(found[0]["time_ns"].get<std::int64_t>(), std::chrono::nanoseconds(before).count());
   EXPECT_EQ(found[1].size(), 2U);
-  EXPECT_TRUE(troubles.told.empty());
+  EXPECT_TRUE(collector.messages.empty());
 }
 
-TEST(MetricsLog, KeepsEveryBitOfADouble) {
+TEST(MetricsLog, PreservesEveryBitOfADouble) {
   TemporaryFolder folder;
   const double loss = 0.1 + 0.2;
   MetricsLog(folder / "m", 0, {}).write("step", {{"loss", loss}});
   EXPECT_EQ(records(folder / "m").at(0)["loss"].get<double>(), loss);
 }
 
-TEST(MetricsLog, WritesALossThatIsNotANumberAsNull) {
+TEST(MetricsLog, WritesNaNAsNull) {
   TemporaryFolder folder;
   MetricsLog(folder / "m", 0, {}).write("step", {{"loss", std::nan("")}});
   EXPECT_TRUE(records(folder / "m").at(0)["loss"].is_null());
@@ -89,11 +90,11 @@ TEST(MetricsLog, AppendsAcrossOpenings) {
   EXPECT_EQ(records(folder / "m").size(), 2U);
 }
 
-TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
+TEST(MetricsLog, RetriesAFailedOpen) {
   TemporaryFolder folder;
-  Troubles troubles;
-  std::filesystem::create_directory(folder / "m");  // a folder in place of the file
-  MetricsLog log(folder / "m", 10, troubles.teller());
+  MessageCollector collector;
+  std::filesystem::create_directory(folder / "m");  // a folder at the path of the file, so it cannot be opened
+  MetricsLog log(folder / "m", 10, collector.callback());
   log.write("step", {{"step", 11}});
   std::filesystem::remove(folder / "m");
   write_text(folder / "m", "{\"step\":10}\n{\"step\":12}\n");
@@ -103,22 +104,22 @@ TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
   ASSERT_EQ(found.size(), 4U);
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i]["step"], 10 + static_cast<int>(i));
   EXPECT_EQ(log.newest("step"), 13);
-  EXPECT_EQ(troubles.told.size(), 1U);
+  EXPECT_EQ(collector.messages.size(), 1U);
 }
 
-// A network file system has lost the open file (ESTALE), and its path leads to another file or to none. These records are not
-// lost: a record that could not be written goes to the same file as the next one.
-TEST(MetricsLog, GoesOnInANewFileWhenTheOneThatIsOpenIsStale) {
+// The open file is stale (ESTALE) on a network file system, and its path now leads to another file or to none. No record may be
+// lost. A record that could not be written is written later, to the same file as the next record.
+TEST(MetricsLog, ReopensAStaleFile) {
   TemporaryFolder folder;
-  Troubles troubles;
-  MetricsLog log(folder / "m", 10, troubles.teller());
+  MessageCollector collector;
+  MetricsLog log(folder / "m", 10, collector.callback());
   log.write("step", {{"step", 11}});
   std::filesystem::rename(folder / "m", folder / "stale");
-  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFails, .call = 0, .error = ESTALE});
+  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFailCall, .call = 0, .error = ESTALE});
   log.write("step", {{"step", 12}});
   const std::vector<test::RecordedCall> calls = test::stop_watching();
   ASSERT_FALSE(calls.empty());
-  EXPECT_EQ(calls[0].name, "write");  // that is what failed
+  EXPECT_EQ(calls[0].name, "write");  // the injected fault made this call fail
   log.write("step", {{"step", 13}});
 
   ASSERT_EQ(records(folder / "stale").size(), 1U);
@@ -126,28 +127,29 @@ TEST(MetricsLog, GoesOnInANewFileWhenTheOneThatIsOpenIsStale) {
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0]["step"], 12);
   EXPECT_EQ(found[1]["step"], 13);
-  ASSERT_EQ(troubles.told.size(), 1U);
-  EXPECT_NE(troubles.told[0].find("Stale file handle"), std::string::npos) << troubles.told[0];
+  ASSERT_EQ(collector.messages.size(), 1U);
+  EXPECT_NE(collector.messages[0].find("Stale file handle"), std::string::npos) << collector.messages[0];
 }
 
-TEST(MetricsLog, CutsWhatIsPastTheResumePoint) {
-  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n{\"step\":30}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
-  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n", 0), "");
-  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
+TEST(MetricsLog, CutsRecordsPastTheResumePoint) {
+  EXPECT_EQ(cut_text("{\"step\":10}\n{\"step\":20}\n{\"step\":30}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
+  EXPECT_EQ(cut_text("{\"step\":10}\n{\"step\":20}\n", 0), "");
+  EXPECT_EQ(cut_text("{\"step\":10}\n{\"step\":20}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
 }
 
-TEST(MetricsLog, KeepsRecordsWithoutAStepBehindTheCut) {
-  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":30}\n{\"event\":\"restart\"}\n", 20), "{\"step\":10}\n{\"event\":\"restart\"}\n");
+TEST(MetricsLog, KeepsRecordsWithoutAStepAfterTheCut) {
+  EXPECT_EQ(cut_text("{\"step\":10}\n{\"step\":30}\n{\"event\":\"restart\"}\n", 20),
+            "{\"step\":10}\n{\"event\":\"restart\"}\n");
 }
 
-TEST(MetricsLog, CutsTornLinesAndWhatIsNoRecord) {
-  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":1", 20), "{\"step\":10}\n");
-  EXPECT_EQ(left_of("{\"step\":1", 20), "");
-  EXPECT_EQ(left_of(std::string("{\"step\":10}\n") + std::string(20, '\0') + "\n{\"step\":11}\n", 20),
+TEST(MetricsLog, CutsTornAndInvalidLines) {
+  EXPECT_EQ(cut_text("{\"step\":10}\n{\"step\":1", 20), "{\"step\":10}\n");
+  EXPECT_EQ(cut_text("{\"step\":1", 20), "");
+  EXPECT_EQ(cut_text(std::string("{\"step\":10}\n") + std::string(20, '\0') + "\n{\"step\":11}\n", 20),
             "{\"step\":10}\n{\"step\":11}\n");
 }
 
-// Limits files of this process to `bytes`, as on a full disk.
+// Limits the size of files that this process writes to `bytes`, to simulate a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -167,59 +169,59 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
+TEST(MetricsLog, ReportsAFullDiskOnceAndResumes) {
   TemporaryFolder folder;
-  Troubles troubles;
-  MetricsLog log(folder / "m", 0, troubles.teller());
+  MessageCollector collector;
+  MetricsLog log(folder / "m", 0, collector.callback());
   log.write("step", {{"step", 1}});
   {
-    const FileSizeLimit limit(100);  // only a part of the second line fits, and nothing of the third
+    const FileSizeLimit limit(100);  // leaves space for a part of the second line, and for no byte of the third
     log.write("step", {{"step", 2}, {"text", std::string(80, 'x')}});
     log.write("step", {{"step", 3}, {"text", std::string(80, 'x')}});
   }
   log.write("step", {{"step", 4}});
 
-  ASSERT_EQ(troubles.told.size(), 1U);
-  EXPECT_NE(troubles.told[0].find((folder / "m").string()), std::string::npos);
+  ASSERT_EQ(collector.messages.size(), 1U);
+  EXPECT_NE(collector.messages[0].find((folder / "m").string()), std::string::npos);
   const std::vector<json> found = records(folder / "m");
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0]["step"], 1);
   EXPECT_EQ(found[1]["step"], 4);
 }
 
-// Opening a pipe without a reader would block the start forever.
-TEST(MetricsLog, APipeIsNotWaitedFor) {
+// If metrics.jsonl is a pipe without a reader, the open call must not block the start of the run.
+TEST(MetricsLog, DoesNotWaitForAPipe) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "m").c_str(), 0600), 0);
   EXPECT_EXIT(
       {
         ::alarm(20);
-        Troubles troubles;
-        MetricsLog log(folder / "m", 0, troubles.teller());
+        MessageCollector collector;
+        MetricsLog log(folder / "m", 0, collector.callback());
         log.write("step", {{"step", 1}});
-        std::exit(troubles.told.size() == 1 ? 0 : 1);
+        std::exit(collector.messages.size() == 1 ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
 }
 
-TEST(MetricsLog, TellsADeviceThatIsFullOnce) {
+TEST(MetricsLog, ReportsAFullDeviceOnce) {
   TemporaryFolder folder;
-  Troubles troubles;
+  MessageCollector collector;
   std::filesystem::create_symlink("/dev/full", folder / "m");
-  MetricsLog log(folder / "m", 0, troubles.teller());
+  MetricsLog log(folder / "m", 0, collector.callback());
   for (int step = 0; step < 5; ++step) log.write("step", {{"step", step}});
 
-  ASSERT_EQ(troubles.told.size(), 1U);
-  EXPECT_NE(troubles.told[0].find("No space left on device"), std::string::npos);
+  ASSERT_EQ(collector.messages.size(), 1U);
+  EXPECT_NE(collector.messages[0].find("No space left on device"), std::string::npos);
 }
 
-TEST(MetricsLog, ThatCantBeOpenedIsToldOnceAndStopsNothing) {
+TEST(MetricsLog, ReportsAFailedOpenOnceAndContinues) {
   TemporaryFolder folder;
-  Troubles troubles;
+  MessageCollector collector;
   write_text(folder / "run", "a file where a folder should be");
-  MetricsLog log(folder / "run" / "metrics.jsonl", 0, troubles.teller());
+  MetricsLog log(folder / "run" / "metrics.jsonl", 0, collector.callback());
   log.write("step", {{"step", 1}});
-  EXPECT_EQ(troubles.told.size(), 1U);
+  EXPECT_EQ(collector.messages.size(), 1U);
 }
 
 }  // namespace

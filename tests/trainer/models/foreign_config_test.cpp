@@ -1,4 +1,5 @@
-// A config.json next to weights, compared with the model of this run, for differences that shapes do not show.
+// Tests the comparison of a run's model with the config.json next to the weights. It must find differences that the shapes of
+// the weights do not show.
 #include "trainer/models/foreign_config.hpp"
 
 #include <gtest/gtest.h>
@@ -52,14 +53,14 @@ json of_llama(const json& more) {
   return value;
 }
 
-// The message of the comparison must contain each text. An empty text: there must be no message.
+// Compares the configs. The message must contain each of `texts`. If `texts` is empty, there must be no message.
 void expect(const json& theirs, const TrainConfig& config, const std::vector<std::string>& texts) {
   const std::string found = foreign_contradictions(theirs, config);
   EXPECT_EQ(found.empty(), texts.empty()) << theirs << ": " << found;
   for (const std::string& text : texts) EXPECT_NE(found.find(text), std::string::npos) << theirs << ": " << found;
 }
 
-TEST(ForeignConfig, OfTheSameModelSaysNothing) {
+TEST(ForeignConfig, TheSameModelHasNoContradictions) {
   expect(of_gpt2({}), gpt(), {});
   expect(of_gpt2({{"activation_function", "gelu_pytorch_tanh"}, {"n_inner", nullptr}, {"n_layer", 3}}), gpt(), {});
   expect(of_llama({}), llama(), {});
@@ -70,60 +71,69 @@ TEST(ForeignConfig, OfTheSameModelSaysNothing) {
   expect({{"architecture", "vit_tiny_patch16_224"}, {"model_args", {{"num_heads", 4}}}}, vit(4), {});
 }
 
-TEST(ForeignConfig, AKeyThatContradictsIsShownWithBothValues) {
+TEST(ForeignConfig, AContradictionShowsBothValues) {
   TrainConfig many_heads = gpt();
   many_heads.model.n_head = 12;
-  expect(of_gpt2({}), many_heads, {"model.n_head is 12 here, n_head is 4 there"});
-  expect({{"model_type", "gpt2"}}, gpt(), {"model.n_head is 4 here, n_head is 12 there"});
-  expect(of_llama({{"rms_norm_eps", 0.1}}), llama(), {"model.rms_norm_eps is 1e-05 here, rms_norm_eps is 0.1 there"});
-  expect(of_llama({{"rope_theta", 500000.0}}), llama(), {"model.rope_theta is 10000 here, rope_theta is 5e+05 there"});
+  expect(of_gpt2({}), many_heads, {"model.n_head is 12 in this config, but n_head is 4 in that file"});
+  expect({{"model_type", "gpt2"}}, gpt(), {"model.n_head is 4 in this config, but n_head is 12 in that file"});
+  expect(of_llama({{"rms_norm_eps", 0.1}}), llama(),
+         {"model.rms_norm_eps is 1e-05 in this config, but rms_norm_eps is 0.1 in that file"});
+  expect(of_llama({{"rope_theta", 500000.0}}), llama(),
+         {"model.rope_theta is 10000 in this config, but rope_theta is 5e+05 in that file"});
   expect(of_llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 100.0}}}}), llama(),
-         {"rope_theta is 100 there"});
-  expect(of_llama({{"num_key_value_heads", 4}}), llama(), {"model.n_kv_head is 2 here, num_key_value_heads is 4 there"});
-  expect(of_llama({{"head_dim", 24}}), llama(), {"is 12 here, head_dim is 24 there"});
-  expect({{"architecture", "vit_base_patch16_224"}}, vit(3), {"model.n_head is 3 here, num_heads is 12 there"});
+         {"rope_theta is 100 in that file"});
+  expect(of_llama({{"num_key_value_heads", 4}}), llama(),
+         {"model.n_kv_head is 2 in this config, but num_key_value_heads is 4 in that file"});
+  expect(of_llama({{"head_dim", 24}}), llama(), {"is 12 in this config, but head_dim is 24 in that file"});
+  expect({{"architecture", "vit_base_patch16_224"}}, vit(3),
+         {"model.n_head is 3 in this config, but num_heads is 12 in that file"});
 }
 
-TEST(ForeignConfig, WhatNoKeyOfOursChangesIsRefused) {
-  expect(of_gpt2({{"activation_function", "relu"}}), gpt(), {"activation_function", "\"relu\" there"});
-  expect(of_gpt2({{"scale_attn_by_inverse_layer_idx", true}}), gpt(), {"scale_attn_by_inverse_layer_idx is false here"});
-  expect(of_gpt2({{"scale_attn_weights", false}}), gpt(), {"scale_attn_weights is true here"});
-  expect(of_gpt2({{"layer_norm_epsilon", 1e-6}}), gpt(), {"layer_norm_epsilon is 1e-05 here"});
+TEST(ForeignConfig, UnsupportedForeignSettingsAreRefused) {
+  expect(of_gpt2({{"activation_function", "relu"}}), gpt(),
+         {"activation_function is \"relu\" in that file, but ddptrain supports only \"gelu_new\""});
+  expect(of_gpt2({{"scale_attn_by_inverse_layer_idx", true}}), gpt(),
+         {"scale_attn_by_inverse_layer_idx is true in that file, but ddptrain supports only false"});
+  expect(of_gpt2({{"scale_attn_weights", false}}), gpt(),
+         {"scale_attn_weights is false in that file, but ddptrain supports only true"});
+  expect(of_gpt2({{"layer_norm_epsilon", 1e-6}}), gpt(),
+         {"layer_norm_epsilon is 1e-06 in that file, but ddptrain supports only 1e-05"});
   expect(of_llama({{"hidden_act", "gelu"}}), llama(), {"hidden_act"});
   expect(of_llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), llama(),
-         {"rope_scaling.rope_type is \"linear\" there"});
-  expect(of_llama({{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8.0}}}}), llama(), {"\"llama3\" there"});
-  expect(of_llama({{"partial_rotary_factor", 0.5}}), llama(), {"partial_rotary_factor is 1 here"});
-  expect(of_llama({{"model_type", "mistral"}, {"sliding_window", 16}}), llama(), {"sliding_window is 16 there"});
+         {"rope_scaling.rope_type is \"linear\" in that file"});
+  expect(of_llama({{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8.0}}}}), llama(), {"\"llama3\" in that file"});
+  expect(of_llama({{"partial_rotary_factor", 0.5}}), llama(),
+         {"partial_rotary_factor is 0.5 in that file, but ddptrain supports only 1"});
+  expect(of_llama({{"model_type", "mistral"}, {"sliding_window", 16}}), llama(), {"sliding_window is 16 in that file"});
 }
 
-TEST(ForeignConfig, AFamilyThatComputesSomethingElseIsRefusedByName) {
+TEST(ForeignConfig, AnotherModelFamilyIsRefusedByName) {
   for (const char* family : {"gemma", "granite", "qwen3", "olmo", "gpt2"}) {
-    expect(of_llama({{"model_type", family}}), llama(), {std::string("model_type is \"") + family + "\" there"});
+    expect(of_llama({{"model_type", family}}), llama(), {std::string("model_type is \"") + family + "\" in that file"});
   }
-  expect(of_gpt2({{"model_type", "gpt_neo"}}), gpt(), {"model_type is \"gpt_neo\" there"});
-  expect({{"architecture", "beit_base_patch16_224"}}, vit(12), {"\"beit_base_patch16_224\" there"});
+  expect(of_gpt2({{"model_type", "gpt_neo"}}), gpt(), {"model_type is \"gpt_neo\" in that file"});
+  expect({{"architecture", "beit_base_patch16_224"}}, vit(12), {"\"beit_base_patch16_224\" in that file"});
   TrainConfig resnet;
   resnet.model.type = ModelConfig::Type::kResnet18;
   expect({{"architecture", "resnet18"}}, resnet, {});
-  expect({{"architecture", "resnetblur18"}}, resnet, {"\"resnetblur18\" there"});
+  expect({{"architecture", "resnetblur18"}}, resnet, {"\"resnetblur18\" in that file"});
 }
 
-// A file from another source: no value in it may be taken for a number or fill a message.
-TEST(ForeignConfig, ValuesOfAnotherTypeAreErrorsAndQuotedInShort) {
-  expect(of_gpt2({{"n_head", "four"}}), gpt(), {"n_head is \"four\" there, expected a number"});
-  expect(of_llama({{"rope_parameters", 7}}), llama(), {"rope_parameters is 7 there, expected an object"});
+// Another program wrote the file, so its values may have any type. A message must quote them safely and briefly.
+TEST(ForeignConfig, ValuesOfAnotherTypeAreQuotedBriefly) {
+  expect(of_gpt2({{"n_head", "four"}}), gpt(), {"n_head is \"four\" in that file; expected a number"});
+  expect(of_llama({{"rope_parameters", 7}}), llama(), {"rope_parameters is 7 in that file; expected an object"});
   EXPECT_LT(foreign_contradictions(of_gpt2({{"activation_function", std::string(5000, 'x')}}), gpt()).size(), 400U);
   EXPECT_EQ(foreign_contradictions(of_gpt2({{"activation_function", "a\x1b[2Jb"}}), gpt()).find('\x1b'), std::string::npos);
 }
 
-TEST(ForeignConfig, OthersAreNotTakenForOne) {
+TEST(ForeignConfig, OtherFilesAreNotRecognized) {
   EXPECT_FALSE(is_foreign_config(json::parse(R"({"model": {"type": "gpt"}})")));
   EXPECT_FALSE(is_foreign_config(json::array()));
   EXPECT_TRUE(is_foreign_config({{"model_type", "gpt2"}}));
 }
 
-TEST(ForeignConfig, AnotherRunsModelIsComparedByWhatNoShapeShows) {
+TEST(ForeignConfig, KeysWithoutAShapeAreComparedBetweenRuns) {
   const ModelConfig ours = llama().model;
   EXPECT_EQ(contradictions(ours, ours), "");
   ModelConfig theirs = ours;
@@ -131,15 +141,16 @@ TEST(ForeignConfig, AnotherRunsModelIsComparedByWhatNoShapeShows) {
   theirs.n_head = 2;
   theirs.dropout = 0.1;
   EXPECT_EQ(contradictions(theirs, ours),
-            "model.n_head is 4 here, model.n_head is 2 there; model.rope_theta is 10000 here, model.rope_theta is 500 there");
+            "model.n_head is 4 in this config, but model.n_head is 2 in that file; model.rope_theta is 10000 in this config, "
+            "but model.rope_theta is 500 in that file");
   theirs = ours;
   theirs.n_kv_head = 4;
-  EXPECT_EQ(contradictions(theirs, ours), "model.n_kv_head is 2 here, model.n_kv_head is 4 there");
-  EXPECT_EQ(contradictions(gpt().model, ours), "model.type is \"llama\" here, and \"gpt\" there");
+  EXPECT_EQ(contradictions(theirs, ours), "model.n_kv_head is 2 in this config, but model.n_kv_head is 4 in that file");
+  EXPECT_EQ(contradictions(gpt().model, ours), "model.type is \"llama\" in this config, but \"gpt\" in that file");
   EXPECT_EQ(contradictions({}, {.type = ModelConfig::Type::kMlp, .init = {}}), "") << "shapes show all of an mlp";
 }
 
-TEST(ForeignConfig, WhatNoShapeShowsIsNamed) {
+TEST(ForeignConfig, KeysWithoutAShapeAreNamed) {
   EXPECT_EQ(keys_without_a_shape(gpt().model), "n_head 4");
   EXPECT_EQ(keys_without_a_shape(llama().model), "n_head 4, rope_theta 10000, rms_norm_eps 1e-05");
   EXPECT_EQ(keys_without_a_shape({.type = ModelConfig::Type::kMlp, .init = {}}), "");

@@ -1,15 +1,16 @@
-// PyTorch's values (golden.json, written by make_golden.py) for the tests of this folder.
+// Values that PyTorch computed, for the tests of this folder. make_golden.py writes them to golden.json.
 #pragma once
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "tests/repository.hpp"
 
 namespace ddprun::trainer {
 
 inline const nlohmann::json& golden() {
   static const nlohmann::json content = [] {
-    std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "golden.json");
+    std::ifstream file(test::repository() / "tests/trainer/models/golden.json");
     return nlohmann::json::parse(file);
   }();
   return content;

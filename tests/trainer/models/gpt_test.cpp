@@ -1,5 +1,5 @@
-// The language models, their names and their initial weights, compared with the same networks in Python, whose attention is
-// written out (golden.json).
+// Tests the language models: their results, parameter names and initial weights. The expected results (golden.json) come from
+// the same networks in Python, where attention is computed step by step.
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/Parallel.h>
@@ -27,7 +27,7 @@ ModelConfig small_gpt() {
   return {.type = ModelConfig::Type::kGpt, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// The same formula as in make_golden.py.
+// Returns a model whose weights come from a formula, which make_golden.py also uses.
 std::shared_ptr<Gpt> with_closed_form() {
   const c10::NoGradGuard no_grad;
   const auto model = make_gpt(small_gpt(), kVocabulary, kPositions, 1);
@@ -57,7 +57,7 @@ void expect_logits(const at::Tensor& logits, double relative, const char* model 
   }
 }
 
-TEST(Gpt, HasPythonsLogits) {
+TEST(Gpt, MatchesPythonsLogits) {
   const c10::NoGradGuard no_grad;
   at::set_num_threads(1);
   const auto model = with_closed_form();
@@ -66,7 +66,7 @@ TEST(Gpt, HasPythonsLogits) {
   expect_logits(model->forward(tokens()), 1e-12);
 }
 
-TEST(Gpt, HasHuggingFacesNamesAndShapesAndOneWeightUnderTwoOfThem) {
+TEST(Gpt, UsesHuggingFaceNamesShapesAndTiedHead) {
   const auto model = make_gpt(small_gpt(), kVocabulary, kPositions, 1);
   const auto parameters = model->named_parameters();
   const nlohmann::json& expected = golden()["gpt"]["parameters"];
@@ -79,7 +79,7 @@ TEST(Gpt, HasHuggingFacesNamesAndShapesAndOneWeightUnderTwoOfThem) {
   EXPECT_TRUE(parameters["lm_head.weight"].is_same(parameters["transformer.wte.weight"]));
 }
 
-TEST(Gpt, BeginsAsGpt2DoesWithTheSameBitsForASeed) {
+TEST(Gpt, InitializesLikeGpt2FromASeed) {
   const ModelConfig config{.type = ModelConfig::Type::kGpt, .n_layer = 8, .n_head = 2, .n_embd = 64, .init = {}};
   const auto one = make_gpt(config, 100, 32, 7)->named_parameters(), other = make_gpt(config, 100, 32, 7)->named_parameters();
   for (const auto& parameter : one) {
@@ -95,7 +95,7 @@ TEST(Gpt, BeginsAsGpt2DoesWithTheSameBitsForASeed) {
       at::equal(one["transformer.wte.weight"], make_gpt(config, 100, 32, 8)->named_parameters()["transformer.wte.weight"]));
 }
 
-TEST(Gpt, ATokenSeesNoneThatComesAfterIt) {
+TEST(Gpt, ATokenAttendsToNoLaterOne) {
   const c10::NoGradGuard no_grad;
   const auto model = with_closed_form();
   const at::Tensor whole = model->forward(tokens()), begin = model->forward(tokens().narrow(1, 0, 3));
@@ -119,7 +119,7 @@ TEST(Gpt, HeadsOfUnequalWidthAreRefused) {
     make_gpt(config, kVocabulary, kPositions, 1);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "model.n_embd 8 can't be divided by model.n_head 3, and each head needs the same width");
+    EXPECT_STREQ(error.what(), "model.n_embd 8 is not divisible by model.n_head 3, but all heads need the same width");
   }
 }
 
@@ -128,7 +128,7 @@ ModelConfig small_llama() {
       .type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 4, .n_embd = 16, .n_kv_head = 2, .n_inner = 24, .init = {}};
 }
 
-TEST(Llama, HasPythonsLogits) {
+TEST(Llama, MatchesPythonsLogits) {
   const c10::NoGradGuard no_grad;
   at::set_num_threads(1);
   const auto model = make_llama(small_llama(), kVocabulary, 1);
@@ -143,7 +143,7 @@ TEST(Llama, HasPythonsLogits) {
   expect_logits(model->forward(tokens()), 1e-12, "llama");
 }
 
-TEST(Llama, HasHuggingFacesNamesAndShapes) {
+TEST(Llama, UsesHuggingFaceNamesAndShapes) {
   const auto parameters = make_llama(small_llama(), kVocabulary, 1)->named_parameters();
   const nlohmann::json& expected = golden()["llama"]["parameters"];
   ASSERT_EQ(parameters.size(), expected.size());
@@ -153,25 +153,25 @@ TEST(Llama, HasHuggingFacesNamesAndShapes) {
   }
 }
 
-TEST(Llama, AHeadThatIsTiedIsTheEmbedding) {
+TEST(Llama, ATiedHeadSharesTheEmbedding) {
   ModelConfig config = small_llama();
   config.tie_word_embeddings = true;
   const auto parameters = make_llama(config, kVocabulary, 1)->named_parameters();
   EXPECT_TRUE(parameters["lm_head.weight"].is_same(parameters["model.embed_tokens.weight"]));
 }
 
-TEST(Llama, WidthsThatAreNotGivenAreLlamas) {
+TEST(Llama, DefaultWidthsAreThoseOfLlama) {
   ModelConfig config = small_llama();
   config.n_embd = 4096;
   config.n_head = 32;
   config.n_layer = 1;
   config.n_kv_head = config.n_inner = 0;
   const auto parameters = make_llama(config, 2, 1)->named_parameters();
-  EXPECT_EQ(parameters["model.layers.0.mlp.up_proj.weight"].size(0), 11008);  // of its 7B model
+  EXPECT_EQ(parameters["model.layers.0.mlp.up_proj.weight"].size(0), 11008);  // the width of the MLP in Llama's 7B model
   EXPECT_EQ(parameters["model.layers.0.self_attn.k_proj.weight"].size(0), 4096);
 }
 
-TEST(Llama, BeginsWithTheSameBitsForASeed) {
+TEST(Llama, InitializesBitwiseFromASeed) {
   const ModelConfig config{.type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 2, .n_embd = 64, .init = {}};
   const auto one = make_llama(config, 100, 7)->named_parameters(), other = make_llama(config, 100, 7)->named_parameters();
   for (const auto& parameter : one) {
@@ -182,7 +182,7 @@ TEST(Llama, BeginsWithTheSameBitsForASeed) {
   EXPECT_FALSE(at::equal(one["lm_head.weight"], make_llama(config, 100, 8)->named_parameters()["lm_head.weight"]));
 }
 
-TEST(Llama, HeadsThatCanNotBeAreRefused) {
+TEST(Llama, InvalidHeadCountsAreRefused) {
   const auto refused = [](std::int64_t width, std::int64_t heads, std::int64_t shared) -> std::string {
     ModelConfig config = small_llama();
     config.n_embd = width;
@@ -195,9 +195,11 @@ TEST(Llama, HeadsThatCanNotBeAreRefused) {
     }
     return "";
   };
-  EXPECT_EQ(refused(16, 3, 1), "model.n_embd 16 can't be divided by model.n_head 3, and each head needs the same width");
-  EXPECT_EQ(refused(12, 4, 1), "model.n_embd 12 divided by model.n_head 4 is odd, and rotary positions turn pairs of numbers");
-  EXPECT_EQ(refused(16, 4, 3), "model.n_head 4 can't be divided by model.n_kv_head 3");
+  EXPECT_EQ(refused(16, 3, 1), "model.n_embd 16 is not divisible by model.n_head 3, but all heads need the same width");
+  EXPECT_EQ(
+      refused(12, 4, 1),
+      "model.n_embd 12 divided by model.n_head 4 is odd, but rotary positions rotate pairs of values: expected an even number");
+  EXPECT_EQ(refused(16, 4, 3), "model.n_head 4 is not divisible by model.n_kv_head 3");
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
+"""Writes golden.json next to this file: the names, shapes and logits of ddptrain's models, computed with plain PyTorch. Run it
+with a Python that has torch; the C++ tests only read the file.
 
-Weights have a closed form that the C++ tests repeat. In the image models, value i of the k-th parameter is mixed(i, k), integers that look random;
-weights of norms are 1 + that. Sines are too regular for them: over four values that are nearly equal, the batch norms of resnet50 turned the last
-bit, in which processors differ, into 1e-3. In the language models, value i is sin(i + k) * 0.05 in double, rounded to float32. Logits are computed in
-double: in float32 the twenty batch norms over four values turn the rounding differences between kernels of different CPUs into 1e-3. "eval" comes
-after "train", so it shows the running statistics of one forward pass. Run it with a Python that has torch; the C++ tests only read the file.
+The weights are given by formulas that the C++ tests use as well. In the image models, element i of the k-th parameter is
+mixed(i, k), which looks random. Weights of norms are 1 + mixed(i, k). Sines would be too regular for image models: in the batch
+norms of resnet50 over four nearly equal values, they amplified a difference in the last bit to 1e-3. The last bit differs
+between processors. In the language models, element i is sin(i + k) * 0.05, computed in double and rounded to float32.
+
+The logits are computed in double. In float32, twenty batch norms over four values would amplify the rounding differences
+between CPU kernels to 1e-3. "eval" is computed after "train", so it depends on the running statistics of one forward pass.
 """
 
 import json
@@ -46,8 +49,9 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision's BasicBlock. Its shortcut is made before the block, as in torchvision's _make_layer. Without a convolution it is the shortcut of
-    He et al. for CIFAR."""
+    """torchvision's BasicBlock. The layers of its shortcut are created before the other layers, as in torchvision's
+    _make_layer, which determines their random initial weights. Without `convolution`, it has the shortcut of He et al. for
+    CIFAR."""
 
     def __init__(self, inputs, width, stride, convolution):
         super().__init__()
@@ -70,7 +74,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """torchvision's Bottleneck, with its shortcut made before the block as well."""
+    """torchvision's Bottleneck. The layers of its shortcut are created before the other layers, as in BasicBlock."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -133,7 +137,8 @@ class Conv1d(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel and with its attention written out."""
+    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Its attention is written out instead of calling
+    PyTorch's."""
 
     def __init__(self, layers, heads, width, vocabulary, positions):
         super().__init__()
@@ -169,8 +174,8 @@ class RmsNorm(nn.Module):
 
 
 class Llama(nn.Module):
-    """Llama with the names of Hugging Face's LlamaForCausalLM. Each query's head has a copy of its keys and values, and pairs are rotated as complex
-    numbers."""
+    """Llama with the parameter names of Hugging Face's LlamaForCausalLM. Each query head computes with its own key and value
+    head, and the rotary embedding multiplies complex numbers."""
 
     def __init__(self, layers, heads, shared_heads, width, inner, vocabulary):
         super().__init__()
@@ -235,7 +240,8 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """Names, layout and initial weights of timm's VisionTransformer. Its patches are cut and multiplied by hand."""
+    """A ViT with the names, layout and initial weights of timm's VisionTransformer. A matrix product of the patches replaces
+    the convolution."""
 
     def __init__(self, channels, height, width, classes, patch=4, layers=2, heads=2, wide=8):
         super().__init__()
@@ -290,7 +296,7 @@ for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("re
     seeded = {k: [float(v).hex() for v in p.detach().flatten()[[0, -1]]] for k, p in model.named_parameters()}
     with torch.no_grad():
         for k, (parameter, p) in enumerate(model.named_parameters()):
-            is_scale = p.dim() == 1 and parameter.endswith(".weight")  # of batch or layer norm
+            is_scale = p.dim() == 1 and parameter.endswith(".weight")  # the scale of a batch norm or layer norm
             p.copy_(mixed(p.shape, k) + (1 if is_scale else 0))
     images = (mixed((4, *shape), 1000) * 20).double()
     model.double()

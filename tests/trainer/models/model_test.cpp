@@ -1,4 +1,5 @@
-// The models compared with the same networks in Python (golden.json): names, shapes, seeded weights and logits.
+// Tests the models against the same networks in Python (golden.json): names, shapes, the initial weights for a seed, and
+// logits.
 #include "trainer/models/model.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -34,7 +35,7 @@ ModelConfig config_of(const std::string& name) {
   return {.type = kTypes.at(name), .hidden = {20, 12}, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
 }
 
-// The same formula as in make_golden.py.
+// Returns numbers from a formula, which make_golden.py also uses.
 at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   const at::Tensor values = at::empty(shape, at::kFloat);
   const std::span<float> all(values.mutable_data_ptr<float>(), static_cast<std::size_t>(values.numel()));
@@ -47,8 +48,8 @@ at::Tensor mixed(at::IntArrayRef shape, std::uint32_t k) {
   return values;
 }
 
-// For a map of one pixel, batch norm has one value per channel and sample.
-TEST(SmallestBatch, IsTwoWhereTheLastMapsAreOnePixel) {
+// With a feature map of one pixel, each sample gives batch norm a single value per channel, so batch norm needs two samples.
+TEST(SmallestBatch, IsTwoForOnePixelFeatureMaps) {
   const auto smallest = [](const char* name, std::int64_t side) {
     return smallest_batch_of(config_of(name), {.channels = 1, .height = side, .width = side});
   };
@@ -63,7 +64,7 @@ TEST(SmallestBatch, IsTwoWhereTheLastMapsAreOnePixel) {
 class ModelTest : public testing::TestWithParam<std::string> {
  protected:
   ModelTest() {
-    at::set_num_threads(1);  // as for the golden values
+    at::set_num_threads(1);  // makes the results independent of the number of cores
     for (const Json& entry : golden()["models"]) {
       if (entry["name"] == GetParam()) {
         golden_ = entry;
@@ -102,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, ModelTest,
                          testing::Values("mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "vit"),
                          [](const auto& test) { return test.param; });
 
-TEST_P(ModelTest, HasPythonsNamesAndShapesInPythonsOrder) {
+TEST_P(ModelTest, UsesPythonsNamesShapesAndOrder) {
   Json parameters = Json::array();
   for (const auto& parameter : make()->named_parameters()) {
     parameters.push_back({parameter.key(), parameter->sizes().vec()});
@@ -115,7 +116,7 @@ TEST_P(ModelTest, HasPythonsNamesAndShapesInPythonsOrder) {
   EXPECT_EQ(buffers, golden_["buffers"]);
 }
 
-TEST_P(ModelTest, GivesPythonsLogits) {
+TEST_P(ModelTest, MatchesPythonsLogits) {
   const auto model = closed_form_model();
   EXPECT_TRUE(model->is_training());
   expect_logits(model->forward(images()), golden_["train"]);
@@ -123,7 +124,7 @@ TEST_P(ModelTest, GivesPythonsLogits) {
   expect_logits(model->forward(images()), golden_["eval"]);
 }
 
-TEST_P(ModelTest, BeginsWithPythonsWeightsForASeed) {
+TEST_P(ModelTest, InitializesLikePythonFromASeed) {
   const auto model = make(42);
   for (const auto& parameter : model->named_parameters()) {
     const Json& ends = golden_["seeded"][parameter.key()];
@@ -133,7 +134,7 @@ TEST_P(ModelTest, BeginsWithPythonsWeightsForASeed) {
   }
 }
 
-TEST_P(ModelTest, HasTheSameBitsForTheSameSeed) {
+TEST_P(ModelTest, EqualSeedsGiveEqualBits) {
   const auto first = make(7)->parameters();
   const auto same = make(7)->parameters();
   const auto other = make(8)->parameters();
@@ -143,10 +144,10 @@ TEST_P(ModelTest, HasTheSameBitsForTheSameSeed) {
   EXPECT_FALSE(first[0].equal(other[0]));
 }
 
-// The device refuses a model that does not fit, before the host draws any random numbers for it.
-TEST(MakeModel, TakesTheDevicesMemoryFirst) {
+// If the model does not fit into the device's memory, this must be detected before the host draws random numbers for it.
+TEST(MakeModel, AllocatesDeviceMemoryFirst) {
   if (at::globalContext().hasCUDA()) GTEST_SKIP() << "this needs a device that has no memory at all";
-  const ModelConfig huge{.type = ModelConfig::Type::kMlp, .hidden = {400'000, 400'000}, .init = {}};  // 640 GB
+  const ModelConfig huge{.type = ModelConfig::Type::kMlp, .hidden = {400'000, 400'000}, .init = {}};  // needs 640 GB
   try {
     make_model(huge, {1, 8, 8}, 10, 0, c10::Device(c10::kCUDA, 0));
     FAIL() << "expected an error";
@@ -155,20 +156,20 @@ TEST(MakeModel, TakesTheDevicesMemoryFirst) {
   }
 }
 
-// Small parts of the other models are moved to the device when they are made, which the device "meta" does not allow.
-TEST(Mlp, IsMadeOnItsDevice) {
+// Tests only the mlp. The other models move small tensors to the device when they are made, and "meta" does not support that.
+TEST(Mlp, IsCreatedOnItsDevice) {
   const auto model = make_model({.type = ModelConfig::Type::kMlp, .hidden = {20}, .init = {}}, {1, 8, 8}, 10, 42, c10::kMeta);
   for (const auto& parameter : model->named_parameters()) EXPECT_TRUE(parameter->is_meta()) << parameter.key();
 }
 
-TEST_P(ModelTest, LeavesTheDefaultGeneratorAsFound) {
+TEST_P(ModelTest, RestoresTheDefaultGenerator) {
   const at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
   make();
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(before));
 }
 
-// The generator's blocks have 624 words: the test draws within one, across borders, and from the middle of one.
-TEST(SkippedDraws, LeaveTheGeneratorAsDrawsDo) {
+// The generator computes blocks of 624 words. The test draws within a block, across boundaries, and from the middle of a block.
+TEST(SkippedDraws, AdvanceTheGeneratorLikeRealDraws) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = generator.get_state();
   for (const std::int64_t first : {0, 1, 100, 623, 624, 625}) {
@@ -205,7 +206,7 @@ TEST_P(ModelTest, TakesABatchOfOneWhenEvaluating) {
   EXPECT_TRUE(one.allclose(all.narrow(0, 2, 1), 1e-4, 1e-5));
 }
 
-TEST(Dropout, DrawsOnlyInTrainingAndOnlyWhenAskedFor) {
+TEST(Dropout, IsActiveOnlyInTrainingIfConfigured) {
   for (const ModelConfig::Type type : {ModelConfig::Type::kMlp, ModelConfig::Type::kCnn, ModelConfig::Type::kVit}) {
     const at::Tensor images = mixed({8, 1, 8, 8}, 0) * 20;
     const auto of = [type](double dropout) {
@@ -227,8 +228,9 @@ TEST(Mlp, MayHaveNoHiddenLayer) {
   EXPECT_EQ(model->forward(mixed({5, 1, 2, 2}, 0)).sizes(), (std::vector<std::int64_t>{5, 3}));
 }
 
-// The update's matrices would have rank times the layer's sides: unlimited memory, without learning more.
-TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
+// The two matrices of a low-rank update have `rank` times as many elements as the layer has inputs and outputs. A rank above
+// both numbers costs memory without a benefit.
+TEST(LowRank, ATooHighRankIsRefusedBeforeAllocation) {
   const auto refusal = [](std::int64_t rank, std::vector<std::string> modules) -> std::string {
     try {
       make_model({.type = ModelConfig::Type::kMlp,
@@ -242,15 +244,16 @@ TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
     return "";
   };
   EXPECT_EQ(refusal(10, {"*"}), "");
-  EXPECT_EQ(refusal(11, {"*"}),
-            "model.lora.rank: expected at most 10, found 11: the linear layer 'fc3' makes 10 numbers of 12, and a higher rank "
-            "than the smaller of both learns nothing more. Lower it, or choose other layers by model.lora.modules");
+  EXPECT_EQ(
+      refusal(11, {"*"}),
+      "model.lora.rank: expected at most 10, found 11: the linear layer 'fc3' has 10 outputs and 12 inputs, and a rank "
+      "above the smaller of these two numbers has no benefit. Lower the rank, or choose other layers with model.lora.modules");
   EXPECT_EQ(refusal(12, {"fc1", "fc2"}), "");
   EXPECT_TRUE(
       refusal(1'000'000'000'000, {"fc1", "fc2"}).starts_with("model.lora.rank: expected at most 12, found 1000000000000"));
 }
 
-TEST(Vit, RefusesPicturesThatItsSquaresDoNotFill) {
+TEST(Vit, RefusesImagesNotDivisibleIntoPatches) {
   const auto refusal = [](std::int64_t height, std::int64_t width, std::int64_t heads) -> std::string {
     try {
       make_model({.type = ModelConfig::Type::kVit, .n_layer = 1, .n_head = heads, .n_embd = 8, .patch_size = 5, .init = {}},
@@ -261,9 +264,11 @@ TEST(Vit, RefusesPicturesThatItsSquaresDoNotFill) {
     return "";
   };
   EXPECT_EQ(refusal(10, 5, 2), "");
-  EXPECT_EQ(refusal(28, 30, 2), "model.patch_size is 5, but the data set's pictures are 28 x 30: it has to divide both sides");
-  EXPECT_EQ(refusal(10, 4, 2), "model.patch_size is 5, but the data set's pictures are 10 x 4: it has to divide both sides");
-  EXPECT_EQ(refusal(10, 5, 3), "model.n_embd 8 can't be divided by model.n_head 3, and each head needs the same width");
+  EXPECT_EQ(refusal(28, 30, 2),
+            "model.patch_size is 5, but the images of the data set are 28 x 30: expected a divisor of height and width");
+  EXPECT_EQ(refusal(10, 4, 2),
+            "model.patch_size is 5, but the images of the data set are 10 x 4: expected a divisor of height and width");
+  EXPECT_EQ(refusal(10, 5, 3), "model.n_embd 8 is not divisible by model.n_head 3, but all heads need the same width");
 }
 
 TEST(MakeModel, RefusesImagesThatAreTooSmall) {

@@ -1,4 +1,5 @@
-// The precision of a model: autocast ends where it began, memory layouts change no weight, and the description is correct.
+// Tests the precision of a model. Autocast ends with the scope that started it, memory layouts change no weight, and the
+// description is correct.
 #include "trainer/models/precision.hpp"
 
 #include <ATen/Context.h>
@@ -36,7 +37,7 @@ at::Tensor logits(Model& model, Precision precision, const at::Tensor& of = imag
   return forward(model, of, false);
 }
 
-TEST(Precision, Bf16ComputesUnderAutocastAndEndsIt) {
+TEST(Precision, Bf16UsesAutocastAndRestoresIt) {
   const c10::NoGradGuard no_grad;
   const auto model = cnn();
   const at::Tensor exact = logits(*model, Precision::kFp32);
@@ -58,7 +59,7 @@ TEST(Precision, Bf16GivesFloat32Gradients) {
   }
 }
 
-TEST(Precision, DeterminismRefusesAnOperatorThatHasNone) {
+TEST(Precision, DeterministicModeRefusesNondeterministicOperators) {
   TrainConfig config;
   EXPECT_EQ(precision_text(config, c10::kCPU), "fp32");
   config.deterministic = config.channels_last = true;
@@ -74,13 +75,13 @@ TEST(Precision, DeterminismRefusesAnOperatorThatHasNone) {
   EXPECT_NO_THROW(put_twice());
 }
 
-TEST(Precision, AnErrorInTheModelEndsAutocastToo) {
+TEST(Precision, AnErrorInTheModelRestoresAutocast) {
   const auto model = cnn();
   EXPECT_ANY_THROW(logits(*model, Precision::kBf16, at::arange(3, at::kFloat)));
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
-TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
+TEST(Precision, ChannelsLastChangesNoWeightsOrLogits) {
   const c10::NoGradGuard no_grad;
   const auto plain = cnn();
   const auto model = cnn();
@@ -93,9 +94,9 @@ TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
   EXPECT_TRUE(at::allclose(forward(*model, images(), true), forward(*plain, images(), false), 1e-4, 1e-5));
 }
 
-// With one channel contiguous() changes nothing, and a kernel that reads the strides assumes the other layout. On a GPU the
-// first batch norm then ran in its slow version.
-TEST(Precision, ChannelsLastIsSeenAlsoWithOneChannelAndWithOnePixel) {
+// For a tensor with one channel, contiguous() does not change the strides. Kernels that check the strides then assume the
+// layout without channels last. On a GPU this selected a slow kernel for the first batch norm.
+TEST(Precision, ChannelsLastAppliesToOneChannelAndOnePixel) {
   const auto suggested = [](const at::Tensor& tensor) { return tensor.suggest_memory_format(); };
   EXPECT_EQ(suggested(images().contiguous(at::MemoryFormat::ChannelsLast)), at::MemoryFormat::Contiguous)
       << "so nothing is to be done";
@@ -112,8 +113,8 @@ TEST(Precision, ChannelsLastIsSeenAlsoWithOneChannelAndWithOnePixel) {
   }
 }
 
-// By default PyTorch lets convolutions use TF32.
-TEST(Precision, Fp32IsFp32InConvolutionsAsWell) {
+// PyTorch allows TF32 in convolutions by default, so fp32 must switch it off.
+TEST(Precision, Fp32AppliesToConvolutionsToo) {
   use_precision(Precision::kFp32);
   EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
   EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
@@ -124,7 +125,7 @@ TEST(Precision, Fp32IsFp32InConvolutionsAsWell) {
   EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
 }
 
-TEST(Precision, TextIsWhatItIsOnThatDevice) {
+TEST(Precision, TextDependsOnTheDevice) {
   const c10::Device gpu(c10::kCUDA, 0);
   EXPECT_EQ(precision_text(with(Precision::kFp32), c10::kCPU), "fp32");
   EXPECT_EQ(precision_text(with(Precision::kTf32), c10::kCPU), "fp32");

@@ -1,4 +1,5 @@
-// A recomputed block has the bits of one that keeps its activations: the gradients, and the random numbers drawn afterwards.
+// Tests that a recomputed block is bit-identical to a block that keeps its activations. This includes its gradients, and the
+// random numbers that are drawn after it.
 #include "trainer/models/recomputed.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -28,7 +29,7 @@ void seed(std::uint64_t value) {
   generator.set_current_seed(value);
 }
 
-TEST(Recomputed, BlockIsCalledAgainInTheBackwardPassWithTheSameDraws) {
+TEST(Recomputed, RecomputesInBackwardWithTheSameDraws) {
   torch::nn::Linear layer(4, 4);
   std::vector<at::Tensor> results;
   std::vector<bool> keeps;
@@ -52,7 +53,7 @@ TEST(Recomputed, BlockIsCalledAgainInTheBackwardPassWithTheSameDraws) {
   EXPECT_TRUE(at::equal(at::rand({3}), after)) << "the second call leaves the generator as it was";
 }
 
-TEST(Recomputed, NothingIsCalledTwiceWithoutGradients) {
+TEST(Recomputed, RecomputesNothingWithoutGradients) {
   const c10::NoGradGuard no_grad;
   torch::nn::Linear layer(4, 4);
   int calls = 0;
@@ -86,7 +87,7 @@ std::map<std::string, at::Tensor> gradients(ModelConfig config, bool recomputes,
   return found;
 }
 
-TEST(Recomputed, VitHasTheSameBits) {
+TEST(Recomputed, VitKeepsItsBits) {
   at::set_num_threads(1);
   std::vector<std::vector<at::Tensor>> found;
   for (const bool recomputes : {false, true}) {
@@ -102,7 +103,7 @@ TEST(Recomputed, VitHasTheSameBits) {
   for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(at::equal(found[0][i], found[1][i])) << i;
 }
 
-TEST(Recomputed, ModelHasTheSameBits) {
+TEST(Recomputed, LanguageModelKeepsItsBits) {
   at::set_num_threads(1);
   const ModelConfig gpt{.type = ModelConfig::Type::kGpt, .dropout = 0.3, .n_layer = 3, .n_head = 2, .n_embd = 8, .init = {}};
   ModelConfig updated = gpt;

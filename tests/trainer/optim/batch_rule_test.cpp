@@ -1,4 +1,4 @@
-// The factor of each rule, and the places where it changes the learning rate.
+// Tests the factor by which each batch rule scales the learning rate, and the message about it.
 #include "trainer/optim/batch_rule.hpp"
 
 #include <gtest/gtest.h>
@@ -28,10 +28,10 @@ TEST(BatchRule, FactorIsTheRatioItsRootOrOne) {
   EXPECT_EQ(base_learning_rate(config_of(Rule::kNone, 1024, 0)), 0.1);
 }
 
-TEST(BatchRule, SaysWhatItMakesOfTheRate) {
+TEST(BatchRule, DescribesTheScaledRate) {
   EXPECT_EQ(batch_rule_text(config_of(Rule::kSquareRoot, 1024, 256), 1),
-            "the learning rate is 0.2: optimizer.lr 0.1 times 2, for batch_size 1024 instead of 256 (square_root); on 1 worker "
-            "as on any other number");
+            "the learning rate is 0.2: optimizer.lr 0.1 times 2, because batch_size is 1024 and optimizer.lr_base_batch is "
+            "256 (optimizer.lr_batch_rule square_root); it does not depend on the number of workers (now 1 worker)");
   EXPECT_EQ(batch_rule_text(config_of(Rule::kNone, 1024, 0), 2), "");
 }
 

@@ -1,4 +1,4 @@
-// The parameters and gradients of make_golden.py's steps, and the comparison with PyTorch's results.
+// The parameters and gradients that make_golden.py uses, and the comparison with the results of PyTorch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ using Absent = std::set<std::pair<std::int64_t, std::int64_t>>;
 inline const std::vector<Shape> kShapes{{5, 3}, {7}, {33}};
 inline constexpr std::int64_t kSteps = 6;
 
-// The same formula as in make_golden.py.
+// Returns numbers from a formula, which make_golden.py also uses.
 inline at::Tensor filled(std::int64_t kind, std::int64_t step, std::int64_t tensor) {
   at::Tensor values = at::empty(kShapes[static_cast<std::size_t>(tensor)], at::kFloat);
   for (std::int64_t i = 0; i < values.numel(); ++i) {

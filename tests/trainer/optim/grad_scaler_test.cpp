@@ -1,4 +1,4 @@
-// The rule of the loss scale compared with PyTorch's own kernels, over a series of steps.
+// Tests the rule of the loss scale against PyTorch's own kernels, over a series of steps.
 #include "trainer/optim/grad_scaler.hpp"
 
 #include <ATen/ops/_amp_update_scale.h>
@@ -12,11 +12,11 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(GradScaler, ScaleIsThatOfPyTorchsKernelAfterEachStep) {
-  // Factors that are not powers of two, and a scale that can't grow further.
+TEST(GradScaler, ScaleMatchesPyTorchAfterEachStep) {
+  // The factors are not powers of two, so the scale is rounded. The second initial scale is too large to grow within float32.
   for (const double init : {65536.0, 3e38}) {
     const GradScalerConfig config{.init_scale = init, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3};
-    GradScale ours = begin_grad_scale(config);
+    GradScale ours = initial_grad_scale(config);
     at::Tensor scale = at::full({}, init, at::kFloat), tracker = at::zeros({}, at::kInt);
     for (const char step : std::string_view("gggggbggbbggggggg")) {
       const at::Tensor found = at::full({}, step == 'b' ? 1.0 : 0.0, at::kFloat);
@@ -28,7 +28,7 @@ TEST(GradScaler, ScaleIsThatOfPyTorchsKernelAfterEachStep) {
   }
 }
 
-TEST(GradScaler, GradientsAreDividedAndOneThatIsNotFiniteIsFound) {
+TEST(GradScaler, UnscalesGradientsAndFindsNonFiniteOnes) {
   const at::Tensor fine = at::zeros({2}), without = at::zeros({2}), bad = at::zeros({3});
   fine.mutable_grad() = at::full({2}, 6.0F);
   EXPECT_TRUE(unscale({fine, without}, 4));

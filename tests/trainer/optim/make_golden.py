@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
-factors of its schedules, the moving average of swa_utils, and learning rates of ReduceLROnPlateau.
+"""Writes golden.json next to this file. It contains, as hexadecimal floats: steps of torch.optim's fused SGD, AdamW and Adam
+and of Lion, clip_grad_norm_ and clip_grad_value_, the factors of PyTorch's schedules, the moving average of swa_utils, and
+learning rates of ReduceLROnPlateau.
 
-Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
-tests only read the file. The fused CPU kernels are vectorised, so the bits hold for CPUs with AVX2 or AVX-512.
+Parameters and gradients have a closed form that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
+tests only read the file. The fused CPU kernels are vectorized, so the bits are the same only on CPUs with AVX2 or AVX-512.
 """
 
 import json
@@ -17,7 +18,7 @@ STEPS = 6
 
 
 def value(kind, step, tensor, i):
-    # Exact in float32: multiples of 1/1024 within (-1, 1), without libm.
+    # A multiple of 1/1024 in (-1, 1), which float32 represents exactly; libm is not used.
     return ((kind * 7919 + step * 104729 + tensor * 1299709 + i * 15485863) % 2047 - 1023) / 1024
 
 
@@ -31,7 +32,7 @@ def hexes(tensors):
 
 
 def run(make, absent):
-    """`absent`: (step, tensor) pairs without a gradient."""
+    """Runs STEPS steps. `absent` contains the (step, tensor) pairs that have no gradient."""
     parameters = [torch.nn.Parameter(filled(0, 0, t)) for t in range(len(SHAPES))]
     optimizer = make(parameters)
     for step in range(STEPS):
@@ -81,7 +82,7 @@ for name, make, config, absent in [
     })
 
 class Lion(torch.optim.Optimizer):
-    """Chen et al. 2023, algorithm 2, one tensor at a time."""
+    """The Lion optimizer: Chen et al. 2023, algorithm 2, one tensor at a time."""
 
     def __init__(self, parameters, lr, betas, weight_decay):
         super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
@@ -109,7 +110,7 @@ for config, absent in [({"lr": 0.001, "betas": (0.9, 0.99), "weight_decay": 0.0}
     parameters, state = run(make_lion, {tuple(a) for a in absent})
     golden["lion"].append({**config, "absent": absent, "parameters": parameters, "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES)))})
 
-# p1 has its own group, p0 and p2 have the optimizer's settings.
+# Only p1 is in a parameter group with its own settings; p0 and p2 have the optimizer's settings.
 for name, make, config in [
     ("sgd", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}),
     ("adamw", torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
@@ -134,7 +135,7 @@ for limit in [0.5, 0.01, 10.0]:
 
 
 def factors(make, steps):
-    """The factor of each step, with a learning rate of 1."""
+    """Returns the factor of each step, which equals the learning rate if the base rate is 1."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = make(optimizer)
     values = []
@@ -186,8 +187,8 @@ for decay in [0.999, 0.9, 0.3]:
         steps.append(hexes(averaged.module.parameters()))
     golden["ema"].append({"decay": decay, "averages": steps})
 
-# A metric that falls, stays, rises and falls again, with one NaN.
-FIGURES = [1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.8, 0.8, 0.81, math.nan, 0.79, 0.79, 0.79, 0.7, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]
+# A metric that falls, stays equal, rises and falls again. One value is NaN.
+METRICS = [1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.8, 0.8, 0.81, math.nan, 0.79, 0.79, 0.79, 0.7, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]
 for settings in [
     {"patience": 1},
     {"patience": 0, "factor": 0.3, "cooldown": 2},
@@ -199,10 +200,10 @@ for settings in [
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **settings)
     rates = []
-    for figure in FIGURES:
+    for figure in METRICS:
         scheduler.step(figure)
         rates.append(optimizer.param_groups[0]["lr"])
-    golden["plateau"].append({"settings": settings, "figures": [None if math.isnan(f) else f for f in FIGURES], "lr": 0.3, "rates": [r.hex() for r in rates]})
+    golden["plateau"].append({"settings": settings, "figures": [None if math.isnan(f) else f for f in METRICS], "lr": 0.3, "rates": [r.hex() for r in rates]})
 
 path = pathlib.Path(__file__).with_name("golden.json")
 path.write_text(json.dumps(golden, separators=(",", ":")).replace("},", "},\n") + "\n")

@@ -1,4 +1,4 @@
-// The optimizers compared with PyTorch's, bit for bit (golden.json), and their saved and loaded state.
+// Tests that the optimizers are bit-identical to those of PyTorch (golden.json), and that their state can be saved and loaded.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/ops/empty.h>
@@ -93,7 +93,7 @@ TEST(Adam, EqualsPythonsBitForBit) {
   expect_pythons_adam(OptimizerConfig::Type::kAdam, golden()["adam"]);
 }
 
-TEST(Lion, EqualsAPlainOneInPythonBitForBit) {
+TEST(Lion, EqualsPlainPythonBitForBit) {
   for (const Json& entry : golden()["lion"]) {
     const OptimizerConfig config{.type = OptimizerConfig::Type::kLion,
                                  .lr = entry["lr"],
@@ -110,7 +110,7 @@ TEST(Lion, EqualsAPlainOneInPythonBitForBit) {
   }
 }
 
-// p1 has its own group.
+// Only the parameter p1 is in a group with different options.
 TEST(Groups, EqualPythonsBitForBit) {
   for (const Json& entry : golden()["groups"]) {
     const bool sgd = entry["type"] == "sgd";
@@ -137,19 +137,20 @@ std::string refusal_of_groups(const std::vector<ParameterGroup>& groups, std::ve
   return "";
 }
 
-TEST(Groups, OfParametersThatAreNotThereAreRefused) {
+TEST(Groups, UnmatchedPatternsAreRefused) {
   EXPECT_EQ(refusal_of_groups({{.parameters = "q*"}}, fresh_parameters()),
-            "optimizer.groups: no trained parameter matches 'q*'. There are p0, p1, p2");
-  EXPECT_EQ(refusal_of_groups({{.parameters = "*"}, {.parameters = "p1"}}, fresh_parameters()),
-            "optimizer.groups: all parameters that match 'p1' are in earlier groups");
+            "optimizer.groups: no trained parameter matches 'q*'. The names are p0, p1, p2");
+  EXPECT_EQ(
+      refusal_of_groups({{.parameters = "*"}, {.parameters = "p1"}}, fresh_parameters()),
+      "optimizer.groups: all parameters that match 'p1' belong to earlier groups. Move this group before them, or remove it");
   EXPECT_EQ(refusal_of_groups({{.parameters = "head"}}, fresh_parameters()), "") << "another name of p2";
   auto frozen = fresh_parameters();
   frozen[1].tensor.requires_grad_(false);
   EXPECT_EQ(refusal_of_groups({{.parameters = "p1"}}, frozen),
-            "optimizer.groups: no trained parameter matches 'p1'. There are p0, p2");
+            "optimizer.groups: no trained parameter matches 'p1'. The names are p0, p2");
 }
 
-TEST(Patterns, AStarIsAnyRunOfCharacters) {
+TEST(Patterns, AStarMatchesAnyCharacters) {
   for (const char* pattern : {"layer1.0.bias", "*", "*bias", "layer*", "l*1*bias", "layer1.0.bias*", "**.bias", "*.*.*"}) {
     EXPECT_TRUE(matches(pattern, "layer1.0.bias")) << pattern;
   }
@@ -171,7 +172,7 @@ TEST(ClipGradValue, EqualsPythonsBitForBit) {
   EXPECT_NO_THROW(clip_grad_value({at::ones({3}).requires_grad_()}, 1.0)) << "without gradients";
 }
 
-TEST(GradNorm, IsTheOneThatIsClipped) {
+TEST(GradNorm, EqualsTheNormUsedForClipping) {
   const auto parameters = fresh_parameters();
   set_gradients(parameters, 0);
   std::vector<at::Tensor> tensors;
@@ -197,8 +198,9 @@ TEST(ClipGradNorm, EqualsPythonsBitForBit) {
   }
 }
 
-// On a GPU the host never reads the clipping coefficient. The arithmetic is the same, so the test runs on a CPU.
-TEST(ClipGradNorm, EnqueuedOnTheDeviceHasTheSameBits) {
+// On a GPU the host never reads the clipping coefficient. A CPU can test that the arithmetic of this variant gives the same
+// bits.
+TEST(ClipGradNorm, OnDeviceVariantHasTheSameBits) {
   for (const Json& entry : golden()["clip"]) {
     const auto parameters = fresh_parameters();
     set_gradients(parameters, 0);
@@ -233,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(All, StateTest,
                                                          .groups = {{.parameters = "p2", .lr_scale = 0.5},
                                                                     {.parameters = "p*1", .weight_decay = 0.1}}}));
 
-// A run that is saved after step k and loaded into a new optimizer continues with the same bits.
+// Saves the state after each step and loads it into a new optimizer, which must continue with bit-identical results.
 TEST_P(StateTest, ResumesBitForBit) {
   const OptimizerConfig& config = GetParam();
   const auto straight = fresh_parameters();
@@ -257,7 +259,7 @@ TEST_P(StateTest, ResumesBitForBit) {
   }
 }
 
-TEST_P(StateTest, LeavesParametersWithoutGradientAlone) {
+TEST_P(StateTest, SkipsParametersWithoutGradient) {
   const auto parameters = fresh_parameters();
   const auto optimizer = make_optimizer(GetParam(), parameters);
   train(*optimizer, parameters, 0.1, 0, 2, {{0, 1}, {1, 1}});
@@ -271,7 +273,7 @@ TEST_P(StateTest, DoesNothingWithoutAnyGradient) {
   EXPECT_TRUE(parameters[2].tensor.equal(filled(0, 0, 2)));
 }
 
-TEST_P(StateTest, KeepsNoGradientAlive) {
+TEST_P(StateTest, HoldsNoReferenceToGradients) {
   const auto parameters = fresh_parameters();
   const auto optimizer = make_optimizer(GetParam(), parameters);
   set_gradients(parameters, 0);
@@ -279,7 +281,7 @@ TEST_P(StateTest, KeepsNoGradientAlive) {
   EXPECT_EQ(parameters[0].tensor.grad().use_count(), 1U);
 }
 
-TEST_P(StateTest, RefusesAStateOfOtherNamesOrShapesAndChangesNothing) {
+TEST_P(StateTest, RefusesAMismatchedStateUnchanged) {
   const auto parameters = fresh_parameters();
   const auto optimizer = make_optimizer(GetParam(), parameters);
   train(*optimizer, parameters, 0.1, 0, 1);
@@ -303,7 +305,7 @@ TEST_P(StateTest, RefusesAStateOfOtherNamesOrShapesAndChangesNothing) {
   }
 }
 
-TEST(MakeOptimizer, ARefusedStateIsToldWithAllThatDoesNotFit) {
+TEST(MakeOptimizer, AMismatchListsAllDifferences) {
   const auto parameters = fresh_parameters();
   const auto optimizer = make_optimizer({.type = OptimizerConfig::Type::kSgd, .momentum = 0.9}, parameters);
   try {
@@ -315,13 +317,14 @@ TEST(MakeOptimizer, ARefusedStateIsToldWithAllThatDoesNotFit) {
   } catch (const UsageError& error) {
     EXPECT_STREQ(
         error.what(),
-        "the saved state of the optimizer is of another model or optimizer: 1 tensor is missing: p2.momentum_buffer; 2 "
-        "are unexpected: p2.exp_avg, p3.momentum_buffer; 1 has another shape: p1.momentum_buffer [8] instead of [7]. "
-        "Check model, optimizer and their groups in the config, or use --fresh to start over");
+        "the saved optimizer state does not fit the model and optimizer of this config: 1 tensor is missing: "
+        "p2.momentum_buffer; 2 "
+        "are unexpected: p2.exp_avg, p3.momentum_buffer; 1 has another shape: p1.momentum_buffer [8] instead of [7]. Check "
+        "\"model\" and \"optimizer\" in the config, or use --fresh to start over");
   }
 }
 
-TEST(Misfit, IsABoundedListOfNames) {
+TEST(Misfit, ListsALimitedNumberOfNames) {
   std::vector<NamedTensor> needed;
   for (int i = 10; i < 35; ++i) needed.push_back({c10::str("w", i), at::zeros({1})});
   EXPECT_EQ(misfit(needed, needed), "");
@@ -330,8 +333,8 @@ TEST(Misfit, IsABoundedListOfNames) {
             "w28, w29 and 5 more");
 }
 
-// If a parameter's first gradient comes late, its buffer starts as that gradient, like PyTorch's momentum: there is no update
-// from an empty buffer times momentum.
+// If a parameter gets its first gradient in a late step, its momentum buffer starts with that gradient, as in PyTorch. The
+// buffer does not start at zero.
 TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.5};
   const std::vector<NamedTensor> parameters{{"early", at::zeros({2}).requires_grad_()},
@@ -346,12 +349,13 @@ TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   EXPECT_EQ(parameters[0].tensor[0].item<float>(), -2.5F);
   EXPECT_EQ(parameters[1].tensor[0].item<float>(), -4.0F);
   optimizer->step(1.0);
-  EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);  // buffer 0.5 * 4 + 4
+  // In the second step of this parameter, the momentum buffer 0.5 * 4 + 4 is subtracted.
+  EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);
 }
 
-// A rank that received its state computes the same bits as one that made all steps, even for gradients of -0, which a dead ReLU
-// gives. Otherwise a replaced worker would be taken for one with corrupt memory.
-TEST(Sgd, ASignOfZeroDoesNotTellALoadedStateFromAnother) {
+// A rank that received its state must be bit-identical to a rank that made all steps. This includes the sign of a zero, since a
+// dead ReLU gives gradients of -0. Otherwise a replacement would be reported as a worker with corrupt memory.
+TEST(Sgd, ZeroSignsDoNotDependOnALoadedState) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.9};
   const auto buffer_after = [&](bool loads) {
     const std::vector<NamedTensor> parameters{{"p", at::ones({2}).requires_grad_()}};
@@ -364,7 +368,7 @@ TEST(Sgd, ASignOfZeroDoesNotTellALoadedStateFromAnother) {
   EXPECT_EQ(buffer_after(false), buffer_after(true));
 }
 
-TEST(MakeOptimizer, LeavesOutParametersThatNeedNoGradient) {
+TEST(MakeOptimizer, OmitsFrozenParameters) {
   auto parameters = fresh_parameters();
   parameters[1].tensor.requires_grad_(false);
   const auto optimizer = make_optimizer({.type = OptimizerConfig::Type::kAdamw}, parameters);

@@ -1,4 +1,4 @@
-// The schedules' closed forms at their corner points.
+// Tests the schedules against their closed forms, at the steps where a schedule starts, changes or ends.
 #include "trainer/optim/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(Schedule, StepMultipliesByGammaEveryFewEpochs) {
   EXPECT_EQ(factor(config, 60), 0.125);
 }
 
-TEST(Schedule, StepCountsEpochsFromTheRunsBeginEvenAfterWarmUp) {
+TEST(Schedule, StepCountsEpochsFromTheStartOfTheRun) {
   EXPECT_EQ(factor({.type = Type::kStep, .warmup_steps = 15, .gamma = 0.5}, 15), 0.5);
 }
 
@@ -63,7 +63,7 @@ TEST(Schedule, CosineGoesFromOneToTheFinalFactorAtTheLastStep) {
   EXPECT_DOUBLE_EQ(factor(config, 12, 13), 0.2);
 }
 
-TEST(Schedule, BeginsAfterWarmUp) {
+TEST(Schedule, StartsAfterWarmUp) {
   const ScheduleConfig config{.type = Type::kLinear, .warmup_steps = 10, .final_factor = 0.0};
   EXPECT_EQ(factor(config, 10, 21), 1.0);
   EXPECT_DOUBLE_EQ(factor(config, 15, 21), 0.5);
@@ -75,25 +75,26 @@ TEST(Schedule, StaysAtTheFinalFactorBeyondTheEnd) {
   EXPECT_DOUBLE_EQ(factor({.type = Type::kCosine, .final_factor = 0.3}, 500, 21), 0.3);
 }
 
-TEST(Schedule, OfASingleStepTrainsWithTheFullRate) {
+TEST(Schedule, ASingleStepUsesTheFullRate) {
   for (const Type type : {Type::kCosine, Type::kLinear}) {
     EXPECT_EQ(factor({.type = type}, 0, 1), 1.0);
     EXPECT_EQ(factor({.type = type, .warmup_steps = 4}, 4, 5), 1.0);
   }
 }
 
-TEST(Schedule, OfWarmUpOnlyIsWarmUpCutShort) {
+TEST(Schedule, AShortRunIsTruncatedWarmUp) {
   const ScheduleConfig config{.type = Type::kCosine, .warmup_steps = 100};
   EXPECT_EQ(factor(config, 0, 10), 0.01);
   EXPECT_EQ(factor(config, 9, 10), 0.1);
 }
 
-TEST(Schedule, SurvivesAnEpochOfNoSteps) {
+TEST(Schedule, HandlesAnEpochWithoutSteps) {
   EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
 }
 
-// PyTorch's values for a learning rate of 1, some of them computed by recurrence.
-TEST(Schedule, IsPyTorchsWhereItHasOne) {
+// The expected values are PyTorch's for a learning rate of 1. PyTorch computes some of them from the value of the previous
+// step.
+TEST(Schedule, MatchesPyTorch) {
   const std::map<std::string, Type> types{
       {"one_cycle", Type::kOneCycle}, {"polynomial", Type::kPolynomial}, {"warmup_stable_decay", Type::kWarmupStableDecay}};
   for (const nlohmann::json& entry : golden()["schedules"]) {
@@ -121,14 +122,14 @@ TEST(Schedule, OneCycleEndsAtTheLastStepAndStaysThere) {
   EXPECT_TRUE(std::isfinite(factor({.type = Type::kOneCycle, .pct_start = 1}, 0, 1)));
 }
 
-TEST(Schedule, StableIsFollowedByADecayOverTheLastTenth) {
+TEST(Schedule, TheLastTenthDecaysAfterTheStablePhase) {
   const ScheduleConfig config{.type = Type::kWarmupStableDecay, .warmup_steps = 10};
   EXPECT_EQ(factor(config, 50), 1.0);
   EXPECT_EQ(factor(config, 89), 1.0);
   EXPECT_DOUBLE_EQ(factor(config, 90), 0.9);
   EXPECT_DOUBLE_EQ(factor(config, 99), 0.0);
   EXPECT_DOUBLE_EQ(factor({.type = Type::kWarmupStableDecay, .warmup_steps = 50, .decay_steps = 1000}, 50), 1.0)
-      << "a decay that would begin before warm-up ends begins there";
+      << "a decay cannot start before the end of warm-up";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The moving average of the weights compared with torch.optim.swa_utils.AveragedModel, bit for bit (golden.json), and its use
-// in place of the weights.
+// Tests that the moving average of the weights is bit-identical to torch.optim.swa_utils.AveragedModel (golden.json), and that
+// it can temporarily replace the weights.
 #include "trainer/optim/weight_average.hpp"
 
 #include <ATen/ops/empty.h>
@@ -36,7 +36,7 @@ TEST(WeightAverage, EqualsPyTorchsBitForBitAfterEachStep) {
   }
 }
 
-TEST(WeightAverage, IsInThePlaceOfTheWeightsForAWhile) {
+TEST(WeightAverage, ReplacesTheWeightsTemporarily) {
   const std::vector<NamedTensor> parameters{{"p", at::full({3}, 2.0F).requires_grad_()}};
   const void* const memory = parameters[0].tensor.const_data_ptr();
   WeightAverage average(0.5, parameters);
@@ -44,7 +44,7 @@ TEST(WeightAverage, IsInThePlaceOfTheWeightsForAWhile) {
   parameters[0].tensor.detach().fill_(4);
   average.update(/*first=*/false);
   try {
-    const WeightAverage::InPlaceOfWeights in_use(average);
+    const WeightAverage::WeightSwap in_use(average);
     EXPECT_TRUE(parameters[0].tensor.detach().equal(at::full({3}, 3.0F)));
     throw std::runtime_error("a lost peer");
   } catch (const std::runtime_error&) {

@@ -1,5 +1,5 @@
-// Data-parallel training in real processes, compared with closed forms: gradients are means over the ranks, the state is rank
-// 0's, and a run that is interrupted after any step continues with the bits of an uninterrupted one.
+// Tests data-parallel training in real processes, against closed forms. Gradients are means over the ranks, and all ranks start
+// with the state of rank 0. A run that is interrupted after any step continues with bit-identical results.
 #include "trainer/parallel/data_parallel.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -23,7 +23,7 @@ NamedTensor parameter(const std::string& name, at::Tensor values) {
   return {name, values.clone().set_requires_grad(true)};
 }
 
-// One synced step of the linear model with loss = sum over parameters of sum(w * x).
+// Makes one backward pass of a linear model. The loss is the sum of w * x over all elements of the parameters in `used`.
 void linear_step(DataParallel& parallel, const std::vector<at::Tensor>& used, const at::Tensor& x, bool sync = true) {
   parallel.before_forward(sync);
   at::Tensor loss = at::zeros({});
@@ -37,7 +37,7 @@ std::int64_t collectives(const Rank& rank) {
   return static_cast<std::int64_t>(rank.group->getBackend(c10::kCPU)->getSequenceNumberForGroup());
 }
 
-TEST(DataParallel, MeansGradientsOverRanks) {
+TEST(DataParallel, AveragesGradientsOverRanks) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   for (const bool view : {true, false}) {
@@ -48,16 +48,17 @@ TEST(DataParallel, MeansGradientsOverRanks) {
     DataParallel parallel({w, v}, {}, rank->group, config);
     for (int step = 0; step < 3; ++step) {
       linear_step(parallel, {w.tensor, v.tensor}, at::full({4}, 3.0 * rank->environment.rank + step));
-      // (3 * 0 + 3 * 1 + 3 * 2) / 3 + step
+      // The mean over the ranks is (3 * 0 + 3 * 1 + 3 * 2) / 3 + step.
       EXPECT_TRUE(w.tensor.grad().allclose(at::full({4}, 3.0 + step))) << w.tensor.grad();
-      EXPECT_TRUE(v.tensor.grad().allclose(w.tensor.grad()));  // not bitwise: it has another position in the bucket
+      // The gradient of v is close but not bit-identical to that of w, because its position in the bucket differs.
+      EXPECT_TRUE(v.tensor.grad().allclose(w.tensor.grad()));
       parallel.zero_grad();
       EXPECT_FALSE(w.tensor.grad().defined());
     }
   }
 }
 
-TEST(DataParallel, OfOneTrainsWithoutAGroup) {
+TEST(DataParallel, AWorldOfOneNeedsNoGroup) {
   const auto w = parameter("w", at::ones({4}));
   DataParallel parallel({w}, {}, {}, {});
   linear_step(parallel, {w.tensor}, at::full({4}, 2.0));
@@ -67,7 +68,7 @@ TEST(DataParallel, OfOneTrainsWithoutAGroup) {
   EXPECT_TRUE(parallel.bucket_order().empty());
 }
 
-TEST(DataParallel, StartsFromRank0sStateAndKeepsItsBuffers) {
+TEST(DataParallel, UsesRank0sStateAndBuffers) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const double own = rank->environment.rank;
@@ -86,7 +87,8 @@ TEST(DataParallel, StartsFromRank0sStateAndKeepsItsBuffers) {
   EXPECT_EQ(count.tensor.item<std::int64_t>(), 6);
 }
 
-// The state is 4 parameters and 3 buffers on each of three ranks; `odd` is the last rank's value for the last buffer.
+// Returns the number of collectives that the constructor performs. The state has 4 parameters and 3 buffers on each of three
+// ranks. `odd` is the value of the last buffer element on the last rank.
 std::int64_t collectives_to_start(const Rank& rank, double odd) {
   const auto w = parameter("w", at::arange(4, at::kFloat));
   const NamedTensor mean{"mean", at::full({3}, 10.0)};
@@ -97,7 +99,7 @@ std::int64_t collectives_to_start(const Rank& rank, double odd) {
   return collectives(rank) - before;
 }
 
-TEST(DataParallel, FrozenParametersAreRank0sToo) {
+TEST(DataParallel, FrozenParametersComeFromRank0) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const NamedTensor frozen{"frozen", at::full({3}, 5.0 + rank->environment.rank)};
@@ -106,7 +108,7 @@ TEST(DataParallel, FrozenParametersAreRank0sToo) {
   EXPECT_TRUE(frozen.tensor.equal(at::full({3}, 5.0)));
 }
 
-TEST(DataParallel, SendsTheStateOnlyWhereItDiffers) {
+TEST(DataParallel, SendsTheStateOnlyIfItDiffers) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   EXPECT_EQ(collectives_to_start(*rank, 10.5), collectives_to_start(*rank, 10.0) + 1);
@@ -122,13 +124,13 @@ TEST(DataParallel, CountsASharedParameterOnce) {
   EXPECT_EQ(parallel.bucket_order(), (BucketOrder{{0}}));
 }
 
-TEST(DataParallel, AccumulatesWithOneAllReduceAStep) {
+TEST(DataParallel, AccumulationUsesOneAllReducePerStep) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const auto w = parameter("w", at::ones({4}));
   DataParallel parallel({w}, {}, rank->group, {});
   const at::Tensor x = at::full({4}, rank->environment.rank + 1.0);
-  linear_step(parallel, {w.tensor}, x);  // the first step rebuilds buckets too
+  linear_step(parallel, {w.tensor}, x);  // the first step performs more collectives, because it rebuilds the buckets
   parallel.zero_grad();
   const auto before = collectives(*rank);
   for (int micro_batch = 0; micro_batch < 4; ++micro_batch) linear_step(parallel, {w.tensor}, x, micro_batch == 3);
@@ -144,15 +146,15 @@ TEST(DataParallel, NamesUnusedParametersBeforeTheOptimizerRuns) {
   try {
     linear_step(parallel, {used.tensor}, at::ones({4}));
     FAIL() << "expected an error";
-  } catch (const UsageError& error) {  // a restart would fail in the same way
+  } catch (const UsageError& error) {  // a usage error, because a restart would fail in the same way
     const std::string text = error.what();
-    EXPECT_NE(text.find("gave 1 of 2 parameters no gradient"), std::string::npos) << text;
-    EXPECT_NE(text.find(": head.weight. Use them"), std::string::npos) << text;
+    EXPECT_NE(text.find("1 of 2 parameters got no gradient in the backward pass"), std::string::npos) << text;
+    EXPECT_NE(text.find(": head.weight. Use these parameters"), std::string::npos) << text;
     EXPECT_NE(text.find("find_unused_parameters"), std::string::npos) << text;
   }
 }
 
-TEST(DataParallel, AStaticGraphThatChangesHasItsOwnAdvice) {
+TEST(DataParallel, AChangedStaticGraphGetsSpecificAdvice) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   DdpConfig config;
@@ -166,8 +168,8 @@ TEST(DataParallel, AStaticGraphThatChangesHasItsOwnAdvice) {
     FAIL() << "expected an error";
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
-    EXPECT_TRUE(text.starts_with("the backward pass gave 1 of 2")) << text;  // the sender's name is added where the error is
-                                                                             // reported
+    // The error message does not name the rank. The caller that reports the error adds the rank.
+    EXPECT_TRUE(text.starts_with("1 of 2 parameters got no gradient")) << text;
     EXPECT_NE(text.find("\"static_graph\": false"), std::string::npos) << text;
   }
 }
@@ -185,11 +187,11 @@ TEST(DataParallel, NamesParametersThatStopBeingUsed) {
     linear_step(parallel, {b.tensor}, at::ones({4}));
     FAIL() << "expected an error";
   } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find(": a. Use them"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(": a. Use these parameters"), std::string::npos) << error.what();
   }
 }
 
-TEST(DataParallel, FindsUnusedParametersWhenAsked) {
+TEST(DataParallel, FindsUnusedParametersIfConfigured) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   DdpConfig config;
@@ -197,7 +199,8 @@ TEST(DataParallel, FindsUnusedParametersWhenAsked) {
   const auto a = parameter("a", at::ones({4})), b = parameter("b", at::ones({4}));
   DataParallel parallel({a, b}, {}, rank->group, config);
   for (int step = 0; step < 3; ++step) {
-    // Rank 0 uses a, and rank 1 uses both: b's gradient is half of rank 1's. In the last step no rank uses b.
+    // Rank 0 uses only `a`, and rank 1 uses both parameters, so the mean gradient of `b` is half of the gradient on rank 1. In
+    // the last step no rank uses `b`.
     const bool both = rank->environment.rank == 1 && step < 2;
     linear_step(parallel, both ? std::vector{a.tensor, b.tensor} : std::vector{a.tensor}, at::full({4}, 2.0));
     EXPECT_TRUE(a.tensor.grad().equal(at::full({4}, 2.0)));
@@ -226,7 +229,7 @@ TEST(DataParallel, StaticGraphMayLeaveParametersUnused) {
   EXPECT_EQ(parallel.bucket_order(), (BucketOrder{{2, 1, 0}}));
 }
 
-TEST(DataParallel, EveryRankLearnsThatModelsDiffer) {
+TEST(DataParallel, EveryRankReportsDifferentModels) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const bool odd = rank->environment.rank == 1;
@@ -240,7 +243,7 @@ TEST(DataParallel, EveryRankLearnsThatModelsDiffer) {
   if (odd) {
     EXPECT_NE(text.find("expected \"fc.weight Float [4]\", found \"fc.weight Float [5]\""), std::string::npos) << text;
   } else {
-    EXPECT_NE(text.find("rank 0's model is not that of rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("the model of rank 0 differs from the model of rank 1"), std::string::npos) << text;
   }
 }
 
@@ -252,11 +255,11 @@ TEST(DataParallel, RefusesABucketOrderOfAnotherModel) {
   if (rank->environment.rank == 0) {
     EXPECT_THROW(construct(), BadCheckpointError);
   } else {
-    EXPECT_ANY_THROW(construct());  // all ranks use rank 0's order; this rank only sees it leave
+    EXPECT_ANY_THROW(construct());  // rank 0 has exited, so this rank gets the error for a lost rank
   }
 }
 
-TEST(DataParallel, ALostPeerIsToldByTheBackward) {
+TEST(DataParallel, ALostPeerFailsTheBackwardPass) {
   const auto rank = as_rank_of(2, {{1, -SIGKILL}});
   if (!rank) return;
   const auto w = parameter("w", at::ones({4}));
@@ -265,18 +268,18 @@ TEST(DataParallel, ALostPeerIsToldByTheBackward) {
   if (rank->environment.rank == 1) ::raise(SIGKILL);
   try {
     for (int step = 0; step < 1000; ++step) linear_step(parallel, {w.tensor}, at::ones({4}));
-    FAIL() << "training without rank 1 went on";
+    FAIL() << "training without rank 1 continued";
   } catch (const std::exception& error) {
     EXPECT_TRUE(is_lost_peer(error)) << error.what();
   }
 }
 
-// ---- bitwise ----
+// ---- Bit-identical results after a resume ----
 
 constexpr int kSteps = 6;
 constexpr std::int64_t kIn = 60, kHidden = 300, kBatch = 8;
 
-// Numbers without a pattern, the same on every rank and different for each seed.
+// Returns pseudo-random numbers, which are the same on every rank and different for each seed.
 at::Tensor noise(at::IntArrayRef shape, std::int64_t seed) {
   std::int64_t count = 1;
   for (const auto size : shape) count *= size;
@@ -286,7 +289,7 @@ at::Tensor noise(at::IntArrayRef shape, std::int64_t seed) {
 }
 
 struct Network {
-  // The order of definition is not the reverse of the order in which gradients arrive.
+  // The parameters are not defined in the reverse order of their gradients, so the buckets are rebuilt after the first step.
   std::vector<NamedTensor> parameters{parameter("last.weight", noise({kHidden, 10}, 3) * 0.3),
                                       parameter("fc1.weight", noise({kIn, kHidden}, 1) * 0.3),
                                       parameter("fc2.weight", noise({kHidden, kHidden}, 2) * 0.3),
@@ -343,7 +346,7 @@ void expect_resumes_bitwise(const Rank& rank, const DdpConfig& config, int micro
     EXPECT_EQ(orders[at_stop], orders.back());
     Network resumed;
     resumed.load(states[at_stop]);
-    // Only rank 0 needs the order.
+    // Rank 0 sends the bucket order to the other ranks, so in this test only rank 0 needs it.
     DataParallel parallel(resumed.parameters, {}, rank.group, config,
                           rank.environment.rank == 0 ? orders[at_stop] : BucketOrder{});
     for (int step = stop; step < kSteps; ++step) {
@@ -368,9 +371,9 @@ TEST(DataParallel, ResumesBitwiseAfterAnyStepWithThreeRanks) {
   if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, small_buckets(), 1);
 }
 
-// This shows why the order is saved. If it ever fails, Gloo's sums no longer depend on positions, and the tests here prove
-// nothing.
-TEST(DataParallel, AnotherBucketOrderGivesOtherBitsWithThreeRanks) {
+// Shows why checkpoints contain the bucket order. If this test ever fails, Gloo's sums no longer depend on the position of an
+// element in its bucket. In that case the tests of this file prove nothing.
+TEST(DataParallel, AnotherBucketOrderGivesOtherBits) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const auto after_one_step = [&](const BucketOrder& order) {
@@ -407,8 +410,8 @@ TEST(DataParallel, ResumesBitwiseWithAStaticGraphAndAccumulation) {
   if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, config, 3);
 }
 
-// With two ranks a sum has the same bits at every position in a bucket.
-TEST(DataParallel, AStaticGraphAccumulatesAsAnyOther) {
+// With two ranks the result of a sum does not depend on its position in a bucket, so results can be compared bit by bit.
+TEST(DataParallel, AStaticGraphAccumulatesNormally) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const auto trained = [&](bool static_graph, bool find_unused, int micro_batches) {
@@ -431,7 +434,7 @@ TEST(DataParallel, AStaticGraphAccumulatesAsAnyOther) {
   }
 }
 
-TEST(DataParallel, RanksStayEqualBitwise) {
+TEST(DataParallel, RanksStayBitwiseEqual) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   Network network;

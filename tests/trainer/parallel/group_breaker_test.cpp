@@ -1,5 +1,5 @@
-// A group is broken while a rank waits in it for another live rank, or while it is being formed with a rank that never
-// connects. The next group works.
+// Tests that a process group can be aborted while a rank waits for another live rank, or while the group forms with a rank
+// that never connects. The next group must work.
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <ATen/ops/full.h>
@@ -27,10 +27,11 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-[[maybe_unused]] const auto kBefore = ::signal(SIGPIPE, SIG_IGN);  // as in ddptrain, since this test is about broken pipes
-// Two ranks are two threads here. torch has one record of collectives per process, to which a new group is added without a lock
-// (FlightRecorder::recordWithResetEnabled in torch 2.11). Two groups made at the same time crashed one run in 400. A worker has
-// only one group.
+// SIGPIPE is ignored, as in ddptrain, so that writes to closed sockets return an error.
+[[maybe_unused]] const auto kBefore = ::signal(SIGPIPE, SIG_IGN);
+// In these tests two ranks are two threads of one process. torch has one record of collectives per process, and adds a new
+// group to the record without a lock (FlightRecorder::recordWithResetEnabled in torch 2.11). When two groups were created at
+// the same time, one run in 400 crashed. A real worker has only one group, so the tests may switch the record off.
 [[maybe_unused]] const auto kNoRecord = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 
 void expect_sum_of_two(const Rank& rank) {
@@ -39,7 +40,7 @@ void expect_sum_of_two(const Rank& rank) {
   EXPECT_TRUE(tensors[0].equal(at::full({10}, 3.0)));
 }
 
-// A stand-in for NCCL: after an abort a waiting rank gets no error, only arbitrary numbers.
+// Simulates NCCL: after an abort, a waiting rank gets arbitrary numbers instead of an error.
 class SilentBackend final : public c10d::Backend {
  public:
   SilentBackend() : Backend(0, 2) {}
@@ -47,34 +48,34 @@ class SilentBackend final : public c10d::Backend {
   std::promise<void> aborted;
 };
 
-TEST(GroupBreaker, AbortsTheGroupOfTheGpus) {
+TEST(GroupBreaker, AbortsTheGpuGroup) {
   GroupBreaker breaker(2);
   const auto backend = c10::make_intrusive<SilentBackend>();
-  breaker.aborts(backend);
-  EXPECT_TRUE(breaker.ends_in_silence());
+  breaker.set_backend(backend);
+  EXPECT_TRUE(breaker.aborts_silently());
   EXPECT_NE(backend->aborted.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready) << "nothing is broken";
 }
 
-TEST(GroupBreaker, AbortsTheGroupOfTheGpusOnceWhenItIsBroken) {
+TEST(GroupBreaker, AbortsTheGpuGroupOnlyOnce) {
   GroupBreaker breaker(2);
   const auto backend = c10::make_intrusive<SilentBackend>();
-  breaker.aborts(backend);
+  breaker.set_backend(backend);
   breaker.break_group();
-  breaker.break_group();  // setting the promise a second time would throw
+  breaker.break_group();  // must not abort a second time, because the promise can be set only once
   backend->aborted.get_future().wait();
-  breaker.mend();
-  EXPECT_FALSE(breaker.ends_in_silence()) << "the next group may have none";
+  breaker.end_break();
+  EXPECT_FALSE(breaker.aborts_silently()) << "the next group may have none";
 }
 
-TEST(GroupBreaker, AbortsAGroupOfGpusThatComesAfterTheOrder) {
+TEST(GroupBreaker, AbortsAGpuGroupCreatedAfterTheOrder) {
   GroupBreaker breaker(2);
   breaker.break_group();
   const auto backend = c10::make_intrusive<SilentBackend>();
-  breaker.aborts(backend);
+  breaker.set_backend(backend);
   backend->aborted.get_future().wait();
 }
 
-TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
+TEST(GroupBreaker, EndsACollectiveThatThePeerNeverEnters) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {}, &breaker);
   if (!rank) return;
@@ -95,15 +96,15 @@ TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
     breaker.break_group();
   }
   rank->group.reset();
-  breaker.mend();
+  breaker.end_break();
   rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, kTestTimeout, &breaker);
   expect_sum_of_two(*rank);
 }
 
-// A store in which a rank publishes its address, and ends before it connects to another rank.
-class StoreOfOneWhoEnds final : public c10d::HashStore {
+// A store for a rank that publishes its address, and then ends before it connects to another rank.
+class ClosingStore final : public c10d::HashStore {
  public:
-  explicit StoreOfOneWhoEnds(c10::intrusive_ptr<c10d::Store> all) : all_(std::move(all)) {}
+  explicit ClosingStore(c10::intrusive_ptr<c10d::Store> all) : all_(std::move(all)) {}
   void set(const std::string& key, const Bytes& value) override {
     all_->set(key, value);
     throw std::runtime_error("ended");
@@ -120,7 +121,7 @@ WorkerEnvironment rank_of_two(int rank) {
   return environment;
 }
 
-// The error with which the formation of a group ended; "" when it succeeded.
+// Returns the error with which the formation of a group ended, or an empty string if it succeeded.
 std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, GroupBreaker* breaker) {
   try {
     make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, breaker);
@@ -130,26 +131,27 @@ std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, i
   }
 }
 
-// The group may also have been formed, with a connection that has already ended.
-testing::AssertionResult ended_at_once(const std::string& how) {
+// Fails if an operation ended only because of its timeout. Success is allowed as well, because a group may form just before it
+// is broken.
+testing::AssertionResult ended_immediately(const std::string& how) {
   if (how.find("imeout") == std::string::npos && how.find("imed out waiting") == std::string::npos)
     return testing::AssertionSuccess();
   return testing::AssertionFailure() << how;
 }
 
-// The port of a rank decides whether it connects or accepts, so the test runs several times.
+// The ports of the ranks decide which rank connects and which one accepts. The test runs several times to cover both cases.
 TEST(GroupBreaker, EndsTheWaitForARankThatDiedBeforeItConnected) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int generation = 0; generation < 10; ++generation) {
-    EXPECT_NE(made_group(1, c10::make_intrusive<StoreOfOneWhoEnds>(store), generation, nullptr), "");
+    EXPECT_NE(made_group(1, c10::make_intrusive<ClosingStore>(store), generation, nullptr), "");
     GroupBreaker breaker(2);
     auto survivor = std::async(std::launch::async, made_group, 0, store, generation, &breaker);
     breaker.break_group();
-    EXPECT_TRUE(ended_at_once(survivor.get()));
+    EXPECT_TRUE(ended_immediately(survivor.get()));
   }
 }
 
-TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
+TEST(GroupBreaker, EndsTheCreationOfAGroupOfLiveRanks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::atomic<int> connecting = 0;
   for (int generation = 0; generation < 30; ++generation) {
@@ -161,22 +163,22 @@ TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
     auto first = std::async(std::launch::async, make, 0);
     auto second = std::async(std::launch::async, make, 1);
     while (connecting < 2 * (generation + 1)) std::this_thread::yield();
-    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // at a varying time
+    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // abort the group at varying times
     breaker.break_group();
-    EXPECT_TRUE(ended_at_once(first.get()));
-    EXPECT_TRUE(ended_at_once(second.get()));
+    EXPECT_TRUE(ended_immediately(first.get()));
+    EXPECT_TRUE(ended_immediately(second.get()));
   }
 }
 
 enum class Message { kSum, kOneWay };
 
-// The error with which the exchange of a large message ended; "" if it finished before the group broke.
+// Returns the error with which the exchange of a large message ended, or an empty string if it finished before the break.
 std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, Message message,
-                      std::atomic<int>& begun, GroupBreaker& breaker) {
+                      std::atomic<int>& started, GroupBreaker& breaker) {
   auto group = make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, &breaker);
   std::vector<at::Tensor> tensors{at::full({1 << 22}, 1.0)};
   std::string ended;
-  ++begun;
+  ++started;
   try {
     if (message == Message::kSum) {
       for (int i = 0; i < 100; ++i) group->allreduce(tensors)->wait();
@@ -188,28 +190,26 @@ std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, in
   } catch (const std::exception& error) {
     ended = error.what();
   }
-  if (!breaker.collectives().all_ended(std::chrono::milliseconds(50)))
-    std::ignore = group.release();  // its destructor would
-                                    // wait for the
-                                    // collective
+  // If the collective has not ended, leak the group: its destructor would wait for the collective.
+  if (!breaker.collectives().all_ended(std::chrono::milliseconds(50))) std::ignore = group.release();
   return ended;
 }
 
-TEST(GroupBreaker, EndsAnExchangeInTheMiddleOfAMessage) {
+TEST(GroupBreaker, EndsAnExchangeWithinAMessage) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int generation = 0; generation < 20; ++generation) {
     GroupBreaker breaker(2);
-    std::atomic<int> begun = 0;
+    std::atomic<int> started = 0;
     const Message message = generation % 2 == 0 ? Message::kSum : Message::kOneWay;
     const auto rank = [&](int which) {
-      return std::async(std::launch::async, exchanged, which, store, generation, message, std::ref(begun), std::ref(breaker));
+      return std::async(std::launch::async, exchanged, which, store, generation, message, std::ref(started), std::ref(breaker));
     };
     auto first = rank(0), second = rank(1);
-    while (begun < 2) std::this_thread::yield();
-    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // at a varying time
+    while (started < 2) std::this_thread::yield();
+    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // abort the group at varying times
     breaker.break_group();
-    EXPECT_TRUE(ended_at_once(first.get())) << generation;
-    EXPECT_TRUE(ended_at_once(second.get())) << generation;
+    EXPECT_TRUE(ended_immediately(first.get())) << generation;
+    EXPECT_TRUE(ended_immediately(second.get())) << generation;
   }
 }
 
@@ -217,7 +217,7 @@ int tcp_socket() {
   return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-// Both ends of a connection, and the listener that it came from.
+// Both ends of a TCP connection, and the listening socket that accepted it.
 struct Connected {
   explicit Connected(int becomes_listener = tcp_socket()) : listener(becomes_listener) {
     sockaddr_in address{};
@@ -242,7 +242,7 @@ struct Connected {
     EXPECT_EQ(::send(ours, &byte, 1, MSG_NOSIGNAL), 1);
     EXPECT_EQ(::recv(theirs, &byte, 1, 0), 1);
     pollfd called{.fd = listener, .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&called, 1, 0), 0) << "somebody has connected to the listener";
+    EXPECT_EQ(::poll(&called, 1, 0), 0) << "the breaker has connected to the listener";
   }
 
   const int listener;
@@ -250,7 +250,7 @@ struct Connected {
   int theirs = -1;
 };
 
-TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
+TEST(GroupBreaker, KeepsForeignSockets) {
   GroupBreaker breaker(2);
   const Connected before;
   const auto rank = as_rank_of(2, {}, &breaker);
@@ -263,53 +263,54 @@ TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
     rank->group->allreduce(tensors)->wait();
   };
   EXPECT_ANY_THROW(work());
-  breaker.mend();  // it has checked all sockets and answered once, at least
+  breaker.end_break();  // after end_break(), the breaker has checked each socket at least once
   before.expect_undisturbed();
   after.expect_undisturbed();
 }
 
-// These sockets were also created while a group was formed, but are not TCP: a local listener, and a pair of connected local
-// sockets.
-TEST(GroupBreaker, LeavesAloneWhatIsNoTcp) {
+// These sockets are created while the group forms, but they are not TCP sockets: a listening Unix socket, and a connected pair
+// of Unix sockets. The breaker must not shut them down.
+TEST(GroupBreaker, KeepsNonTcpSockets) {
   GroupBreaker breaker(2);
   std::array<int, 2> pair{-1, -1};
   int listener = -1;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   {
-    const GroupBreaker::Making making(breaker);
+    const GroupBreaker::GroupCreation creation(breaker);
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);
     listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address.sun_family), 0);  // any free name
+    // Binds the socket to a free name.
+    ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address.sun_family), 0);
     ASSERT_EQ(::listen(listener, 5), 0);
   }
   breaker.break_group();
-  breaker.mend();  // it has checked all sockets and answered once, at least
+  breaker.end_break();  // after end_break(), the breaker has checked each socket at least once
   char byte = 'a';
   EXPECT_EQ(::send(pair[0], &byte, 1, MSG_NOSIGNAL), 1);
   EXPECT_EQ(::recv(pair[1], &byte, 1, 0), 1);
   pollfd called{.fd = listener, .events = POLLIN, .revents = 0};
-  EXPECT_EQ(::poll(&called, 1, 0), 0) << "somebody has connected to the listener";
+  EXPECT_EQ(::poll(&called, 1, 0), 0) << "the breaker has connected to the listener";
   for (const int fd : {listener, pair[0], pair[1]}) ::close(fd);
 }
 
-// A group's socket that is not connected yet may become a listener. Connections that it accepts must not be shut down from the
-// start.
-TEST(GroupBreaker, ShutsNoSocketThatIsNothingYet) {
+// A socket of the process group that is not yet connected may be a future listener. If the breaker shut it down, all
+// connections that the listener later accepts would be closed too.
+TEST(GroupBreaker, KeepsUnconnectedSockets) {
   GroupBreaker breaker(2);
   int listener = -1;
   {
-    const GroupBreaker::Making making(breaker);
+    const GroupBreaker::GroupCreation creation(breaker);
     listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   }
   breaker.break_group();
-  breaker.mend();
+  breaker.end_break();
   const Connected both(listener);
   both.expect_undisturbed();
 }
 
-// The channel existed before any group.
-TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
+// The socket of the worker channel was created before the group formed, so the breaker must not close it.
+TEST(GroupBreaker, KeepsTheAgentChannel) {
   FakeAgent agent;
   GroupBreaker breaker(2);
   AgentChannel channel(agent.connect(), channel::Hello{}, nullptr);
@@ -317,25 +318,25 @@ TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
   ChannelStore store(channel, kTestTimeout);
   store.set("key", Bytes{1, 2});
   EXPECT_EQ(store.get("key"), (Bytes{1, 2}));
-  breaker.mend();
+  breaker.end_break();
 }
 
-TEST(ChannelStore, OfAnOlderGroupStopsWaitingWhenARegroupIsOrdered) {
+TEST(ChannelStore, ARegroupEndsWaitsOfAnOlderGroup) {
   FakeAgent agent;
-  std::atomic<bool> told = false;
+  std::atomic<bool> notified = false;
   AgentChannel channel(agent.connect(), channel::Hello{}, [&](const channel::FromAgent&) {
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // otherwise a rank that is cut off first could overtake
-    told = true;
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // a wait that ends too early would end now
+    notified = true;
   });
   ChannelStore old_group(channel, kTestTimeout, 0);
   ChannelStore new_group(channel, kTestTimeout, 1);
   std::thread waiter([&] {
     EXPECT_THROW(old_group.wait({"key of a rank that is lost"}), std::runtime_error);
-    EXPECT_TRUE(told);  // otherwise it would consider itself the failed rank
+    EXPECT_TRUE(notified);  // the callback got the Regroup message before the wait ended with an error
   });
-  agent.say(channel::Regroup{.generation = 1});
+  agent.send_to_worker(channel::Regroup{.generation = 1});
   waiter.join();
-  EXPECT_THROW(old_group.set("more", Bytes{1}), std::runtime_error);  // and it does not wait again
+  EXPECT_THROW(old_group.set("more", Bytes{1}), std::runtime_error);  // the store of the old group stays unusable
   new_group.set("key", Bytes{3});
   EXPECT_EQ(new_group.get("key"), Bytes{3});
 }

@@ -1,5 +1,5 @@
-// Real processes that find each other through a store and reduce over Gloo, and the errors that survivors get when one is
-// killed.
+// Tests process groups of real processes. The processes find each other through a store and reduce over Gloo. If a process is
+// killed, the survivors get an error.
 #include "trainer/parallel/process_group.hpp"
 
 #include <ATen/ops/full.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Device = TrainConfig::Device;
 
-// The sum of rank + 1 over all ranks, at each position.
+// Sums rank + 1 over all ranks, for many elements, and checks the result.
 void expect_sum_of_ranks(const Rank& rank) {
   const int size = rank.environment.world_size;
   std::vector<at::Tensor> tensors{at::full({1000}, rank.environment.rank + 1.0)};
@@ -25,7 +25,7 @@ void expect_sum_of_ranks(const Rank& rank) {
   EXPECT_TRUE(tensors[0].equal(at::full({1000}, size * (size + 1) / 2.0)));
 }
 
-TEST(ProcessGroup, OfOneNeedsNoStoreOfOthers) {
+TEST(ProcessGroup, AWorldOfOneNeedsNoStore) {
   const WorkerEnvironment environment;
   const auto store = make_store(environment, nullptr, kTestTimeout);
   EXPECT_TRUE(dynamic_cast<c10d::HashStore*>(store.get()));
@@ -33,11 +33,11 @@ TEST(ProcessGroup, OfOneNeedsNoStoreOfOthers) {
   expect_sum_of_ranks(rank);
 }
 
-TEST(ProcessGroup, MeetsOverTheWorkerChannel) {
+TEST(ProcessGroup, FormsOverTheWorkerChannel) {
   if (const auto rank = as_rank_of(3)) expect_sum_of_ranks(*rank);
 }
 
-TEST(ProcessGroup, MeetsAtTheStoreOfTorchrunsAgent) {
+TEST(ProcessGroup, FormsOverTorchrunsStore) {
   if (is_rank()) return expect_sum_of_ranks(*join_as_rank());
   c10d::TCPStoreOptions options;
   options.port = 0;
@@ -60,12 +60,12 @@ TEST(ProcessGroup, RegroupsOnTheSameStore) {
   expect_sum_of_ranks(*rank);
 }
 
-TEST(ProcessGroup, TellsALostPeerFromOtherErrors) {
+TEST(ProcessGroup, DistinguishesALostPeerFromOtherErrors) {
   const auto rank = as_rank_of(3, {{1, -SIGKILL}});
   if (!rank) return;
   expect_sum_of_ranks(*rank);
   if (rank->environment.rank == 1) ::raise(SIGKILL);
-  // The survivors continue; each of them finds a closed connection sooner or later.
+  // The all-reduce is repeated, because a survivor may detect the closed connection only after several calls.
   try {
     for (int i = 0; i < 1000; ++i) expect_sum_of_ranks(*rank);
     FAIL() << "the all-reduce without rank 1 went through";
@@ -76,19 +76,20 @@ TEST(ProcessGroup, TellsALostPeerFromOtherErrors) {
   EXPECT_FALSE(is_lost_peer(std::runtime_error("DefaultCPUAllocator: can't allocate memory")));
 }
 
-TEST(ProcessGroup, SaysWhichVariableIsMissing) {
+TEST(ProcessGroup, NamesTheMissingVariable) {
   WorkerEnvironment environment;
   environment.world_size = 2;
   try {
     make_store(environment, nullptr, kTestTimeout);
     FAIL() << "expected an error";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("MASTER_ADDR is not set, but rank 0 has to find 1 others"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("MASTER_ADDR is not set, but rank 0 needs it to find 1 other workers"),
+              std::string::npos)
         << error.what();
   }
 }
 
-TEST(ProcessGroup, SaysThatThePortIsTaken) {
+TEST(ProcessGroup, ReportsATakenPort) {
   c10d::TCPStoreOptions options;
   options.port = 0;
   options.isServer = true;
@@ -137,17 +138,17 @@ TEST(Device, IsRefusedToASecondRank) {
   }
 }
 
-// Test machines have no driver, so the calls find none.
-TEST(Device, OfAWorkerThatWasStartedForAGpuIsNeverTheCpuInSilence) {
+// This test is only possible on a machine without an NVIDIA driver.
+TEST(Device, AGpuWorkerNeverFallsBackToTheCpu) {
   const WorkerEnvironment environment;
   if (!is_certainly_cpu(Device::kAuto)) GTEST_SKIP() << "this machine has an NVIDIA driver";
-  EXPECT_EQ(choose_device(Device::kAuto, environment, Otherwise::kCpu), c10::kCPU);
-  EXPECT_EQ(choose_device(Device::kCpu, environment, Otherwise::kRefuse), c10::kCPU);
+  EXPECT_EQ(choose_device(Device::kAuto, environment, Fallback::kCpu), c10::kCPU);
+  EXPECT_EQ(choose_device(Device::kCpu, environment, Fallback::kRefuse), c10::kCPU);
   try {
-    choose_device(Device::kAuto, environment, Otherwise::kRefuse);
+    choose_device(Device::kAuto, environment, Fallback::kRefuse);
     FAIL() << "expected an error";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("was started for a GPU, one for each GPU of the node"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("was started for a GPU of this node but cannot use it"), std::string::npos)
         << error.what();
   }
 }

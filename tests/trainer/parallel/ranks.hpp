@@ -1,12 +1,13 @@
-// Runs a test's body in several real processes, as ranks of a job whose store is served over worker channels:
+// Runs the body of a test in several real processes, which are the ranks of a job. The parent serves the job's store over
+// worker channels:
 //
 //     TEST(Group, SumsOverRanks) {
 //       auto rank = as_rank_of(3);
-//       if (!rank) return;          // the parent: started the ranks, waited for them, checked how they ended
+//       if (!rank) return;          // in the parent: the ranks have ended, and their exit codes were checked
 //       ... rank->group ...
 //     }
 //
-// Each rank is this program again, with a filter for the one test and the environment of torchrun.
+// Each rank runs this test program again, with a filter that selects the same test and with torchrun's environment variables.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ struct Rank {
 };
 
 inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
-  ::signal(SIGPIPE, SIG_IGN);  // as ddptrain does
+  ::signal(SIGPIPE, SIG_IGN);  // ddptrain ignores SIGPIPE as well
   auto rank = std::make_unique<Rank>();
   rank->environment = read_environment();
   if (rank->environment.channel_fd >= 0) {
@@ -50,14 +51,15 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
   return rank;
 }
 
-// How a rank must end: with code 0, or -N for signal N.
+// How each rank is expected to end: an exit code, or -N for death by signal N.
 using Endings = std::map<int, int>;
 
 inline bool is_rank() {
   return std::getenv("RANK") != nullptr;
 }
 
-// In the parent: starts the ranks of the current test, waits, and checks how they end. `more` is added to their environment.
+// Called in the parent. Starts the ranks of the current test, waits for them, and checks how they end. `more` has additional
+// environment variables.
 inline void start_ranks(int count, const Endings& endings, const std::map<std::string, std::string>& more, bool with_channel) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();

@@ -1,4 +1,4 @@
-// A mapped file changes: no signal ends the process, and the change is named.
+// Tests changes to a file while it is mapped. No signal may end the process, and the change must be reported.
 #include "trainer/reading/mapping_watch.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
-#include "trainer/data/mapped_file.hpp"
+#include "trainer/reading/mapped_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -60,8 +60,8 @@ TEST_F(MappingWatch, ATruncatedFileReadsAsZerosAndIsNamed) {
   EXPECT_EQ(complaint(), "") << "nothing is mapped";
 }
 
-// The rest of the last page reads as zeros, without a signal.
-TEST_F(MappingWatch, AFileThatIsTruncatedWithinAPageIsNamed) {
+// Reads beyond the new end but within the last page give zeros without a signal. The change must still be detected.
+TEST_F(MappingWatch, AFileTruncatedWithinAPageIsNamed) {
   const MappedFile mapped(file_);
   std::filesystem::resize_file(file_, 5 * 4096 - 10);
   EXPECT_NE(complaint().find("was truncated"), std::string::npos) << complaint();
@@ -73,7 +73,7 @@ TEST_F(MappingWatch, AnOverwrittenFileIsNamed) {
   EXPECT_NE(complaint().find(file_.string() + "' was overwritten"), std::string::npos) << complaint();
 }
 
-TEST_F(MappingWatch, AnotherTimeOrAnotherFileOfThatNameIsNoMatter) {
+TEST_F(MappingWatch, ANewTimeOrAReplacedFileIsAccepted) {
   const MappedFile mapped(file_);
   later(5);
   EXPECT_EQ(complaint(), "");
@@ -83,7 +83,7 @@ TEST_F(MappingWatch, AnotherTimeOrAnotherFileOfThatNameIsNoMatter) {
   EXPECT_EQ(mapped.bytes()[4 * 4096], 'x');
 }
 
-TEST_F(MappingWatch, AnErrorOfOtherMemoryStillEndsTheProcess) {
+TEST_F(MappingWatch, AForeignBusErrorEndsTheProcess) {
   const MappedFile mapped(file_);
   EXPECT_EXIT(::raise(SIGBUS), testing::KilledBySignal(SIGBUS), "");
 }

@@ -1,4 +1,4 @@
-// The facts read from a run's records: how often it failed, and whether it has state worth keeping.
+// Tests facts that are read from the files of a run: how often it failed, and whether it has state worth keeping.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -24,25 +24,25 @@ FailureHistory history_of(const std::string& text) {
   return read_failure_history(in);
 }
 
-TEST(FailureHistory, OfARunWithoutOneIsItsTime) {
+TEST(FailureHistory, ARunWithoutFailuresCountsItsTime) {
   const FailureHistory history = history_of(record("step", 100) + record("eval", 130) + record("end", 160));
   EXPECT_EQ(history.failures, 0);
   EXPECT_DOUBLE_EQ(history.seconds, 60);
 }
 
-TEST(FailureHistory, CountsRestartsAndLeavesOutTheTimeBetweenProcesses) {
+TEST(FailureHistory, CountsRestartsWithoutTheTimeBetweenProcesses) {
   const FailureHistory history = history_of(record("step", 0) + record("step", 50) + record("restart", 200) +
                                             record("step", 210) + record("restart", 900));
   EXPECT_EQ(history.failures, 2);
   EXPECT_DOUBLE_EQ(history.seconds, 60);
 }
 
-TEST(FailureHistory, TakesAStartWithoutAnOrderlyEndBeforeItForAFailure) {
+TEST(FailureHistory, AStartAfterAnUncleanEndIsAFailure) {
   EXPECT_EQ(history_of(record("step", 0) + record("resume", 9)).failures, 1);
   EXPECT_EQ(history_of(record("step", 0) + record("end", 1) + record("resume", 9)).failures, 0) << "preempted, or more epochs";
 }
 
-TEST(FailureHistory, IsNotConfusedByOtherLinesOrClocks) {
+TEST(FailureHistory, IgnoresOtherLinesAndClockChanges) {
   const FailureHistory history =
       history_of("garbage\n[]\n{\"event\":7}\n" + record("step", 100) + record("step", 40) + record("step", 50));
   EXPECT_EQ(history.failures, 0);
@@ -50,29 +50,29 @@ TEST(FailureHistory, IsNotConfusedByOtherLinesOrClocks) {
   EXPECT_EQ(read_failure_history(fs::path("/nowhere/metrics.jsonl")).failures, 0);
 }
 
-TEST(KeptHistory, RenamesAllOfIt) {
+TEST(KeptHistory, RenamesAllFiles) {
   TemporaryFolder folder;
   const RunLayout layout{.root = folder.path()};
   const std::string figures = record("step", 1) + record("checkpoint", 2);
   write_text(layout.metrics(), figures);
   write_text(layout.ledger() / "rank-00000.jsonl", "x");
   write_text(layout.tensorboard() / "events", "y");
-  EXPECT_EQ(keep_history_without_checkpoints(layout).size(), 3U);
+  EXPECT_EQ(archive_orphaned_history(layout).size(), 3U);
   EXPECT_EQ(read_text(folder / "metrics.jsonl.1"), figures);
   EXPECT_TRUE(fs::exists(folder / "ledger.1/rank-00000.jsonl") && fs::exists(folder / "tensorboard.1/events"));
   EXPECT_FALSE(fs::exists(layout.metrics()) || fs::exists(layout.ledger()) || fs::exists(layout.tensorboard()));
 
   write_text(layout.metrics(), record("checkpoint", 3));
-  EXPECT_EQ(keep_history_without_checkpoints(layout), std::vector<fs::path>{folder / "metrics.jsonl.2"});
+  EXPECT_EQ(archive_orphaned_history(layout), std::vector<fs::path>{folder / "metrics.jsonl.2"});
   EXPECT_EQ(read_text(folder / "metrics.jsonl.1"), figures) << "nothing is overwritten";
 }
 
-TEST(KeptHistory, IsNoneWhereNoCheckpointEverWas) {
+TEST(KeptHistory, RenamesNothingWithoutACheckpoint) {
   TemporaryFolder folder;
   const RunLayout layout{.root = folder.path()};
-  EXPECT_TRUE(keep_history_without_checkpoints(layout).empty());
+  EXPECT_TRUE(archive_orphaned_history(layout).empty());
   write_text(layout.metrics(), record("step", 1) + "{\"event\":\"warning\",\"message\":\"the \\\"checkpoint\\\" failed\"}\n");
-  EXPECT_TRUE(keep_history_without_checkpoints(layout).empty());
+  EXPECT_TRUE(archive_orphaned_history(layout).empty());
   EXPECT_TRUE(fs::exists(layout.metrics()));
 }
 

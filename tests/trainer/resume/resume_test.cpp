@@ -1,5 +1,6 @@
-// Several ranks choose the checkpoint to resume from: run directories that are shared or not, copies on the nodes' own disks,
-// damaged checkpoints in each place, and checkpoints of another training. Ranks are processes; each reads its own folders.
+// Tests how several ranks choose the checkpoint from which they resume. Run directories may be shared or separate, and nodes
+// may have copies on their own disks. Checkpoints may be damaged or belong to another run. Each rank is a process that reads
+// its own folders.
 #include "trainer/resume/resume.hpp"
 
 #include <ATen/ops/zeros.h>
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
 constexpr const char* kFolder = "DDPRUN_TEST_FOLDER";
-constexpr int kRanks = 2;  // each rank on its own node
+constexpr int kRanks = 2;  // each rank is a separate node
 constexpr const char* kOther = "bbbbbbbbbbbbbbbb";
 const std::vector<int> kBoth{0, 1};
 
@@ -49,7 +50,8 @@ fs::path step(const fs::path& checkpoints, const char* number) {
   return checkpoints / (std::string("step-00000000") + number);
 }
 
-// `other`: a training that continued in another way.
+// Saves a checkpoint. If `other`, its content differs from that of the checkpoint for the same step, as if the run had
+// continued differently.
 void save(const fs::path& checkpoints, std::int64_t step, bool other = false, const std::string& run = kSampleRun) {
   CheckpointState state = sample_state(step);
   state.run = run;
@@ -61,29 +63,29 @@ void damage(const fs::path& checkpoint) {
   std::ofstream(checkpoint / "model.safetensors", std::ios::app) << 'x';
 }
 
-// The result on this rank.
+// The result of choose() on this rank.
 struct Choice {
   std::optional<ResumeFrom> from;
   RunIdentity run;
-  std::string said;
+  std::string messages;
   std::string refused;
 };
 
-// `checkpoints`: the folder in this rank's run directory.
+// Chooses a checkpoint. `checkpoints` is the folder in this rank's run directory.
 Choice choose(
     Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0, const std::string& data = "",
-    const std::function<void()>& at_a_warning = [] {}) {
+    const std::function<void()>& on_warning = [] {}) {
   const int number = rank.environment.rank;
   const Peers peers(rank.group, number, kRanks, c10::kCPU);
   const CheckpointPlaces places{.run_directory = checkpoints,
                                 .local_copies = disk(std::getenv(kFolder), number),
-                                .of_node = true,
+                                .owns_node_disk = true,
                                 .run_file = run_file(checkpoints)};
   Choice choice;
   try {
-    const Beginning beginning = choose_resume(options, restart_count, places, data, peers, [&](const std::string& text) {
-      choice.said += text + '\n';
-      at_a_warning();
+    const ResumeChoice beginning = choose_resume(options, restart_count, places, data, peers, [&](const std::string& text) {
+      choice.messages += text + '\n';
+      on_warning();
     });
     choice.from = beginning.from;
     choice.run = beginning.run;
@@ -95,11 +97,11 @@ Choice choose(
   } catch (const UsageError& error) {
     choice.refused = error.what();
   }
-  peers.meet();  // renamed folders have their new names
+  peers.barrier();  // wait until all ranks have renamed their folders
   return choice;
 }
 
-// In the parent: `prepare` creates the files that the ranks find. In a rank: returns the rank.
+// In the parent, calls `prepare` to create files, starts the ranks and returns null. In a rank, returns the rank.
 std::unique_ptr<Rank> as_node(const std::function<void(const fs::path& root)>& prepare) {
   if (is_rank()) return join_as_rank();
   const TemporaryFolder folder;
@@ -113,7 +115,7 @@ fs::path root_of_ranks() {
 fs::path shared_of_ranks() {
   return shared(root_of_ranks());
 }
-fs::path own_of(const Rank& rank) {
+fs::path own_dir_of(const Rank& rank) {
   return own(root_of_ranks(), rank.environment.rank);
 }
 
@@ -127,7 +129,7 @@ void expect_sent_by_rank_1(const Rank& rank, const Choice& choice, const fs::pat
   }
 }
 
-TEST(Resume, TheCopiesAreTakenWhenTheRunDirectoryHasLostItsCheckpoints) {
+TEST(Resume, CopiesReplaceLostCheckpoints) {
   const auto rank = as_node([](const fs::path& root) {
     for (const int node : {0, 1}) save(copy(root, node), 8), save(copy(root, node), 9);
   });
@@ -137,20 +139,20 @@ TEST(Resume, TheCopiesAreTakenWhenTheRunDirectoryHasLostItsCheckpoints) {
   EXPECT_EQ(choice.from->path, step(copy(root_of_ranks(), rank->environment.rank), "9"));
   EXPECT_EQ(choice.from->holders, kBoth);
   EXPECT_EQ(choice.run.id, kSampleRun);
-  EXPECT_EQ(choice.said.find("has no valid checkpoint of step 9") != std::string::npos, rank->environment.rank == 0)
-      << choice.said;
+  EXPECT_EQ(choice.messages.find("has no valid checkpoint of step 9") != std::string::npos, rank->environment.rank == 0)
+      << choice.messages;
 }
 
-TEST(Resume, OneReadsItsCopyAndTheOtherTheRunDirectory) {
+TEST(Resume, EachRankReadsItsVisibleCopy) {
   const auto rank = as_node([](const fs::path& root) { save(shared(root), 9), save(copy(root, 0), 9); });
   if (!rank) return;
   const Choice choice = choose(*rank, shared_of_ranks());
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->path, step(rank->environment.rank == 0 ? copy(root_of_ranks(), 0) : shared_of_ranks(), "9"));
-  EXPECT_EQ(choice.said, "");
+  EXPECT_EQ(choice.messages, "");
 }
 
-TEST(Resume, ADamagedCopyIsSetAsideAndTheRunDirectorysTaken) {
+TEST(Resume, ADamagedCopyIsSetAside) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 9), save(copy(root, 0), 9), save(copy(root, 1), 9);
     damage(step(copy(root, 1), "9"));
@@ -159,13 +161,13 @@ TEST(Resume, ADamagedCopyIsSetAsideAndTheRunDirectorysTaken) {
   const Choice choice = choose(*rank, shared_of_ranks());
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->path, step(rank->environment.rank == 0 ? copy(root_of_ranks(), 0) : shared_of_ranks(), "9"));
-  EXPECT_EQ(choice.said.find("step-000000009.bad") != std::string::npos, rank->environment.rank == 1) << choice.said;
+  EXPECT_EQ(choice.messages.find("step-000000009.bad") != std::string::npos, rank->environment.rank == 1) << choice.messages;
   EXPECT_TRUE(fs::exists(copy(root_of_ranks(), 1) / "step-000000009.bad"));
   EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 0), "9")));
 }
 
-// The run directory's newest checkpoint is damaged, and one node has no copy.
-TEST(Resume, WhatOneNodeLacksIsSentToIt) {
+// The newest checkpoint of the run directory is damaged. Node 1 has a copy of it, and node 0 has none.
+TEST(Resume, AMissingCheckpointIsSent) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 8), save(shared(root), 9), save(copy(root, 1), 9);
     damage(step(shared(root), "9"));
@@ -173,20 +175,21 @@ TEST(Resume, WhatOneNodeLacksIsSentToIt) {
   if (!rank) return;
   const Choice choice = choose(*rank, shared_of_ranks());
   expect_sent_by_rank_1(*rank, choice, step(copy(root_of_ranks(), 1), "9"));
-  EXPECT_EQ(choice.said.find("that of rank 1, which sends it") != std::string::npos, rank->environment.rank == 0)
-      << choice.said;
+  EXPECT_EQ(choice.messages.find("the checkpoint of rank 1, which sends it") != std::string::npos, rank->environment.rank == 0)
+      << choice.messages;
   EXPECT_TRUE(fs::exists(shared_of_ranks() / "step-000000009.bad"));
   EXPECT_EQ(fs::read_symlink(shared_of_ranks() / "latest"), "step-000000008");
 }
 
-TEST(Resume, WithoutASharedDiskTheNewestAnywhereIsTaken) {
+TEST(Resume, TheNewestCheckpointOfAnyNodeIsUsed) {
   const auto rank = as_node([](const fs::path& root) { save(own(root, 0), 8), save(own(root, 1), 9); });
   if (!rank) return;
-  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), step(own(root_of_ranks(), 1), "9"));
+  expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), step(own(root_of_ranks(), 1), "9"));
 }
 
-// Node 1 was away while the others resumed from an earlier step: its copies belong to an abandoned history.
-TEST(Resume, ACopyThatContainsSomethingElseIsNotMixedIn) {
+// Node 1 was absent while the other nodes resumed from an earlier step. So its copy of step 9 differs from the step 9 that
+// the job has reached since.
+TEST(Resume, ACopyWithOtherContentIsIgnored) {
   const auto rank = as_node(
       [](const fs::path& root) { save(shared(root), 9), save(copy(root, 0), 9), save(copy(root, 1), 9, /*other=*/true); });
   if (!rank) return;
@@ -197,10 +200,10 @@ TEST(Resume, ACopyThatContainsSomethingElseIsNotMixedIn) {
   EXPECT_TRUE(same_tensors(load_checkpoint(*choice.from->path).model, sample_state(9).model));
 }
 
-TEST(Resume, OfCopiesThatNowhereAgreeThatOfTheLowestRankIsTaken) {
+TEST(Resume, TheLowestRanksCopyWinsIfCopiesDiffer) {
   const auto rank = as_node([](const fs::path& root) { save(copy(root, 0), 9), save(copy(root, 1), 9, /*other=*/true); });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->holders, std::vector<int>{0});
   EXPECT_EQ(choice.from->path.has_value(), rank->environment.rank == 0);
@@ -208,22 +211,23 @@ TEST(Resume, OfCopiesThatNowhereAgreeThatOfTheLowestRankIsTaken) {
   EXPECT_TRUE(fs::exists(copy(root_of_ranks(), 1) / "step-000000009.superseded"));
 }
 
-TEST(Resume, CheckpointsThatAreAllBadAreRefusedOnAllRanks) {
+TEST(Resume, OnlyBadCheckpointsAreRefusedOnAllRanks) {
   const auto rank = as_node([](const fs::path& root) {
     save(copy(root, 1), 9);
     damage(step(copy(root, 1), "9"));
   });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   EXPECT_NE(choice.refused.find("can be used, and starting over would lose the run"), std::string::npos) << choice.refused;
-  EXPECT_NE(choice.refused.find(rank->environment.rank == 0 ? "none here" : "step-000000009/model.safetensors has"),
+  EXPECT_NE(choice.refused.find(rank->environment.rank == 0 ? "this node has no checkpoints"
+                                                            : "step-000000009/model.safetensors has"),
             std::string::npos)
       << choice.refused;
-  EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 1), "9")));  // nothing was moved
+  EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 1), "9")));  // no checkpoint was renamed
 }
 
-// A bit flipped on the disk: the file keeps its length.
-TEST(Resume, WhatIsWrongInTheNewestShowsWhileItIsLoadedAndTheOneBeforeIsTaken) {
+// A byte of the file is changed, but not the file's length. This is detected only when the checkpoint is loaded.
+TEST(Resume, ADamagedNewestIsFoundOnLoadAndSkipped) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 8), save(shared(root), 9);
     std::fstream file(step(shared(root), "9") / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
@@ -237,7 +241,7 @@ TEST(Resume, WhatIsWrongInTheNewestShowsWhileItIsLoadedAndTheOneBeforeIsTaken) {
   EXPECT_EQ(choice.from->holders, kBoth);
   ASSERT_TRUE(choice.from->saved);
   EXPECT_TRUE(same_tensors(choice.from->saved->model, sample_state(8).model));
-  EXPECT_EQ(choice.said.find("has checksum") != std::string::npos, rank->environment.rank == 0) << choice.said;
+  EXPECT_EQ(choice.messages.find("has checksum") != std::string::npos, rank->environment.rank == 0) << choice.messages;
   EXPECT_TRUE(fs::exists(shared_of_ranks() / "step-000000009.bad"));
 }
 
@@ -245,11 +249,11 @@ std::int64_t bytes_read() {
   std::ifstream in("/proc/self/io");
   std::string name;
   std::int64_t bytes = 0;
-  in >> name >> bytes;  // rchar
+  in >> name >> bytes;  // the first line of the file is "rchar: N"
   return bytes;
 }
 
-TEST(Resume, WhatAnOlderStartRemovesMeanwhileIsNotSetAside) {
+TEST(Resume, ACheckpointRemovedMeanwhileIsNotSetAside) {
   const auto rank = as_node([](const fs::path& root) {
     for (const int number : {3, 4, 5}) save(shared(root), number);
     damage(step(shared(root), "4"));
@@ -260,12 +264,12 @@ TEST(Resume, WhatAnOlderStartRemovesMeanwhileIsNotSetAside) {
   EXPECT_EQ(choice.refused, "");
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->step, 3);
-  const bool looks_after_it = rank->environment.rank == 0;
-  EXPECT_EQ(choice.said.find("step-000000005 is bad") != std::string::npos, looks_after_it) << choice.said;
-  EXPECT_EQ(choice.said.find("step-000000004"), std::string::npos) << choice.said;
+  const bool is_rank_0 = rank->environment.rank == 0;
+  EXPECT_EQ(choice.messages.find("step-000000005 is damaged") != std::string::npos, is_rank_0) << choice.messages;
+  EXPECT_EQ(choice.messages.find("step-000000004"), std::string::npos) << choice.messages;
 }
 
-TEST(Resume, ReadsOnceWhatItGoesOnFromAndNothingElse) {
+TEST(Resume, ReadsOnlyTheResumedCheckpointAndOnce) {
   constexpr std::int64_t kLarge = 4 << 20;
   const auto rank = as_node([](const fs::path& root) {
     for (const std::int64_t number : {6, 7, 8}) {
@@ -284,32 +288,32 @@ TEST(Resume, ReadsOnceWhatItGoesOnFromAndNothingElse) {
   EXPECT_LT(bytes_read() - before, kLarge + kLarge / 2);
 }
 
-// ---- the training data ----
+// ---- Changes of the training data ----
 
-TEST(Resume, OtherDataThanTheRunBeganWithIsRefusedUntilSomebodySaysThatItHasChanged) {
+TEST(Resume, OtherDataIsRefusedWithoutDataChanged) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 9);
-    keep_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
+    write_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
   });
   if (!rank) return;
   const Choice refused = choose(*rank, shared_of_ranks(), {}, 0, "eleven");
   EXPECT_FALSE(refused.from);
   EXPECT_NE(refused.refused.find("ten then, eleven now"), std::string::npos) << refused.refused;
   EXPECT_TRUE(choose(*rank, shared_of_ranks(), {}, 0, "ten").from);
-  const Choice later = choose(*rank, shared_of_ranks(), {}, 1, "");  // a replacement does not check the data
+  const Choice later = choose(*rank, shared_of_ranks(), {}, 1, "");  // a replacement (restart 1) does not compare the data
   EXPECT_TRUE(later.from);
   EXPECT_EQ(later.run.data, "ten");
   Options options;
   options.data_changed = rank->environment.rank == 1;
-  const Choice told = choose(*rank, shared_of_ranks(), options, 0, "eleven");
-  EXPECT_TRUE(told.from) << told.refused;
-  EXPECT_EQ(told.run.data, "eleven");
+  const Choice choice_with_flag = choose(*rank, shared_of_ranks(), options, 0, "eleven");
+  EXPECT_TRUE(choice_with_flag.from) << choice_with_flag.refused;
+  EXPECT_EQ(choice_with_flag.run.data, "eleven");
 }
 
-TEST(Resume, DataThatNothingWasLearnedFromMayBeAnother) {
+TEST(Resume, DataMayChangeBeforeTheFirstStep) {
   const auto rank = as_node([](const fs::path& root) {
     fs::create_directories(shared(root));
-    keep_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
+    write_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
   });
   if (!rank) return;
   const Choice choice = choose(*rank, shared_of_ranks(), {}, 0, "eleven");
@@ -317,33 +321,33 @@ TEST(Resume, DataThatNothingWasLearnedFromMayBeAnother) {
   EXPECT_EQ(choice.run.data, "eleven");
 }
 
-// Only one agent gets --fresh.
-TEST(Resume, NeverIsRank0sWordAndHoldsForTheCopiesToo) {
+// --fresh is passed to the agent of rank 0 only, but applies to all nodes.
+TEST(Resume, FreshOfRank0AppliesToCopiesToo) {
   const auto rank = as_node([](const fs::path& root) {
     for (const int node : {0, 1}) save(copy(root, node), 9);
   });
   if (!rank) return;
   Options options;
   if (rank->environment.rank == 0) options.resume = Options::Resume::kNever;
-  EXPECT_FALSE(choose(*rank, own_of(*rank), options).from);
+  EXPECT_FALSE(choose(*rank, own_dir_of(*rank), options).from);
   EXPECT_TRUE(fs::exists(copy(root_of_ranks(), rank->environment.rank) / "step-000000009.superseded"));
-  EXPECT_FALSE(choose(*rank, own_of(*rank)).from);
+  EXPECT_FALSE(choose(*rank, own_dir_of(*rank)).from);
 }
 
-// ---- the run that a checkpoint belongs to ----
+// ---- The run to which a checkpoint belongs ----
 
-void say_whose(const fs::path& checkpoints, const std::string& run, std::vector<RunIdentity::Earlier> earlier = {}) {
-  keep_run_identity(run_file(checkpoints), {.id = run, .earlier = std::move(earlier)});
+void write_run_file(const fs::path& checkpoints, const std::string& run, std::vector<RunIdentity::Earlier> earlier = {}) {
+  write_run_identity(run_file(checkpoints), {.id = run, .earlier = std::move(earlier)});
 }
 
-// The training was started over while node 1 was away; then node 1 returns with more steps.
-TEST(Resume, CopiesOfATrainingThatWasStartedOverSinceAreNotTaken) {
+// The run was started again from scratch while node 1 was absent. Then node 1 returns with checkpoints of later steps.
+TEST(Resume, CopiesOfAnAbandonedTrainingAreIgnored) {
   const auto rank = as_node([](const fs::path& root) {
-    say_whose(own(root, 0), kOther);
+    write_run_file(own(root, 0), kOther);
     save(own(root, 0), 7, false, kOther), save(copy(root, 1), 9);
   });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->step, 7);
   EXPECT_EQ(choice.from->holders, std::vector<int>{0});
@@ -351,74 +355,77 @@ TEST(Resume, CopiesOfATrainingThatWasStartedOverSinceAreNotTaken) {
   EXPECT_TRUE(fs::exists(copy(root_of_ranks(), 1) / "step-000000009.superseded"));
 }
 
-TEST(Resume, NorAreTheyBeforeItsFirstSave) {
+TEST(Resume, AbandonedCopiesAreIgnoredBeforeTheFirstSave) {
   const auto rank = as_node([](const fs::path& root) {
-    say_whose(own(root, 0), kOther);
+    write_run_file(own(root, 0), kOther);
     save(copy(root, 1), 9), save(own(root, 1), 9);
   });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   EXPECT_FALSE(choice.from);
   EXPECT_EQ(choice.run.id, kOther);
-  EXPECT_EQ(choice.said.find("training begins at step 0") != std::string::npos, rank->environment.rank == 0) << choice.said;
+  EXPECT_EQ(choice.messages.find("training starts at step 0") != std::string::npos, rank->environment.rank == 0)
+      << choice.messages;
   EXPECT_TRUE(fs::exists(copy(root_of_ranks(), 1) / "step-000000009.superseded"));
-  EXPECT_FALSE(choose(*rank, own_of(*rank)).from);
+  EXPECT_FALSE(choose(*rank, own_dir_of(*rank)).from);
 }
 
-// Without --fresh it stays the same run, so the state of an absent node is not lost.
-TEST(Resume, ARunThatBeginsAgainWithoutItsCheckpointsGoesOnFromThemWhenTheyAreBack) {
+// Without --fresh a new start still belongs to the same run. So the checkpoints of a node that was absent are used when the
+// node returns.
+TEST(Resume, CheckpointsThatReturnAreResumed) {
   const auto rank = as_node([](const fs::path& root) {
-    say_whose(own(root, 0), kOther);
+    write_run_file(own(root, 0), kOther);
     save(root / "away", 9, false, kOther);
   });
   if (!rank) return;
-  EXPECT_FALSE(choose(*rank, own_of(*rank)).from);
-  if (rank->environment.rank == 1) fs::rename(root_of_ranks() / "away", own_of(*rank));
-  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), step(own(root_of_ranks(), 1), "9"));
+  EXPECT_FALSE(choose(*rank, own_dir_of(*rank)).from);
+  if (rank->environment.rank == 1) fs::rename(root_of_ranks() / "away", own_dir_of(*rank));
+  expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), step(own(root_of_ranks(), 1), "9"));
 }
 
-TEST(Resume, WithoutTheFileTheRunDirectorysNewestTellsWhoseItIs) {
+TEST(Resume, TheNewestCheckpointIdentifiesTheRun) {
   const auto rank = as_node(
       [](const fs::path& root) { save(own(root, 0), 7, false, kOther), save(copy(root, 0), 9), save(copy(root, 1), 9); });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->step, 7);
   EXPECT_EQ(choice.run.id, kOther);
 }
 
-TEST(Resume, AnUnreadableFileIsSaidAndNotGoneBy) {
+TEST(Resume, AnUnreadableRunFileIsReportedAndIgnored) {
   const auto rank = as_node([](const fs::path& root) {
     fs::create_directories(own(root, 0));
     std::ofstream(run_file(own(root, 0))) << "{\"run\"";
     save(own(root, 0), 7, false, kOther), save(copy(root, 1), 9);
   });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->step, 7);
-  EXPECT_EQ(choice.said.find("run.json does not say which run it is of") != std::string::npos, rank->environment.rank == 0);
+  EXPECT_EQ(choice.messages.find("run.json does not contain a valid run identity") != std::string::npos,
+            rank->environment.rank == 0);
 }
 
-// Node 0 has a new disk; the other node knows the run.
-TEST(Resume, WhereRank0KnowsNothingAnotherRanksFileTells) {
+// Node 0 has a new, empty disk. The file on the other node identifies the run.
+TEST(Resume, AnotherRanksRunFileIdentifiesTheRun) {
   const auto rank = as_node([](const fs::path& root) {
-    say_whose(own(root, 1), kOther);
+    write_run_file(own(root, 1), kOther);
     save(copy(root, 0), 9), save(copy(root, 1), 7, false, kOther);
   });
   if (!rank) return;
-  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), step(copy(root_of_ranks(), 1), "7"));
+  expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), step(copy(root_of_ranks(), 1), "7"));
 }
 
-TEST(Resume, WhereNobodyKnowsTheNewestCopyDecides) {
+TEST(Resume, TheNewestCopyIdentifiesAnUnknownRun) {
   const auto rank = as_node([](const fs::path& root) { save(copy(root, 1), 9), save(copy(root, 1), 8, false, kOther); });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   expect_sent_by_rank_1(*rank, choice, step(copy(root_of_ranks(), 1), "9"));
   EXPECT_EQ(choice.run, (RunIdentity{.id = kSampleRun}));
 }
 
-TEST(Resume, ARunOfAVersionWithoutIdentitiesGetsOneAndGoesOn) {
+TEST(Resume, ARunWithoutAnIdentityGetsOne) {
   const auto rank = as_node([](const fs::path& root) { save(shared(root), 8, false, ""), save(copy(root, 1), 9, false, ""); });
   if (!rank) return;
   const Choice choice = choose(*rank, shared_of_ranks());
@@ -429,18 +436,18 @@ TEST(Resume, ARunOfAVersionWithoutIdentitiesGetsOneAndGoesOn) {
   EXPECT_EQ(again.run, choice.run);
 }
 
-TEST(Resume, ACopyOfSuchAVersionIsNotOfARunThatBeganLater) {
+TEST(Resume, AnAnonymousCopyIsNotOfALaterRun) {
   const auto rank = as_node([](const fs::path& root) {
-    say_whose(own(root, 0), kOther);
+    write_run_file(own(root, 0), kOther);
     save(own(root, 0), 7, false, kOther), save(copy(root, 1), 9, false, "");
   });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank));
+  const Choice choice = choose(*rank, own_dir_of(*rank));
   ASSERT_TRUE(choice.from);
   EXPECT_EQ(choice.from->step, 7);
 }
 
-// ---- --resume PATH ----
+// ---- Resuming from a given path (--resume PATH) ----
 
 Options resume_path(const fs::path& path) {
   Options options;
@@ -449,24 +456,25 @@ Options resume_path(const fs::path& path) {
   return options;
 }
 
-// From then on, later checkpoints belong to the former training. Here they are those of node 1's own run directory, which no
-// other node clears.
-TEST(Resume, ANamedCheckpointIsSentToWhoLacksItAndBeginsATrainingOfItsOwn) {
+// With --resume PATH a new run starts at that checkpoint, so later checkpoints do not belong to that run. In this test, the
+// later checkpoint is in the run directory of node 1, and no other node removes it.
+TEST(Resume, ANamedCheckpointIsSentAndStartsANewRun) {
   const auto rank = as_node([](const fs::path& root) { save(own(root, 1), 7), save(own(root, 1), 9); });
   if (!rank) return;
   const fs::path named = step(own(root_of_ranks(), 1), "7");
-  // All ranks share one disk in the test: rank 0 gets a path that does not exist.
+  // In the test all ranks share one disk. Rank 0 gets a path that does not exist, to simulate separate disks.
   const Options options = resume_path(rank->environment.rank == 0 ? root_of_ranks() / "nowhere" : named);
-  const Choice choice = choose(*rank, own_of(*rank), options);
+  const Choice choice = choose(*rank, own_dir_of(*rank), options);
   expect_sent_by_rank_1(*rank, choice, named);
   EXPECT_EQ(choice.run.earlier, (std::vector<RunIdentity::Earlier>{{.id = kSampleRun, .until = 7}}));
-  const Choice restarted = choose(*rank, own_of(*rank), options, 1);
+  const Choice restarted = choose(*rank, own_dir_of(*rank), options, 1);
   expect_sent_by_rank_1(*rank, restarted, named);
   EXPECT_EQ(restarted.run, choice.run);
-  expect_sent_by_rank_1(*rank, choose(*rank, own_of(*rank)), named);  // the next start: step 9 does not belong to this run
+  // The next start ignores the checkpoint of step 9, which belongs to the old run.
+  expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), named);
 }
 
-TEST(Resume, APathThatOneRankAloneWasGivenCountsForAll) {
+TEST(Resume, APathOnOneRankAppliesToAll) {
   const auto rank = as_node([](const fs::path& root) { save(root / "elsewhere", 7), save(shared(root), 9); });
   if (!rank) return;
   const fs::path named = step(root_of_ranks() / "elsewhere", "7");
@@ -480,15 +488,15 @@ TEST(Resume, APathThatOneRankAloneWasGivenCountsForAll) {
 TEST(Resume, NamedCheckpointsThatDifferAreRefused) {
   const auto rank = as_node([](const fs::path& root) { save(own(root, 0), 7), save(own(root, 1), 7, /*other=*/true); });
   if (!rank) return;
-  const Choice choice = choose(*rank, own_of(*rank), resume_path(step(own_of(*rank), "7")));
-  EXPECT_NE(choice.refused.find("is not the same checkpoint for all ranks"), std::string::npos) << choice.refused;
+  const Choice choice = choose(*rank, own_dir_of(*rank), resume_path(step(own_dir_of(*rank), "7")));
+  EXPECT_NE(choice.refused.find("the ranks found different checkpoints at this path"), std::string::npos) << choice.refused;
 }
 
 TEST(Resume, ANamedCheckpointThatNoRankHasIsRefused) {
   const auto rank = as_node([](const fs::path& root) { save(shared(root), 9); });
   if (!rank) return;
   const Choice choice = choose(*rank, shared_of_ranks(), resume_path(root_of_ranks() / "nowhere"));
-  EXPECT_NE(choice.refused.find("nowhere is not there"), std::string::npos) << choice.refused;
+  EXPECT_NE(choice.refused.find("nowhere does not exist"), std::string::npos) << choice.refused;
   EXPECT_TRUE(fs::exists(step(shared_of_ranks(), "9")));
 }
 

@@ -1,4 +1,5 @@
-// Some of three ranks can read the checkpoint: afterwards all have its state, as if each had read it.
+// Tests the resume of three ranks, of which only some can read the checkpoint. Afterwards all ranks must have its state, as if
+// each of them had read it.
 #include "trainer/resume/resumed_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -47,7 +48,7 @@ TrainingState new_state(const TrainConfig& config) {
   return new_training_state(*classification(config), {.tensors = {{.sizes = {1, 4, 4}}}}, config, c10::kCPU);
 }
 
-// Values that no new state has.
+// Returns a state whose values differ from those of a new state.
 TrainingState trained_state(const TrainConfig& config) {
   const at::NoGradGuard no_gradients;
   TrainingState state = new_state(config);
@@ -61,7 +62,7 @@ TrainingState trained_state(const TrainConfig& config) {
   return state;
 }
 
-void expect_that_of_the_checkpoint(const TrainingState& state, const TrainConfig& config) {
+void expect_checkpoint_state(const TrainingState& state, const TrainConfig& config) {
   const TrainingState expected = trained_state(config);
   EXPECT_EQ(state.step, kStep);
   EXPECT_EQ(state.started_from, kStep);
@@ -79,14 +80,14 @@ void expect_that_of_the_checkpoint(const TrainingState& state, const TrainConfig
   }
 }
 
-class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // the ranks that can read it
+class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // parameter: the ranks that can read the checkpoint
 
-TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
+TEST_P(ResumedState, IsEqualOnReadersAndReceivers) {
   const TrainConfig config = config_of_test();
   if (!is_rank()) {
     const test::TemporaryFolder folder;
     CheckpointState saved = checkpoint_of(trained_state(config), config, kLength, {{3, 2}, {1, 0}}, kWorld);
-    saved.intra_op_threads = 1;  // the ranks' value
+    saved.intra_op_threads = 1;  // the same number of threads as the ranks use
     save_checkpoint(folder.path(), saved, {.newest = 1});
     start_ranks(kWorld, {}, {{kCheckpoints, folder.path().string()}}, true);
     return;
@@ -101,14 +102,14 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
 
   TrainingState state = new_state(config);
   state.run = {.id = "a"};
-  StateOrigin origin = StateOrigin::kUntouched;
+  StateOrigin origin = StateOrigin::kUndecided;
   const Resumed resumed = resume_state(state, origin, from, config, kLength, peers);
 
   EXPECT_EQ(origin, StateOrigin::kCheckpoint);
-  expect_that_of_the_checkpoint(state, config);
+  expect_checkpoint_state(state, config);
   EXPECT_EQ(resumed.path, checkpoint.string());
   EXPECT_EQ(resumed.differences, "");
-  // No rank would need the state from another one if a peer were lost now.
+  // All ranks are at the same step, so each of them could send the state after the loss of another rank.
   EXPECT_EQ(share_state(state, origin, peers).holders, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(origin, StateOrigin::kSurvivors);
 }
@@ -117,16 +118,16 @@ INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
                          testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0}, std::vector<int>{1, 2},
                                          std::vector<int>{2}));
 
-// The next rank 0 writes them to the log: the weights do not show what was already logged.
-TEST(SharedState, WhoIsNewHasTheFiguresOfTheNewestStepAndEvaluation) {
+// A new rank also receives the newest metrics. It may become rank 0, which needs the metrics that are not in the log yet.
+TEST(SharedState, ANewRankGetsTheNewestMetrics) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
   const TrainConfig config = config_of_test();
   const Peers peers(rank->group, rank->environment.rank, 2, c10::kCPU);
   TrainingState state = peers.rank() == 0 ? trained_state(config) : new_state(config);
-  StateOrigin origin = peers.rank() == 0 ? StateOrigin::kSurvivors : StateOrigin::kUntouched;
+  StateOrigin origin = peers.rank() == 0 ? StateOrigin::kSurvivors : StateOrigin::kUndecided;
   if (peers.rank() == 0) {
-    state.figures = StepFigures{.step = kStep,
+    state.figures = StepMetrics{.step = kStep,
                                 .loss = std::numeric_limits<double>::quiet_NaN(),
                                 .lr = 0.1,
                                 .gradient_norm = std::numeric_limits<double>::infinity(),
@@ -152,13 +153,13 @@ TEST(SharedState, WhoIsNewHasTheFiguresOfTheNewestStepAndEvaluation) {
   EXPECT_EQ(state.evaluation->result.samples, 9);
 }
 
-// The sender is lost during the transfer: the receiver's state may be the newest that is left.
-TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {
+// The sender is lost during the transfer. The receiver must keep its old state, which may be the newest one that remains.
+TEST(SharedState, AnInterruptedTransferKeepsTheOldState) {
   const auto rank = as_rank_of(2, {{0, -SIGKILL}});
   if (!rank) return;
   const TrainConfig config = config_of_test();
   const Peers peers(rank->group, rank->environment.rank, 2, c10::kCPU);
-  if (peers.rank() == 0) {  // like a rank that is one step ahead
+  if (peers.rank() == 0) {  // acts as a rank that is one step ahead, and is killed during the transfer
     [[maybe_unused]] const auto progress = peers.from_all(2 * (kStep + 1));
     peers.send("{}", 1);
     const TrainingState ahead = new_state(config);
@@ -170,19 +171,20 @@ TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {
   StateOrigin origin = StateOrigin::kSurvivors;
   EXPECT_ANY_THROW(share_state(state, origin, peers));
   EXPECT_EQ(origin, StateOrigin::kSurvivors);
-  expect_that_of_the_checkpoint(state, config);
-  leave_now(testing::Test::HasFailure() ? 1 : 0);  // the group's destructor would wait for the lost rank
+  expect_checkpoint_state(state, config);
+  // Skips the destructor of the process group, which would wait for the lost rank.
+  exit_now(testing::Test::HasFailure() ? 1 : 0);
 }
 
-// A position in the data that this config does not have at that step.
-TEST(ResumedStateRefusal, WhatDoesNotFitTheConfigIsRefusedByWhoReadsIt) {
+// The checkpoint contains a position in the data that does not match this config at that step.
+TEST(ResumedStateRefusal, AMismatchIsRefusedByTheReadingRank) {
   const TrainConfig config = config_of_test();
   const test::TemporaryFolder folder;
   save_checkpoint(folder.path(), checkpoint_of(trained_state(config), config, kLength, {}, 1), {.newest = 1});
   RunLength longer = kLength;
   longer.steps_per_epoch = 5;
   TrainingState state = new_state(config);
-  StateOrigin origin = StateOrigin::kUntouched;
+  StateOrigin origin = StateOrigin::kUndecided;
   const Peers alone(nullptr, 0, 1, c10::kCPU);
   const ResumeFrom from{.step = kStep, .holders = {0}, .path = folder / "step-000000007"};
   EXPECT_THROW(resume_state(state, origin, from, config, longer, alone), UsageError);

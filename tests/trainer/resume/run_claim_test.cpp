@@ -1,4 +1,4 @@
-// Ranks compare their configs before they train together.
+// Tests that ranks compare their configs before they train together.
 #include "trainer/resume/run_claim.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(AgreeOnConfig, OnlyKeysOfTheWholeJobMustBeEqual) {
+TEST(AgreeOnConfig, OnlyJobWideKeysMustBeEqual) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
@@ -34,11 +34,12 @@ TEST(AgreeOnConfig, OnlyKeysOfTheWholeJobMustBeEqual) {
 
   TrainConfig other = config;
   if (peers.rank() == 2) other.batch_size = config.batch_size + 1;
-  const std::string said = refusal(other);
+  const std::string message = refusal(other);
   if (peers.rank() < 2) {
-    EXPECT_EQ(said, "");
+    EXPECT_EQ(message, "");
   } else {
-    EXPECT_NE(said.find("this rank was given another config than rank 0:\n  /batch_size: "), std::string::npos) << said;
+    EXPECT_NE(message.find("the config of this rank differs from the config of rank 0:\n  /batch_size: "), std::string::npos)
+        << message;
   }
 }
 

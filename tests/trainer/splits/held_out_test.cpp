@@ -1,5 +1,5 @@
-// Samples held out of training: the same part for the same seed, each sample in one of the two parts, and the samples
-// themselves unchanged.
+// Tests the samples that are held out of training. The same seed selects the same samples, each sample is in exactly one part,
+// and its content does not change.
 #include "trainer/splits/held_out.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -12,7 +12,7 @@
 #include <set>
 
 #include "common/base/error.hpp"
-#include "trainer/data/pictures.hpp"
+#include "trainer/data/images.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -24,12 +24,12 @@ TrainConfig config_with(ValidationConfig validation, std::uint64_t seed = 3) {
   return config;
 }
 
-// Pixels and label of sample s are s.
+// Returns samples whose pixels and label are the number of the sample.
 Sources numbered(std::int64_t samples) {
   const at::Tensor numbers = at::arange(samples, at::kLong);
   const Dataset set{numbers.to(at::kByte).view({samples, 1, 1, 1}).expand({samples, 1, 8, 8}).contiguous(), numbers};
   const AugmentConfig augment{.crop_padding = 2, .flip = true};
-  return {.train = picture_source(set, {}, augment), .test = picture_source(set, {})};
+  return {.train = image_source(set, {}, augment), .test = image_source(set, {})};
 }
 
 std::vector<std::int64_t> labels_of(const Source& source) {
@@ -40,7 +40,7 @@ std::vector<std::int64_t> labels_of(const Source& source) {
   return {first, first + source.size()};
 }
 
-TEST(HeldOut, EachSampleIsOnOneSideAndTheSeedSaysOnWhich) {
+TEST(HeldOut, TheSeedAssignsEachSampleToOnePart) {
   const TrainConfig config = config_with({.fraction = 0.1});
   const SplitSamples split = split_samples(config, 101);
   EXPECT_EQ(split.validation.size(), 10U);
@@ -56,14 +56,14 @@ TEST(HeldOut, EachSampleIsOnOneSideAndTheSeedSaysOnWhich) {
   EXPECT_EQ(split_samples(config_with({}), 101).train.size(), 101U);
 }
 
-TEST(HeldOut, BothPartsAreMadeAsTheWholeWas) {
+TEST(HeldOut, BothPartsMakeSamplesLikeTheWhole) {
   const TrainConfig config = config_with({.samples = 5});
   const Sources whole = numbered(20), parts = hold_out(whole, config);
   const SplitSamples split = split_samples(config, 20);
   EXPECT_EQ(labels_of(*parts.train), split.train);
   EXPECT_EQ(labels_of(*parts.validation), split.validation);
   EXPECT_EQ(parts.test, whole.test);
-  // Random augmentation depends on the sample's number in the whole data set.
+  // The augmentation depends on the index of the sample in the whole data set, so it is the same in the held-out part.
   const Draws draws{.seed = 9, .epoch = 2};
   const std::array<std::int64_t, 2> places{3, 11};
   const std::array<std::int64_t, 2> numbers{split.train[3], split.train[11]};
@@ -72,7 +72,7 @@ TEST(HeldOut, BothPartsAreMadeAsTheWholeWas) {
   EXPECT_EQ(hold_out(whole, config_with({})).validation, nullptr);
 }
 
-TEST(HeldOut, NeitherSideMayBeEmpty) {
+TEST(HeldOut, NeitherPartMayBeEmpty) {
   EXPECT_THROW(split_samples(config_with({.samples = 20}), 20), UsageError);
   EXPECT_THROW(split_samples(config_with({.fraction = 0.01}), 20), UsageError);
   EXPECT_THROW(split_samples(config_with({.fraction = 0.99}), 20), UsageError);

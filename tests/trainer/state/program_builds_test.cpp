@@ -1,4 +1,5 @@
-// A replacement of another build gets no state. Builds that a group had at its begin may return.
+// Tests that a replacement with a different build of the program gets no state. Builds that the process group had at its
+// start are accepted in later groups.
 #include "trainer/state/program_builds.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,8 @@ TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
-  // The build of each rank in a group, and the ranks with state. A rank without state is a new process.
+  // Calls agree() with the build of each rank in `of_ranks`. `holds` lists which ranks have a state; a rank without a state
+  // is a new process.
   ProgramBuilds builds;
   const auto refusal = [&](const std::vector<StateDigest>& of_ranks, const std::vector<bool>& holds) -> std::string {
     const auto own = static_cast<std::size_t>(peers.rank());
@@ -33,18 +35,19 @@ TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
     return "";
   };
   const std::string rest =
-      " another build of the worker program than the ranks that hold the state, and may compute something else: nobody keeps "
-      "the state, and all start again from the newest checkpoint";
+      " another build of the worker program than the ranks that hold the state, and may compute different results: the state "
+      "is "
+      "dropped, and all ranks start again from the newest checkpoint";
 
   EXPECT_EQ(refusal({kFirst, kFirst, kSecond}, {false, false, false}), "") << "nodes may have different builds";
   EXPECT_EQ(refusal({kFirst, kFirst, kSecond}, {true, false, false}), "") << "the build of rank 2 was there";
   EXPECT_EQ(refusal({kFirst, kThird, kSecond}, {true, false, true}), "rank 1 runs" + rest);
   EXPECT_EQ(refusal({kThird, kThird, kSecond}, {false, false, true}), "ranks 0, 1 run" + rest);
-  EXPECT_EQ(refusal({kThird, kThird, kThird}, {false, false, false}), "") << "nobody holds state: all begin together";
+  EXPECT_EQ(refusal({kThird, kThird, kThird}, {false, false, false}), "") << "no rank holds state: all start together";
   EXPECT_EQ(refusal({kThird, kThird, kFirst}, {true, true, false}), "rank 2 runs" + rest) << "it was in no group with these";
 }
 
-TEST(ProgramBuilds, AProgramKnowsItsOwnFile) {
+TEST(ProgramBuilds, AProgramFindsItsFile) {
   const StateDigest own = digest_of_own_program();
   EXPECT_NE(own, StateDigest{});
   EXPECT_EQ(own, digest_of_own_program());

@@ -1,4 +1,4 @@
-// The checkpoints that a training accepts as its own, and that this survives in its file.
+// Tests which checkpoints belong to a run, and that the run's file stores its identity.
 #include "trainer/state/run_identity.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 using test::TemporaryFolder;
 using Earlier = std::vector<RunIdentity::Earlier>;
 
-TEST(RunIdentity, EachTrainingHasOneOfItsOwn) {
+TEST(RunIdentity, EachTrainingHasADistinctIdentity) {
   const RunIdentity one = new_run(), other = new_run();
   EXPECT_EQ(one.id.size(), 16U);
   EXPECT_EQ(one.id.find_first_not_of("0123456789abcdef"), std::string::npos) << one.id;
@@ -24,7 +24,7 @@ TEST(RunIdentity, EachTrainingHasOneOfItsOwn) {
   EXPECT_FALSE(one.has("", 1));
 }
 
-TEST(RunIdentity, WhatItBeganWithIsItsOwnUpToThere) {
+TEST(RunIdentity, HistoryOfTheParentCountsUpToTheBranch) {
   const RunIdentity first{.id = "a"};
   const RunIdentity second = new_run_from(first, "a", 4);
   EXPECT_TRUE(second.has("a", 4));
@@ -32,26 +32,27 @@ TEST(RunIdentity, WhatItBeganWithIsItsOwnUpToThere) {
   EXPECT_FALSE(second.has("", 4));
   const RunIdentity third = new_run_from(second, second.id, 6);
   EXPECT_EQ(third.earlier, (Earlier{{"a", 4}, {second.id, 6}}));
-  EXPECT_EQ(new_run_from(third, "a", 2).earlier, (Earlier{{"a", 2}}));  // back to a step before the second
-  EXPECT_EQ(new_run_from(third, "b", 9).earlier, (Earlier{{"b", 9}}));  // from another run
+  // The new run starts before the point at which the second run branched off.
+  EXPECT_EQ(new_run_from(third, "a", 2).earlier, (Earlier{{"a", 2}}));
+  EXPECT_EQ(new_run_from(third, "b", 9).earlier, (Earlier{{"b", 9}}));  // the new run starts from an unrelated run
   EXPECT_EQ(new_run_from({}, "", 3).earlier, (Earlier{{"", 3}}));
 }
 
-TEST(RunIdentity, ItsFileTellsAllOfIt) {
+TEST(RunIdentity, TheFileStoresAllFields) {
   const TemporaryFolder folder;
   const auto file = folder / "run" / "run.json";
   EXPECT_FALSE(read_run_identity(file));
   const RunIdentity run = new_run_from({.id = "a"}, "a", 4);
-  keep_run_identity(file, run);
+  write_run_identity(file, run);
   EXPECT_EQ(read_run_identity(file), run);
-  keep_run_identity(file, {});  // unknown: no checkpoint to keep
+  write_run_identity(file, {});  // an unknown identity does not replace a known one
   EXPECT_EQ(read_run_identity(file), run);
   const RunIdentity other = new_run();
-  keep_run_identity(file, other);
+  write_run_identity(file, other);
   EXPECT_EQ(read_run_identity(file), other);
 }
 
-TEST(RunIdentity, AFileThatSaysNothingIsNamedAndWrittenAnew) {
+TEST(RunIdentity, AnInvalidFileIsNamedAndRewritten) {
   const TemporaryFolder folder;
   const auto file = folder / "run.json";
   for (const char* text : {"", "{", "[]", "{\"run\":1,\"earlier\":[]}", "{\"run\":\"a\"}"}) {
@@ -65,10 +66,10 @@ TEST(RunIdentity, AFileThatSaysNothingIsNamedAndWrittenAnew) {
     }
   }
   const RunIdentity run = new_run();
-  keep_run_identity(file, run);
+  write_run_identity(file, run);
   EXPECT_EQ(read_run_identity(file), run);
   EXPECT_THROW(read_run_identity(folder.path()), UsageError);
-  EXPECT_THROW(keep_run_identity(file / "below", run), std::system_error);
+  EXPECT_THROW(write_run_identity(file / "below", run), std::system_error);
 }
 
 }  // namespace

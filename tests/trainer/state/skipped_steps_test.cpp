@@ -1,4 +1,4 @@
-// The counters of skipped steps, and their values after a resume from a checkpoint.
+// Tests the counts of skipped steps, and their values after a resume from a checkpoint.
 #include "trainer/state/skipped_steps.hpp"
 
 #include <gtest/gtest.h>
@@ -16,28 +16,28 @@ TrainConfig config_with(TrainConfig::NotFinite rule, TrainConfig::Precision prec
   return config;
 }
 
-StateValues begun(const TrainConfig& config, const StateValues& saved = {}) {
+StateValues initial_values(const TrainConfig& config, const StateValues& saved = {}) {
   StateValues values;
-  begin_values(values, config, saved);
+  init_values(values, config, saved);
   return values;
 }
 
-TEST(SkippedSteps, AreCountedInARowAndInAll) {
+TEST(SkippedSteps, AreCountedConsecutivelyAndInTotal) {
   const TrainConfig config = config_with(TrainConfig::NotFinite::kSkip);
-  StateValues values = begun(config);
+  StateValues values = initial_values(config);
   EXPECT_TRUE(skips_steps(values));
   EXPECT_TRUE(is_skipped(values, config));
   for (const bool finite : {true, false, false, true, false}) count_step(values, finite, /*by_scaler=*/false);
   EXPECT_EQ(skipped_steps(values), 3);
   EXPECT_EQ(skipped_in_a_row(values), 1);
   EXPECT_EQ(steps_without_change(values), 1);
-  const StateValues resumed = begun(config, values);
+  const StateValues resumed = initial_values(config, values);
   EXPECT_EQ(resumed, values);
 }
 
-TEST(SkippedSteps, NothingIsKeptWhereNoneIsSkipped) {
+TEST(SkippedSteps, NothingIsStoredWithoutSkipping) {
   const TrainConfig config = config_with(TrainConfig::NotFinite::kStop);
-  StateValues values = begun(config, begun(config_with(TrainConfig::NotFinite::kSkip)));
+  StateValues values = initial_values(config, initial_values(config_with(TrainConfig::NotFinite::kSkip)));
   EXPECT_TRUE(values.empty()) << "as a checkpoint of an earlier version has it";
   count_step(values, false, false);
   EXPECT_EQ(skipped_steps(values), std::nullopt);
@@ -46,14 +46,14 @@ TEST(SkippedSteps, NothingIsKeptWhereNoneIsSkipped) {
   EXPECT_FALSE(is_skipped(values, config));
 }
 
-// The scaler begins with a scale that is too large on purpose.
-TEST(SkippedSteps, ThoseOfTheScalerAreNoneInARow) {
+// The scaler starts with a scale that is deliberately too large, so it normally skips several steps in a row.
+TEST(SkippedSteps, StepsOfTheScalerDoNotCountConsecutively) {
   for (const auto rule : {TrainConfig::NotFinite::kStop, TrainConfig::NotFinite::kSkip}) {
     const TrainConfig config = config_with(rule, TrainConfig::Precision::kFp16);
-    StateValues values = begun(config);
-    while (is_of_scaler(values, config)) {
+    StateValues values = initial_values(config);
+    while (is_scaler_overflow(values, config)) {
       count_step(values, false, /*by_scaler=*/true);
-      heed_gradients(values, config, false);
+      update_loss_scale(values, config, false);
     }
     EXPECT_EQ(skipped_steps(values), 17) << "65536 is halved until it is below 1";
     EXPECT_EQ(skipped_in_a_row(values), 0);

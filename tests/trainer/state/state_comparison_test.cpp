@@ -1,4 +1,5 @@
-// Which rank is corrupt, given the digests of all ranks; when digests are compared; and the messages of the ranks.
+// Tests which ranks count as corrupt for given digests of all ranks, at which steps digests are compared, and the error
+// messages.
 #include "trainer/state/state_comparison.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-// Digests as single numbers. All ranks are witnesses unless some are named.
+// Calls judge_states(). Each rank has a digest of one number. Only the ranks in `witnesses` vote, or all ranks if it is empty.
 StateVerdict judged(const std::vector<std::int64_t>& digests, Ranks witnesses = {}) {
   std::vector<StateDigest> of_ranks;
   for (const std::int64_t digest : digests) of_ranks.push_back({7, digest});
@@ -39,7 +40,7 @@ TEST(StateComparison, TheMinorityIsCorrupt) {
   EXPECT_TRUE(judged({5, 9, 5, 9, 5}).majority);
 }
 
-TEST(StateComparison, WithoutAMajorityNobodyIsTrusted) {
+TEST(StateComparison, WithoutAMajorityNoRankIsTrusted) {
   for (const std::vector<std::int64_t>& digests :
        std::vector<std::vector<std::int64_t>>{{5, 9}, {5, 5, 9, 9}, {1, 2, 3}, {5, 5, 1, 2}}) {
     const StateVerdict verdict = judged(digests);
@@ -53,8 +54,9 @@ TEST(StateComparison, BothHalvesOfADigestCount) {
   EXPECT_EQ(judge_states(of_ranks, Ranks{0, 1, 2}).corrupt, Ranks{2});
 }
 
-// A copy is no evidence about its source: otherwise one corrupt survivor of two would win with the replacement's help.
-TEST(StateComparison, WhoWasSentItsStateHasNoVote) {
+// A rank that received its state must not vote. Otherwise a corrupt survivor could win against the other survivor: its
+// replacement has the same corrupt state and would vote with it.
+TEST(StateComparison, ARankThatReceivedItsStateHasNoVote) {
   const StateVerdict torn = judged({9, 5, 9}, {0, 1});
   EXPECT_FALSE(torn.majority);
   EXPECT_EQ(torn.corrupt, (Ranks{0, 1, 2}));
@@ -62,19 +64,19 @@ TEST(StateComparison, WhoWasSentItsStateHasNoVote) {
   EXPECT_TRUE(named.majority);
   EXPECT_EQ(named.corrupt, (Ranks{0, 3, 4}));
   EXPECT_EQ(judged({5, 5}, {0}).corrupt, Ranks{});
-  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // the state was changed on the way
+  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // the receiver is corrupt: the state changed while it was sent
 }
 
-TEST(StateComparison, SaysWhichTensorsDiffer) {
+TEST(StateComparison, NamesTheDifferentTensors) {
   const std::vector<std::string> one{"fc.weight"}, many{"a", "b", "c", "d"};
   const std::string named = corruption_text({.corrupt = {1}}, 3, 12, one, 6);
   EXPECT_NE(named.find("after step 12 from that of 2 other ranks (1 of 6 tensors: fc.weight)"), std::string::npos) << named;
   const std::string torn = corruption_text({.corrupt = {0, 1}, .majority = false}, 2, 12, many, 6);
   EXPECT_NE(torn.find("of ranks 0 and 1 differ after step 12 (4 of 6 tensors: a, b, c, ...)"), std::string::npos) << torn;
-  EXPECT_NE(torn.find("nobody can tell whose is right"), std::string::npos) << torn;
+  EXPECT_NE(torn.find("The correct state is unknown, so none is kept"), std::string::npos) << torn;
 }
 
-TEST(StateComparison, IsAFailureOfItsOwnKindWithTheCodeOfRanksThatDisagree) {
+TEST(StateComparison, HasItsErrorKindAndExitCode) {
   const Failure failure = classify(std::make_exception_ptr(CorruptStateError("x", true)));
   EXPECT_EQ(failure.kind, channel::ErrorKind::kCorruptState);
   EXPECT_EQ(failure.exit_code, 88);
@@ -82,7 +84,7 @@ TEST(StateComparison, IsAFailureOfItsOwnKindWithTheCodeOfRanksThatDisagree) {
   EXPECT_FALSE(classify(std::make_exception_ptr(CorruptStateError("x", false))).others_suspect);
 }
 
-TEST(StateComparison, IsMadeEverySoManyStepsAndWhereverACheckpointMayBeSaved) {
+TEST(StateComparison, RunsAtConfiguredStepsAndBeforeSaves) {
   TrainConfig config;
   config.batch_size = 10;
   config.epochs = 3;
@@ -99,20 +101,20 @@ TEST(StateComparison, IsMadeEverySoManyStepsAndWhereverACheckpointMayBeSaved) {
   config.ddp.compare_every_steps = 12;
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{8, 12, 16, 24, 30}));
   config.checkpoint.every_steps = 0;
-  config.checkpoint.keep_best = 1;  // saved after each evaluation
+  config.checkpoint.keep_best = 1;  // adds a checkpoint after each evaluation
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{10, 12, 20, 24, 30}));
 }
 
-TEST(StateComparison, ARehearsalsFlipHappensOnceInARunDirectory) {
+TEST(StateComparison, AnInjectedFlipHappensOncePerRunDirectory) {
   const test::TemporaryFolder folder;
   const auto faults = parse_faults("flip rank=1 step=5", "--chaos");
   EXPECT_FALSE(Faults(faults, 0, 0, folder.path()).flips(5));
   const Faults meant(faults, 1, 0, folder.path());
   EXPECT_FALSE(meant.flips(4));
   EXPECT_FALSE(meant.poisons(5));
-  meant.at(FaultPhase::kStep, 5);  // a flip does not end the process
+  meant.at(FaultPhase::kStep, 5);  // does nothing, since the training loop itself injects a bit flip
   EXPECT_TRUE(meant.flips(5));
-  EXPECT_FALSE(meant.flips(5));  // even if the same process reaches that step again
+  EXPECT_FALSE(meant.flips(5));  // the flip is injected only once, even if the same process repeats the step
   EXPECT_FALSE(Faults(faults, 1, 1, folder.path()).flips(5));
 }
 

@@ -1,4 +1,4 @@
-// The worker's end of the channel against an agent in this process, and the c10d store on top of it.
+// Tests the worker's end of the channel with an agent that runs in this process, and the c10d store that uses the channel.
 #include "trainer/surroundings/agent_channel.hpp"
 
 #include <c10/util/Exception.h>
@@ -16,27 +16,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(AgentChannel, SaysHelloFirstAndClosesTheDescriptorOnExec) {
+TEST(AgentChannel, SendsHelloFirstAndClosesOnExec) {
   FakeAgent agent;
   const int fd = agent.connect();
   channel::Hello hello;
   hello.version = "0.1.0";
   hello.pid = 42;
   AgentChannel channel(fd, hello, nullptr);
-  EXPECT_EQ(agent.heard<channel::Hello>().version, "0.1.0");
-  EXPECT_EQ(agent.heard<channel::Hello>().pid, 42);
+  EXPECT_EQ(agent.wait_for_message<channel::Hello>().version, "0.1.0");
+  EXPECT_EQ(agent.wait_for_message<channel::Hello>().pid, 42);
   EXPECT_TRUE(::fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(AgentChannel, DeliversWhatTheAgentSays) {
+TEST(AgentChannel, DeliversMessagesOfTheAgent) {
   FakeAgent agent;
-  std::promise<channel::FromAgent> said;
-  AgentChannel channel(agent.connect(), {}, [&](const channel::FromAgent& message) { said.set_value(message); });
+  std::promise<channel::FromAgent> received;
+  AgentChannel channel(agent.connect(), {}, [&](const channel::FromAgent& message) { received.set_value(message); });
   channel::Stop stop;
   stop.mode = channel::Stop::Mode::kSave;
   stop.deadline_ms = 500;
-  agent.say(stop);
-  const auto message = said.get_future().get();
+  agent.send_to_worker(stop);
+  const auto message = received.get_future().get();
   ASSERT_TRUE(std::holds_alternative<channel::Stop>(message));
   EXPECT_EQ(std::get<channel::Stop>(message).deadline_ms, 500);
 }
@@ -53,7 +53,7 @@ TEST(AgentChannel, LosingTheAgentEndsRequestsButNotTheWorker) {
     return channel.request(request);
   });
   agent.wait_until_parked(1);
-  agent.hang_up();
+  agent.disconnect();
   EXPECT_THROW(waiting.get(), std::runtime_error);
   gone.get_future().get();
   EXPECT_FALSE(channel.connected());
@@ -91,7 +91,7 @@ TEST(ChannelStore, CountsComparesDeletesAndChecks) {
   EXPECT_EQ(store.get("list"), (std::vector<std::uint8_t>{1, 2, 3}));
 }
 
-TEST(ChannelStore, NamesTheKeysItWaitedForInVain) {
+TEST(ChannelStore, NamesTheMissingKeys) {
   FakeAgent agent;
   AgentChannel channel(agent.connect(), {}, nullptr);
   ChannelStore store(channel, 1500ms);
@@ -105,7 +105,7 @@ TEST(ChannelStore, NamesTheKeysItWaitedForInVain) {
   EXPECT_THROW(store.get("never"), c10::DistStoreError);
 }
 
-TEST(ChannelStore, ServesSeveralThreadsAtOnce) {
+TEST(ChannelStore, ServesSeveralThreads) {
   FakeAgent agent;
   AgentChannel first(agent.connect(), {}, nullptr), second(agent.connect(), {}, nullptr);
   ChannelStore reading(first, 0ms), writing(second, 0ms);

@@ -1,4 +1,4 @@
-// A worker's rank and group under each launcher that can start it.
+// Tests the rank and the group that a worker reads from the environment of each supported launcher.
 #include "trainer/surroundings/environment.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ Variables with(Variables variables, const std::string& name, const std::string& 
   return variables;
 }
 
-TEST(Environment, IsAJobOfOneWithoutVariables) {
+TEST(Environment, WithoutVariablesIsAJobOfOne) {
   const auto environment = read({});
   EXPECT_EQ(environment.rank, 0);
   EXPECT_EQ(environment.world_size, 1);
@@ -54,7 +54,7 @@ TEST(Environment, IsAJobOfOneWithoutVariables) {
   EXPECT_EQ(environment.source, "single");
 }
 
-TEST(Environment, OfAStandbyHasTheJobAndNoRank) {
+TEST(Environment, AStandbyHasAJobButNoRank) {
   const auto of = [](Variables variables) {
     return read_standby_environment([variables](const std::string& name) -> std::optional<std::string> {
       const auto found = variables.find(name);
@@ -68,8 +68,8 @@ TEST(Environment, OfAStandbyHasTheJobAndNoRank) {
   EXPECT_EQ(environment.local_world_size, 3);
   EXPECT_EQ(environment.channel_fd, 3);
   EXPECT_EQ(environment.source, "ddprun");
-  EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);  // no rank is given, and no channel could
-                                                                                   // deliver one
+  // There is no channel through which the agent could assign a rank.
+  EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);
   EXPECT_THROW(of({{"DDPRUN_CHANNEL", "fd:3"}}), UsageError);
 }
 
@@ -89,7 +89,7 @@ TEST(Environment, ReadsTorchrunsVariables) {
   EXPECT_EQ(environment.source, "torchrun");
 }
 
-TEST(Environment, KnowsDdprunByItsChannel) {
+TEST(Environment, RecognizesDdprunByItsChannel) {
   const auto environment = read(with(with(kTorchrun, "DDPRUN_CHANNEL", "fd:7"), "TORCHELASTIC_USE_AGENT_STORE", "False"));
   EXPECT_EQ(environment.channel_fd, 7);
   EXPECT_EQ(environment.source, "ddprun");
@@ -103,11 +103,11 @@ TEST(Environment, NamesVariableValueAndRange) {
             std::string::npos);
   EXPECT_NE(error_of(with(kTorchrun, "MASTER_PORT", "0")).find("MASTER_PORT is \"0\""), std::string::npos);
   EXPECT_NE(error_of(with(kTorchrun, "LOCAL_RANK", "2")).find("from 0 to 1"), std::string::npos);
-  EXPECT_NE(error_of({{"RANK", "0"}}).find("WORLD_SIZE is not set although RANK is"), std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "0"}}).find("WORLD_SIZE is not set, but RANK is set"), std::string::npos);
   EXPECT_NE(error_of({{"DDPRUN_CHANNEL", "7"}}).find("expected \"fd:N\""), std::string::npos);
 }
 
-TEST(Environment, NeedsOnlyRankAndWorldSizeByHand) {
+TEST(Environment, RankAndWorldSizeAreSufficient) {
   const auto environment = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1234"}});
   EXPECT_EQ(environment.local_rank, 0);
   EXPECT_EQ(environment.local_world_size, 1);
@@ -149,7 +149,7 @@ TEST(Environment, IsNotASlurmTaskInABatchScript) {
   auto variables = kSlurm;
   variables.erase("SLURM_STEP_ID");
   EXPECT_EQ(read(variables).source, "single");
-  variables["SLURM_STEP_ID"] = "4294967291";  // SLURM_BATCH_SCRIPT
+  variables["SLURM_STEP_ID"] = "4294967291";  // Slurm's step id of a batch script
   EXPECT_EQ(read(variables).source, "single");
 }
 
@@ -173,7 +173,7 @@ TEST(Environment, ReadsPmix) {
   EXPECT_EQ(environment.source, "pmix");
   EXPECT_EQ(environment.rank, 1);
   EXPECT_EQ(environment.world_size, 2);
-  EXPECT_NE(error_of({{"PMIX_RANK", "1"}}).find("WORLD_SIZE is not set although PMIX_RANK is"), std::string::npos);
+  EXPECT_NE(error_of({{"PMIX_RANK", "1"}}).find("WORLD_SIZE is not set, but PMIX_RANK is set"), std::string::npos);
 }
 
 }  // namespace

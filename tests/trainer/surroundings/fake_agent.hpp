@@ -1,6 +1,6 @@
-// An agent for tests: it serves the store of several workers' channels from one map, and keeps their other messages. Waiting
-// requests are answered when their keys appear. A bounded wait for a key that begins with "never" times out immediately, so
-// that no test waits.
+// An agent for tests. It serves one store to the channels of several workers, and keeps all other messages. A request that
+// waits for a key is answered when the key is set. A bounded wait for a key that starts with "never" times out immediately, so
+// that tests are fast.
 #pragma once
 
 #include <sys/socket.h>
@@ -25,11 +25,11 @@ namespace ddprun::trainer {
 class FakeAgent {
  public:
   FakeAgent() = default;
-  ~FakeAgent() { hang_up(); }
+  ~FakeAgent() { disconnect(); }
   FakeAgent(const FakeAgent&) = delete;
   FakeAgent& operator=(const FakeAgent&) = delete;
 
-  // Returns the worker's end of a new channel; the caller owns it.
+  // Returns the worker's end of a new channel. The caller owns the descriptor.
   int connect() {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) throw std::runtime_error("socketpair");
@@ -39,13 +39,13 @@ class FakeAgent {
     return ends[1];
   }
 
-  void say(const channel::FromAgent& message) {
+  void send_to_worker(const channel::FromAgent& message) {
     const std::lock_guard lock(mutex_);
     for (const int fd : fds_) write(fd, message);
   }
 
   // Closes all channels.
-  void hang_up() {
+  void disconnect() {
     {
       const std::lock_guard lock(mutex_);
       for (const int fd : fds_) ::shutdown(fd, SHUT_RDWR);
@@ -56,13 +56,13 @@ class FakeAgent {
     fds_.clear();
   }
 
-  // Blocks until a message of this kind has arrived.
+  // Blocks until a message of this type has arrived, and returns it.
   template <typename Message>
-  Message heard() {
+  Message wait_for_message() {
     std::unique_lock lock(mutex_);
     Message found;
     changed_.wait(lock, [&] {
-      for (const auto& message : heard_) {
+      for (const auto& message : received_) {
         if (const auto* wanted = std::get_if<Message>(&message)) {
           found = *wanted;
           return true;
@@ -73,18 +73,18 @@ class FakeAgent {
     return found;
   }
 
-  // The messages of this kind so far.
+  // Returns all messages of this type that have arrived so far.
   template <typename Message>
   std::vector<Message> all() {
     const std::lock_guard lock(mutex_);
     std::vector<Message> found;
-    for (const auto& message : heard_) {
+    for (const auto& message : received_) {
       if (const auto* wanted = std::get_if<Message>(&message)) found.push_back(*wanted);
     }
     return found;
   }
 
-  // Blocks until that many requests wait for keys.
+  // Blocks until `count` requests are waiting for keys.
   void wait_until_parked(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return parked_.size() >= count; });
@@ -103,10 +103,10 @@ class FakeAgent {
         const std::lock_guard lock(mutex_);
         if (auto* request = std::get_if<channel::StoreRequest>(&*message)) {
           if (!answer(fd, *request)) parked_.emplace_back(fd, *request);
-          // Other requests may wait for the new value.
+          // The request may have set a key for which other requests wait.
           std::erase_if(parked_, [&](const auto& waiting) { return answer(waiting.first, waiting.second); });
         } else {
-          heard_.push_back(std::move(*message));
+          received_.push_back(std::move(*message));
         }
         changed_.notify_all();
       }
@@ -120,7 +120,7 @@ class FakeAgent {
     return true;
   }
 
-  // Returns false if the request has to wait.
+  // Answers a request. Returns false if the request must wait for a key.
   bool answer(int fd, const channel::StoreRequest& request) {
     channel::StoreReply reply;
     reply.id = request.id;
@@ -180,7 +180,7 @@ class FakeAgent {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::list<std::pair<int, channel::StoreRequest>> parked_;
-  std::vector<channel::FromWorker> heard_;
+  std::vector<channel::FromWorker> received_;
   std::vector<int> fds_;
   std::vector<std::thread> readers_;
 };

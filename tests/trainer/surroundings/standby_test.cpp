@@ -1,4 +1,5 @@
-// Waiting for a rank: the agent's message may come before or after the wait begins, and the agent may be gone.
+// Tests how a standby (a process without a rank) waits for its rank. The agent's message may arrive before or during the
+// wait, or the connection to the agent may be lost.
 #include "trainer/surroundings/standby.hpp"
 
 #include <gtest/gtest.h>
@@ -9,11 +10,11 @@
 namespace ddprun::trainer {
 namespace {
 
-TEST(Standby, hearsOfItsRankWhenItWaitsAndBefore) {
+TEST(Standby, ReceivesItsRankBeforeOrWhileWaiting) {
   Standby early;
-  early.on_message(channel::IgnoreSignal{});  // a message for another receiver
+  early.on_message(channel::IgnoreSignal{});  // not a rank assignment, so it is ignored
   early.on_message(channel::AssignRank{.rank = 2, .local_rank = 1, .restart_count = 4});
-  early.on_agent_gone();  // the earlier message counts
+  early.on_agent_gone();  // the rank assignment had already arrived, so it still applies
   EXPECT_EQ(early.wait().rank, 2);
 
   Standby standby;
@@ -22,14 +23,14 @@ TEST(Standby, hearsOfItsRankWhenItWaitsAndBefore) {
   EXPECT_EQ(waiting.get().restart_count, 3);
 }
 
-TEST(Standby, doesNotOutliveItsAgent) {
+TEST(Standby, EndsWithItsAgent) {
   Standby standby;
   auto waiting = std::async(std::launch::async, [&] { return standby.wait(); });
   standby.on_agent_gone();
   EXPECT_THROW(waiting.get(), std::runtime_error);
 }
 
-TEST(Standby, takesThePlaceOfARankThatThereIs) {
+TEST(Standby, TakesTheAssignedRank) {
   WorkerEnvironment environment;
   environment.world_size = environment.local_world_size = 2;
   take_place(environment, {.rank = 1, .local_rank = 1, .restart_count = 5});

@@ -1,4 +1,4 @@
-// All ranks stop at the same step, whichever rank is ahead when the stop is requested.
+// Tests that all ranks stop at the same step, whichever rank is ahead when the stop is requested.
 #include "trainer/surroundings/stop_gate.hpp"
 
 #include <gtest/gtest.h>
@@ -15,45 +15,45 @@ namespace {
 
 using Verdict = StopGate::Verdict;
 
-TEST(StopGate, letsEveryStepPassWhenNobodyAsks) {
+TEST(StopGate, PassesEveryStepWithoutARequest) {
   StopGate gate;
   for (std::int64_t finished = 0; finished < 100; ++finished) EXPECT_EQ(gate.may_start(finished), Verdict::kGo);
-  EXPECT_FALSE(gate.asked());
+  EXPECT_FALSE(gate.stop_requested());
 }
 
-TEST(StopGate, tellsHowManyStepsWereStarted) {
+TEST(StopGate, ReturnsTheNumberOfStartedSteps) {
   StopGate gate;
-  EXPECT_EQ(gate.may_start(400), Verdict::kGo);  // the first one after a resume at step 400
-  EXPECT_EQ(gate.ask(), 401);
+  EXPECT_EQ(gate.may_start(400), Verdict::kGo);  // the first step after a resume at step 400
+  EXPECT_EQ(gate.request_stop(), 401);
 }
 
-TEST(StopGate, stopsAtOnceWhenNobodyHasStartedAnything) {
+TEST(StopGate, StopsBeforeTheFirstStep) {
   StopGate gate;
-  EXPECT_EQ(gate.ask(), 0);
+  EXPECT_EQ(gate.request_stop(), 0);
   gate.stop_at(0);
   EXPECT_EQ(gate.may_start(400), Verdict::kStop);
 }
 
-TEST(StopGate, aRankBehindRunsUpToTheOneAhead) {
+TEST(StopGate, ARankBehindCatchesUp) {
   StopGate gate;
   EXPECT_EQ(gate.may_start(4), Verdict::kGo);
-  EXPECT_EQ(gate.ask(), 5);
-  gate.stop_at(6);  // another rank had already started one more step
+  EXPECT_EQ(gate.request_stop(), 5);
+  gate.stop_at(6);  // another rank has already started step 6
   EXPECT_EQ(gate.may_start(5), Verdict::kGo);
   EXPECT_EQ(gate.may_start(6), Verdict::kStop);
 }
 
-TEST(StopGate, waitsForTheTargetBeforeStartingAnotherStep) {
+TEST(StopGate, WaitsForTheTargetBeforeStartingAnotherStep) {
   StopGate gate;
-  gate.ask();
+  gate.request_stop();
   auto verdict = std::async(std::launch::async, [&] { return gate.may_start(7); });
   gate.stop_at(7);
   EXPECT_EQ(verdict.get(), Verdict::kStop);
 }
 
-// Ranks are threads that meet after every step, as in an all-reduce. A separate thread requests the stop of each at an
-// arbitrary moment.
-TEST(StopGate, allRanksStopAtTheSameStep) {
+// Each rank is a thread. The threads wait for each other after every step, as in an all-reduce. A separate thread requests the
+// stop from each rank at an arbitrary time.
+TEST(StopGate, AllRanksStopAtTheSameStep) {
   constexpr int kAll = 4;
   for (int repeat = 0; repeat < 50; ++repeat) {
     std::vector<StopGate> gates(kAll);
@@ -70,7 +70,7 @@ TEST(StopGate, allRanksStopAtTheSameStep) {
       });
     }
     std::vector<std::future<std::int64_t>> answers;
-    for (StopGate& gate : gates) answers.push_back(std::async(std::launch::async, [&gate] { return gate.ask(); }));
+    for (StopGate& gate : gates) answers.push_back(std::async(std::launch::async, [&gate] { return gate.request_stop(); }));
     std::int64_t target = 0;
     for (auto& answer : answers) target = std::max(target, answer.get());
     for (StopGate& gate : gates) gate.stop_at(target);

@@ -1,4 +1,4 @@
-// Generated samples: the same for every caller, as the config describes them, and with a pattern to learn.
+// Tests generated samples. They are the same for every caller, match the config's description, and have a pattern to learn.
 #include "trainer/synthetic/synthetic_source.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -44,7 +44,7 @@ void expect_as_described(const Source& source, const Description& described) {
   EXPECT_EQ(batch.weight, source.weight(5) + source.weight(7));
 }
 
-TEST(Synthetic, SamplesAreTheSameWhoeverAsksAndTheSplitsDiffer) {
+TEST(Synthetic, SamplesAreReproducibleAndSplitsDiffer) {
   for (const auto model : {ModelConfig::Type::kCnn, ModelConfig::Type::kGpt}) {
     const Sources one = make_synthetic(config_of(model)), other = make_synthetic(config_of(model));
     const Batch together = one.train->make(std::array<std::int64_t, 3>{2, 9, 4}, Draws{.seed = 1, .epoch = 3});
@@ -57,7 +57,7 @@ TEST(Synthetic, SamplesAreTheSameWhoeverAsksAndTheSplitsDiffer) {
   }
 }
 
-TEST(Synthetic, AreAsDescribedBeforeTheyAreMade) {
+TEST(Synthetic, MatchTheirDescription) {
   for (const auto model : {ModelConfig::Type::kCnn, ModelConfig::Type::kGpt, ModelConfig::Type::kLlama}) {
     const TrainConfig config = config_of(model);
     const Sources sources = make_synthetic(config);
@@ -76,14 +76,14 @@ TEST(Synthetic, AreAsDescribedBeforeTheyAreMade) {
   EXPECT_NE(sources.train->fingerprint(), make_synthetic(config_of(ModelConfig::Type::kMlp, {5})).train->fingerprint());
 }
 
-// Over many samples the noise averages to zero, and the pattern of the class is left.
-TEST(Synthetic, AClassHasATextureOfItsOwn) {
+// The mean over many samples of a class removes the noise, so the texture of the class remains.
+TEST(Synthetic, EachClassHasATexture) {
   const TrainConfig config = config_of(ModelConfig::Type::kCnn, {200});
   const Batch batch = make_synthetic(config).train->make(first_samples(4000), {});
   const at::Tensor means[2] = {at::mean(batch.tensors[0].index({batch.tensors[1] == 0}), 0),
                                at::mean(batch.tensors[0].index({batch.tensors[1] == 1}), 0)};
   for (const at::Tensor& mean : means) {
-    EXPECT_NEAR(mean.square().mean().item<double>(), 1.0 / 4, 0.05);  // half of a number of variance 1
+    EXPECT_NEAR(mean.square().mean().item<double>(), 1.0 / 4, 0.05);  // the texture has a standard deviation of 1/2
     EXPECT_NEAR((mean.narrow(0, 0, kTexture) * mean.narrow(0, kTexture, kTexture)).mean().item<double>(), 1.0 / 4, 0.05);
   }
   EXPECT_NEAR((means[0] * means[1]).mean().item<double>(), 0, 0.1);
@@ -91,21 +91,22 @@ TEST(Synthetic, AClassHasATextureOfItsOwn) {
   EXPECT_NEAR(batch.tensors[0].var().item<double>(), 5.0 / 4, 0.1);
 }
 
-TEST(Synthetic, ANumberIsHowStrongATextureIs) {
+TEST(Synthetic, ANumberIsTheStrengthOfATexture) {
   TrainConfig config = config_of(ModelConfig::Type::kMlp, {2, 500});
   config.data.predict = DataConfig::Predict::kNumber;
   const Batch batch = make_synthetic(config).train->make(first_samples(2000), {});
   const at::Tensor inputs = batch.tensors[0].flatten(1), targets = batch.tensors[1].squeeze(1);
   EXPECT_NEAR(targets.mean().item<double>(), 0, 0.1);
   EXPECT_NEAR(targets.var().item<double>(), 1, 0.1);
-  const at::Tensor texture = at::mean(inputs * targets.unsqueeze(1), 0);  // the noise averages to zero
+  const at::Tensor texture = at::mean(inputs * targets.unsqueeze(1), 0);  // averaging removes the noise
   EXPECT_NEAR(texture.square().mean().item<double>(), 1.0 / 4, 0.05);
   const at::Tensor found = inputs.matmul(texture) / texture.dot(texture);
   EXPECT_LT((found - targets).square().mean().item<double>(), 0.05);
 }
 
-// Each piece of noise is used many times, but no two pieces are used together twice.
-TEST(Synthetic, NoTwoSamplesAreAlike) {
+// The noise of a sample is the sum of two pieces, each of which occurs in many samples. No two samples may have the same two
+// pieces.
+TEST(Synthetic, SamplesAreDistinct) {
   TrainConfig config = config_of(ModelConfig::Type::kMlp, {3});
   config.data.predict = DataConfig::Predict::kNumber;
   config.data.train_samples = config.data.test_samples = 100'000;
@@ -119,7 +120,7 @@ TEST(Synthetic, NoTwoSamplesAreAlike) {
   EXPECT_EQ(seen.size(), 200'000u);
 }
 
-TEST(Synthetic, ThreeTokensOfFourFollowFromTheOneBefore) {
+TEST(Synthetic, ThreeOfFourTokensFollowFromThePrevious) {
   const Batch batch = make_synthetic(config_of(ModelConfig::Type::kGpt)).train->make(first_samples(200), {});
   const at::Tensor inputs = batch.tensors[0], targets = batch.tensors[1];
   EXPECT_TRUE(at::equal(inputs.narrow(1, 1, 49), targets.narrow(1, 0, 49)));
@@ -129,7 +130,7 @@ TEST(Synthetic, ThreeTokensOfFourFollowFromTheOneBefore) {
   EXPECT_NEAR(follow, 0.75 + 0.25 / 19, 0.02);
 }
 
-TEST(Synthetic, ASampleLargerThanTheNoisesPlacesIsWholeNoise) {
+TEST(Synthetic, ASampleLargerThanTheNoiseTableIsNoise) {
   const Batch batch =
       make_synthetic(config_of(ModelConfig::Type::kCnn, {1 << 11, 1 << 10})).train->make(std::array<std::int64_t, 1>{0}, {});
   EXPECT_NEAR(batch.tensors[0].var().item<double>(), 5.0 / 4, 0.2);

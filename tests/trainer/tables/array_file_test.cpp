@@ -1,4 +1,4 @@
-// Arrays of .npy and safetensors files as samples, and refused files.
+// Tests samples from arrays in .npy and safetensors files, and files that are refused.
 #include "trainer/tables/array_file.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -22,7 +22,7 @@ namespace {
 using test::TemporaryFolder;
 using test::write_text;
 
-// The bytes that numpy.save() writes.
+// Returns the bytes of a file as numpy.save() writes it.
 std::string npy(const std::string& type, const std::string& shape, const std::string& bytes,
                 const std::string& order = "False") {
   std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
@@ -68,7 +68,7 @@ class Arrays : public testing::Test {
   DataConfig config_;
 };
 
-TEST_F(Arrays, OfNumpyBecomeFloatsAndClasses) {
+TEST_F(Arrays, NumpyArraysBecomeFloatsAndClasses) {
   const Sources data = read_arrays(config_);
   const std::array<std::int64_t, 2> samples{2, 0};
   const Batch batch = data.train->make(samples, {});
@@ -78,9 +78,9 @@ TEST_F(Arrays, OfNumpyBecomeFloatsAndClasses) {
   EXPECT_EQ(describe_arrays(config_).tensors[1].sizes, data.train->describe().tensors[1].sizes);
 }
 
-TEST_F(Arrays, OfSafetensorsAreFoundByNameAndMayBePicturesOrNumbers) {
-  const at::Tensor pictures = at::arange(36, at::kFloat).view({3, 1, 3, 4}), numbers = at::arange(6, at::kFloat).view({3, 2});
-  write("train.safetensors", encode_safetensors({{.name = "y", .tensor = numbers}, {.name = "x", .tensor = pictures}}));
+TEST_F(Arrays, SafetensorsArraysAreFoundByName) {
+  const at::Tensor images = at::arange(36, at::kFloat).view({3, 1, 3, 4}), numbers = at::arange(6, at::kFloat).view({3, 2});
+  write("train.safetensors", encode_safetensors({{.name = "y", .tensor = numbers}, {.name = "x", .tensor = images}}));
   config_.train_inputs = config_.test_inputs = "train.safetensors:x";
   config_.train_targets = config_.test_targets = "train.safetensors:y";
   config_.predict = DataConfig::Predict::kNumber;
@@ -89,37 +89,39 @@ TEST_F(Arrays, OfSafetensorsAreFoundByNameAndMayBePicturesOrNumbers) {
   EXPECT_EQ(data.train->size(), 2);
   EXPECT_EQ(data.test->size(), 3);
   const std::array<std::int64_t, 1> sample{1};
-  EXPECT_TRUE(at::equal(data.train->make(sample, {}).tensors[0][0], pictures[1]));
+  EXPECT_TRUE(at::equal(data.train->make(sample, {}).tensors[0][0], images[1]));
   EXPECT_TRUE(at::equal(data.train->make(sample, {}).tensors[1][0], numbers[1]));
   EXPECT_EQ(describe_arrays(config_).tensors[0].sizes, (std::vector<std::int64_t>{1, 3, 4}));
   EXPECT_EQ(describe_arrays(config_).tensors[1].sizes, std::vector<std::int64_t>{2});
   config_.predict = DataConfig::Predict::kClass;
-  EXPECT_EQ(refusal(),
-            "'train.safetensors:y' has to be one integer a sample, the number of its class; for numbers set "
-            "data.predict to \"number\"");
+  EXPECT_EQ(
+      refusal(),
+      "'train.safetensors:y': expected one integer per sample, its class. To predict numbers, set data.predict to \"number\"");
   config_.train_targets = "train.safetensors:z";
   EXPECT_EQ(refusal(), "train.safetensors: has no tensor 'z'; it has y, x");
 }
 
-TEST_F(Arrays, WhatIsWrongIsNamed) {
+TEST_F(Arrays, ErrorsAreNamed) {
   config_.classes = 9;
   EXPECT_EQ(refusal(), "'train_targets.npy': sample 2 has class 9; expected 0..8. Check the file, or data.classes.");
   const std::string six(48, '\0');
   for (const auto& [content, expected] : std::initializer_list<std::pair<std::string, std::string>>{
-           {"no array", "train_inputs.npy: is no .npy file"},
+           {"no array", "train_inputs.npy: is not a .npy file"},
            {npy("<f8", "3, 2", six, "True"),
-            "train_inputs.npy: is stored in Fortran's order; save numpy.ascontiguousarray() of it"},
+            "train_inputs.npy: is stored in Fortran order; expected C order. Save numpy.ascontiguousarray() of the array"},
            {npy(">f8", "3, 2", six),
-            "train_inputs.npy: has elements of type '>f8'; expected numbers of this machine's byte order, such as '<f4'. "
-            "Convert "
-            "it with astype('float32')"},
-           {npy("<f8", "3, 3", six), "train_inputs.npy: its header says 72 bytes of numbers, and 48 follow"},
-           {npy("<f8", "3, 1", six), "train_inputs.npy: its header says 24 bytes of numbers, and 48 follow"},
-           {npy("<f8", "2, 3", six), "'train_inputs.npy' has 2 samples but 'train_targets.npy' has 3; expected as many"},
-           {npy("<f8", "", six.substr(0, 8)), "train_inputs.npy: has no first dimension that counts samples, or nothing in it"},
-           {npy("<f8", "0, 3", ""), "train_inputs.npy: has no first dimension that counts samples, or nothing in it"},
-           {npy("<f8", "-3, 2", six), "train_inputs.npy: has a shape that can't be read in its header: -3, 2), }"},
-           {npy("<f8", "3, 2", six).substr(0, 40), "train_inputs.npy: is shorter than its header says"}}) {
+            "train_inputs.npy: has elements of type '>f8'; expected numbers in the byte order of this machine, such as '<f4'. "
+            "Convert it with astype('float32')"},
+           {npy("<f8", "3, 3", six), "train_inputs.npy: its header states 72 bytes of numbers, but 48 follow"},
+           {npy("<f8", "3, 1", six), "train_inputs.npy: its header states 24 bytes of numbers, but 48 follow"},
+           {npy("<f8", "2, 3", six),
+            "'train_inputs.npy' has 2 samples but 'train_targets.npy' has 3; expected the same number"},
+           {npy("<f8", "", six.substr(0, 8)),
+            "train_inputs.npy: expected an array whose first dimension counts the samples, found a scalar or an empty array"},
+           {npy("<f8", "0, 3", ""),
+            "train_inputs.npy: expected an array whose first dimension counts the samples, found a scalar or an empty array"},
+           {npy("<f8", "-3, 2", six), "train_inputs.npy: has an invalid shape in its header: -3, 2), }"},
+           {npy("<f8", "3, 2", six).substr(0, 40), "train_inputs.npy: is shorter than its header states"}}) {
     write("train_inputs.npy", content);
     EXPECT_EQ(refusal().substr(0, expected.size()), expected);
   }
@@ -137,11 +139,11 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
   write("test_inputs.npy", npy("<f8", "3, 1", six.substr(0, 24)));
   EXPECT_EQ(refusal(), "a sample of 'test_inputs.npy' is 1, but one of 'train_inputs.npy' is 2; expected the same");
   config_.train_inputs = "train_inputs.txt";
-  EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
+  EXPECT_EQ(refusal(), "'train_inputs.txt' does not name an array; expected FILE.npy or FILE.safetensors:NAME");
 }
 
-// Between the two reads the name may start to refer to another file.
-TEST_F(Arrays, AreReadFromTheFileWhoseHeaderWasChecked) {
+// The file is opened once for both reads. With two calls to open() the name could refer to another file at the second call.
+TEST_F(Arrays, TheCheckedFileIsTheOneRead) {
   write("x.safetensors", encode_safetensors({{"x", at::arange(6, at::kFloat).view({3, 2})}}));
   for (const char* what : {"train_inputs.npy", "x.safetensors:x"}) {
     test::Opened opened(folder_ / std::string(what).substr(0, std::string(what).find(':')));
@@ -151,7 +153,7 @@ TEST_F(Arrays, AreReadFromTheFileWhoseHeaderWasChecked) {
   }
 }
 
-TEST_F(Arrays, OfNumpyMayHaveAHeaderOfAnOddLength) {
+TEST_F(Arrays, NumpyHeadersMayHaveAnOddLength) {
   std::string array = npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 5, 6}));
   array.insert(array.find('\n'), " ");
   ++array[8];
@@ -161,18 +163,18 @@ TEST_F(Arrays, OfNumpyMayHaveAHeaderOfAnOddLength) {
   EXPECT_EQ(read.sum().item<double>(), 21);
 }
 
-TEST_F(Arrays, OfTruthValuesHoldZeroAndOneOnly) {
+TEST_F(Arrays, BooleanArraysHoldZeroAndOneOnly) {
   write("train_targets.npy", npy("|b1", "3,", std::string("\0\1\2", 3)));
-  EXPECT_EQ(refusal(), "'train_targets.npy': its elements are of type bool, but some bytes are other than 0 and 1");
+  EXPECT_EQ(refusal(), "'train_targets.npy': its elements are of type bool, but some bytes are neither 0 nor 1");
 }
 
-TEST_F(Arrays, WhatIsNoNumberIsNamedBeforeAnythingIsTrained) {
+TEST_F(Arrays, NaNIsNamedBeforeTraining) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
-  const std::string advice = "; expected finite numbers. Fill such places in, or leave such samples out";
+  const std::string advice = "; expected finite numbers. Replace such values, or remove these samples";
   write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, nan, infinite, 6})));
   EXPECT_EQ(refusal(), "'train_inputs.npy': sample 1 has nan in column 1" + advice);
   write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 1e300, 6})));
-  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 2 has 1e+300 in column 0, which float32 can't hold" + advice);
+  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 2 has 1e+300 in column 0, which does not fit into float32" + advice);
   config_.train_samples = 2;
   EXPECT_EQ(refusal(), "") << "what is not used is not looked at";
   write("test_inputs.npy", npy("<f4", "3, 2", bytes_of_numbers<float>({1, 2, 3, 4, 5, -static_cast<float>(infinite)})));
@@ -184,9 +186,9 @@ TEST_F(Arrays, WhatIsNoNumberIsNamedBeforeAnythingIsTrained) {
     write(std::string(split) + "_targets.npy", npy("<f8", "3,", bytes_of_numbers<double>({1, nan, 2})));
   }
   EXPECT_EQ(refusal(), "'train_targets.npy': sample 1 has nan" + advice);
-  at::Tensor pictures = at::arange(36, at::kFloat).view({3, 1, 3, 4});
-  pictures[2][0][1][3] = nan;
-  write("train.safetensors", encode_safetensors({{.name = "x", .tensor = pictures}}));
+  at::Tensor images = at::arange(36, at::kFloat).view({3, 1, 3, 4});
+  images[2][0][1][3] = nan;
+  write("train.safetensors", encode_safetensors({{.name = "x", .tensor = images}}));
   config_.train_inputs = config_.test_inputs = "train.safetensors:x";
   config_.train_samples = 0;
   EXPECT_EQ(refusal(), "'train.safetensors:x': sample 2 has nan at [0, 1, 3]" + advice);

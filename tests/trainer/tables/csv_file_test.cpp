@@ -1,4 +1,4 @@
-// CSV files as samples: their values, and refused files, with file, line and column.
+// Tests samples from CSV files: their values, and error messages that name file, line and column.
 #include "trainer/tables/csv_file.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -38,7 +38,7 @@ class Csv : public testing::Test {
     return source.make(samples, {});
   }
 
-  // The message without the folder.
+  // Returns the error message without the folder.
   std::string refusal() const {
     try {
       read_csv(config_);
@@ -88,9 +88,9 @@ TEST_F(Csv, ClassesMayHaveNamesAndNumbersArePredictedAsFloats) {
   EXPECT_EQ(data.train->describe().tensors[1].sizes, describe_csv(config_.data).tensors[1].sizes);
 }
 
-// Neither the test set nor held-out samples change mean and deviation. A column with only one value is not divided by its
-// deviation.
-TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
+// Mean and standard deviation are those of the training rows only, without the test set and held-out samples. A column with a
+// single value is not divided by its deviation of 0.
+TEST_F(Csv, ColumnsAreStandardisedByTheTrainingRows) {
   std::string text = "a,b,y\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i * i) + ",7,0\n";
   write("train.csv", text);
@@ -112,8 +112,9 @@ TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
   EXPECT_EQ(test[0][1].item<float>(), 2);
 }
 
-// A rounded sum would give a mean of a thousand equal numbers that differs from the number.
-TEST_F(Csv, AColumnOfOneValueIsDividedByNothing) {
+// A rounded sum of equal numbers would give a mean that differs slightly from these numbers, so their standard deviation would
+// not be 0.
+TEST_F(Csv, AConstantColumnIsNotDivided) {
   std::string text = "a,y\n";
   for (int i = 0; i < 803; ++i) text += "0.1,0\n";
   write("train.csv", text);
@@ -124,26 +125,27 @@ TEST_F(Csv, AColumnOfOneValueIsDividedByNothing) {
   EXPECT_NEAR(all_of(*data.test).tensors[0].item<float>(), 0.1F, 1e-6F);
 }
 
-TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
+TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
   EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n1,x,0\n"), "train.csv:3: column 'b': expected a number, found 'x'");
   EXPECT_EQ(refusal_of("a,b,y\n1,nan,0\n"), "train.csv:2: column 'b': expected a finite number, found 'nan'");
   EXPECT_EQ(refusal_of("a,b,y\n1,1e39,0\n"), "train.csv:2: column 'b': expected a finite number, found '1e39'");
-  EXPECT_EQ(refusal_of("a,b,y\n1, ,0\n"),
-            "train.csv:2: column 'b': expected a number, found nothing. Fill it in, remove the line, or name the column in "
-            "data.leave_out");
+  EXPECT_EQ(
+      refusal_of("a,b,y\n1, ,0\n"),
+      "train.csv:2: column 'b': expected a number, found an empty field. Fill it in, remove the line, or add the column to "
+      "data.leave_out");
   EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\\u000a'");
-  EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as many as the header has, found 2");
+  EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as in the header, found 2");
   EXPECT_EQ(refusal_of("a,b,y\n1,2,10\n"),
-            "train.csv:2: column 'y': expected a class from 0 to 9, as data.classes says, found '10'. For names of classes set "
+            "train.csv:2: column 'y': expected a class from 0 to 9 (data.classes), found '10'. For class names set "
             "data.class_names; for numbers set data.predict to \"number\"");
   EXPECT_EQ(refusal_of("a,b,y\n1,\"2,0\n"), "train.csv:2: a quote is opened in this line and never closed");
-  EXPECT_EQ(refusal_of("a,b,y\n1,\"2\"3,0\n"), "train.csv:2: expected a comma or the end of the line behind \"2\", found '3'");
+  EXPECT_EQ(refusal_of("a,b,y\n1,\"2\"3,0\n"), "train.csv:2: expected a comma or the end of the line after \"2\", found '3'");
   EXPECT_EQ(refusal_of("a,b,z\n1,2,0\n"),
             "train.csv: has no column 'y', which data.target names; its columns are 'a', 'b', 'z'");
   EXPECT_EQ(refusal_of("a,a,y\n1,2,0\n"), "train.csv:1: two columns are called 'a'");
-  EXPECT_EQ(refusal_of("y\n0\n"), "train.csv: no column is left to predict 'y' from; its columns are 'y'");
-  EXPECT_EQ(refusal_of("a,b,y\n"), "train.csv: has a header and no line of data");
-  EXPECT_EQ(refusal_of("\n"), "train.csv: has no line; expected a header that names the columns");
+  EXPECT_EQ(refusal_of("y\n0\n"), "train.csv: expected at least one input column to predict 'y' from; its columns are 'y'");
+  EXPECT_EQ(refusal_of("a,b,y\n"), "train.csv: has a header but no lines of data");
+  EXPECT_EQ(refusal_of("\n"), "train.csv: has no lines; expected a header that names the columns");
   EXPECT_EQ(refusal_of("a,c,y\n1,2,0\n"),
             "test.csv: has no column 'c', which the training file has; its columns are 'a', 'b', 'y'");
   config_.data.leave_out = {"q"};
@@ -155,13 +157,14 @@ TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
             "train.csv:2: column 'y': expected one of data.class_names, 'no', 'yes', found 'maybe'");
 }
 
-// Real tables have several columns of text: one message names all of them.
-TEST_F(Csv, AllColumnsThatAreNotNumbersAreNamed) {
+// Real tables often have several columns of text. One message must name all of them.
+TEST_F(Csv, AllNonNumericColumnsAreNamed) {
   EXPECT_EQ(refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
-            "train.csv:2: column 'sex': expected a number, found 'male'. In all 2 columns of " +
+            "train.csv:2: column 'sex': expected a number, found 'male'. In total 2 columns of " +
                 (folder_ / "train.csv").string() +
-                " hold something else than numbers: 'sex', 'class'. Name them in data.leave_out, or make them numbers");
-  EXPECT_TRUE(refusal_of("a,b,y\nx,x,0\n1,2\n").starts_with("train.csv:2: column 'a': expected a number, found 'x'. In all 2"));
+                " have values that are not numbers: 'sex', 'class'. Add them to data.leave_out, or convert them to numbers");
+  EXPECT_TRUE(
+      refusal_of("a,b,y\nx,x,0\n1,2\n").starts_with("train.csv:2: column 'a': expected a number, found 'x'. In total 2"));
 }
 
 TEST_F(Csv, AColumnWithoutANameIsReportedAndCanBeLeftOut) {
@@ -181,8 +184,8 @@ TEST_F(Csv, AColumnWithoutANameIsReportedAndCanBeLeftOut) {
   EXPECT_TRUE(notes_on_csv(config_.data).empty());
 }
 
-// A regression test: names were compared with each other, so 40,000 columns took half a minute for both files.
-TEST_F(Csv, WideTablesAreReadInTimeOfTheirSize) {
+// Regression test: each name was compared with all other names, so a file with 40,000 columns took half a minute.
+TEST_F(Csv, WideTablesAreReadInLinearTime) {
   std::string header, row;
   for (int i = 0; i < 200'000; ++i) {
     header += "c" + std::to_string(i) + ",";
@@ -193,11 +196,11 @@ TEST_F(Csv, WideTablesAreReadInTimeOfTheirSize) {
   EXPECT_EQ(read_csv(config_).test->describe().tensors[0].sizes, std::vector<std::int64_t>{200'000});
 }
 
-TEST_F(Csv, LimitsAreNamedAndMessagesAreShort) {
+TEST_F(Csv, LimitsAreNamedInShortMessages) {
   EXPECT_EQ(refusal_of(std::string((1 << 20) + 1, 'a')),
-            "train.csv:1: a field has more than 1048576 bytes; expected a table with commas and line ends");
+            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and line ends");
   EXPECT_EQ(refusal_of("\"" + std::string((1 << 20) + 1, 'a') + "\"\n"),
-            "train.csv:1: a field has more than 1048576 bytes; expected a table with commas and line ends");
+            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and line ends");
   EXPECT_EQ(refusal_of(std::string(1 << 20, ',')), "train.csv: has 1048577 columns; a table has at most 1048576");
   const std::string name(1000, 'n');
   for (const std::string& text : {name + ",b\n", name + "," + name + ",y\n", "a,y\n" + name + ",0\n", "a,y\n0," + name + "\n",
@@ -206,7 +209,7 @@ TEST_F(Csv, LimitsAreNamedAndMessagesAreShort) {
   }
 }
 
-TEST_F(Csv, SoManySamplesAsAreAskedFor) {
+TEST_F(Csv, TheNumberOfSamplesCanBeLimited) {
   const std::string text = "a,b,y\n1,2,0\n3,4,1\n5,wrong,2\n";
   config_.data.train_samples = 2;
   EXPECT_EQ(refusal_of(text), "");

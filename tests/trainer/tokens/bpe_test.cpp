@@ -1,4 +1,4 @@
-// Byte-level BPE compared with Hugging Face's tokenizers (golden.json), and refused vocabulary files.
+// Tests byte-level BPE against Hugging Face's tokenizers (golden.json), and vocabulary files that are refused.
 #include "trainer/tokens/bpe.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
+#include "tests/repository.hpp"
 #include "trainer/tokens/utf8.hpp"
 #include "trainer/tokens/vocabulary_file.hpp"
 
@@ -24,7 +25,7 @@ using GoldenJson = nlohmann::json;
 
 const GoldenJson& golden_tokens() {
   static const GoldenJson content = [] {
-    std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "golden.json");
+    std::ifstream file(test::repository() / "tests/trainer/tokens/golden.json");
     return GoldenJson::parse(file);
   }();
   return content;
@@ -47,7 +48,7 @@ void write_two_files(const TemporaryFolder& folder) {
   write_text(folder / "merges.txt", golden_tokens()["merges"].get<std::string>());
 }
 
-TEST(Bpe, GivesTheTokensOfHuggingFaceFromTwoFiles) {
+TEST(Bpe, MatchesHuggingFaceWithTwoFiles) {
   TemporaryFolder folder;
   write_two_files(folder);
   const auto vocabulary = read_vocabulary(folder.path());
@@ -60,7 +61,7 @@ TEST(Bpe, GivesTheTokensOfHuggingFaceFromTwoFiles) {
   }
 }
 
-TEST(Bpe, GivesTheTokensOfHuggingFaceFromATokenizerJson) {
+TEST(Bpe, MatchesHuggingFaceWithATokenizerJson) {
   TemporaryFolder folder;
   write_text(folder / "tokenizer.json", golden_tokens()["tokenizer"].dump());
   for (const auto& path : {folder.path(), folder / "tokenizer.json"}) {
@@ -73,23 +74,23 @@ TEST(Bpe, GivesTheTokensOfHuggingFaceFromATokenizerJson) {
   }
 }
 
-TEST(Bpe, ATokenThatIsNoneStandsForNoBytes) {
+TEST(Bpe, AnUnknownTokenIsAReplacementCharacter) {
   TemporaryFolder folder;
   write_two_files(folder);
   const auto vocabulary = read_vocabulary(folder.path());
   for (const std::int64_t token : {-1, 420, 1'000'000}) EXPECT_EQ(vocabulary->bytes_of(token), kReplacementBytes);
 }
 
-TEST(Bpe, AWordThatIsATokenMayBeTakenWhole) {
+TEST(Bpe, AWordThatIsATokenMayBeKept) {
   Bpe bpe;
   for (std::uint32_t byte = 0; byte < 256; ++byte) bpe.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
   bpe.tokens.push_back({"abc", 256});
   EXPECT_EQ(make_bpe(bpe)->encode("abc"), (std::vector<std::uint32_t>{'a', 'b', 'c'}));
-  bpe.whole_words = true;
+  bpe.keep_whole_words = true;
   EXPECT_EQ(make_bpe(bpe)->encode("abc"), std::vector<std::uint32_t>{256});
 }
 
-// The reason for refusing the text of a tokenizer.json after a change.
+// Applies `change` to a tokenizer.json, and returns the error message for it.
 std::string refusal_of_tokenizer(const std::function<void(GoldenJson&)>& change) {
   TemporaryFolder folder;
   GoldenJson json = golden_tokens()["tokenizer"];
@@ -104,41 +105,40 @@ std::string refusal_of_tokenizer(const std::function<void(GoldenJson&)>& change)
   return "";
 }
 
-TEST(VocabularyFile, WhatWouldGiveOtherTokensIsRefused) {
+TEST(VocabularyFile, UnsupportedSettingsAreRefused) {
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson&) {}), "");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["type"] = "Unigram"; }),
             "expected \"BPE\" at model.type, found \"Unigram\"");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
               json["normalizer"] = {{"type", "NFC"}};
             }),
-            "has {\"type\":\"NFC\"} at /normalizer; only byte-level BPE with GPT-2's pattern of words can be read");
+            "has {\"type\":\"NFC\"} at /normalizer; only byte-level BPE with GPT-2's word pattern is supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["dropout"] = 0.1; }),
-            "has 0.1 at /model/dropout; only byte-level BPE with GPT-2's pattern of words can be read");
-  EXPECT_EQ(
-      refusal_of_tokenizer([](GoldenJson& json) {
-        json["pre_tokenizer"] = {{"type", "Whitespace"}};
-      }),
-      "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found {\"type\":\"Whitespace\"}; only byte-level BPE with GPT-2's "
-      "pattern of words can be read");
+            "has 0.1 at /model/dropout; only byte-level BPE with GPT-2's word pattern is supported");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
+              json["pre_tokenizer"] = {{"type", "Whitespace"}};
+            }),
+            "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found {\"type\":\"Whitespace\"}; only byte-level BPE with "
+            "GPT-2's word pattern is supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["lstrip"] = true; }),
-            "added token '<|endoftext|>' has \"lstrip\": true, which can't be read");
+            "added token '<|endoftext|>' has \"lstrip\": true, which is not supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"].erase("a"); }),
-            "has no token for byte 97; expected a byte-level vocabulary, with all 256");
+            "has no token for byte 97; expected a byte-level vocabulary with tokens for all 256 bytes");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
               json["model"]["merges"].push_back({"q", "q"});
             }),
-            "a merge makes or takes 'qq', which is no token of the vocabulary");
+            "a merge uses or creates 'qq', which is not a token of the vocabulary");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["merges"].push_back({"q"}); }),
-            "expected two tokens as a merge, found [\"q\"]");
+            "expected a merge of two tokens, found [\"q\"]");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["a"] = -1; }),
-            "the number of token 'a' is -1; expected one from 0 to 4294967295");
+            "the id of token 'a' is -1; expected one from 0 to 4294967295");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json = 3; }), "expected an object");
 }
 
 TEST(VocabularyFile, LimitsAreNamed) {
-  // A table with an entry for each number would need three gigabytes.
-  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["ab"] = 99'999'999; }).substr(0, 64),
-            "the number of token 'ab' is 99999999; of 423 tokens it has to be");
+  // An array with an entry for each id would need three gigabytes.
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["ab"] = 99'999'999; }).substr(0, 60),
+            "the id of token 'ab' is 99999999; with 423 tokens it must be");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["content"] = std::string(257, 'a'); }),
             "added token '" + std::string(100, 'a') + "... (257 bytes)' is longer than 256 bytes");
   EXPECT_EQ(refusal_of_tokenizer(
@@ -148,9 +148,9 @@ TEST(VocabularyFile, LimitsAreNamed) {
   EXPECT_LT(text.size(), 250U) << text.substr(0, 300);
 }
 
-// A regression test: each position of the text was compared with each added token, so 240 kB and 20,000 tokens took half a
-// minute.
-TEST(Bpe, ManyAddedTokensAreFoundInTimeOfTheText) {
+// Regression test: each position of the text was compared with each added token. So a text of 240 kB with 20,000 added tokens
+// took half a minute.
+TEST(Bpe, ManyAddedTokensAreFoundInLinearTime) {
   Bpe bpe;
   for (std::uint32_t byte = 0; byte < 256; ++byte) bpe.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
   for (std::uint32_t i = 0; i < 200'000; ++i) bpe.added.push_back({"<" + std::to_string(i) + ">", 256 + i});
@@ -169,7 +169,7 @@ class TwoFiles : public testing::Test {
  protected:
   TwoFiles() { write_two_files(folder_); }
 
-  void give_numbers_to(const std::vector<std::string>& tokens) {
+  void assign_ids(const std::vector<std::string>& tokens) {
     GoldenJson vocabulary = golden_tokens()["vocabulary"];
     for (const std::string& token : tokens) vocabulary[token] = vocabulary.size();
     write_text(folder_ / "vocab.json", vocabulary.dump());
@@ -188,18 +188,18 @@ class TwoFiles : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// transformers.GPT2Tokenizer finds "<|endoftext|>". The trainers of tokenizers leave special tokens as entries that no merge
-// produces.
-TEST_F(TwoFiles, SpecialTokensAreThoseThatNoMergeMakes) {
-  give_numbers_to({"<|endoftext|>", "[PAD]", "madeupword"});
+// transformers.GPT2Tokenizer always finds "<|endoftext|>". The trainers of the tokenizers library write special tokens as
+// vocabulary entries that no merge produces.
+TEST_F(TwoFiles, SpecialTokensAreThoseWithoutAMerge) {
+  assign_ids({"<|endoftext|>", "[PAD]", "madeupword"});
   EXPECT_EQ(tokens_of("<|endoftext|>[PAD]<|endoftext|>"), (std::vector<std::uint32_t>{420, 421, 420}));
   EXPECT_GT(tokens_of("madeupword").size(), 1U);
   EXPECT_GT(tokens_of("<|end|>").size(), 1U);
   EXPECT_EQ(read_vocabulary(folder_.path())->bytes_of(420), "<|endoftext|>");
 }
 
-TEST_F(TwoFiles, SpecialTokensAreThoseThatFilesBesideThemName) {
-  give_numbers_to({"<|endoftext|>", "[PAD]", "<s>", "<x>", "<y>"});
+TEST_F(TwoFiles, SpecialTokensComeFromNeighbouringFiles) {
+  assign_ids({"<|endoftext|>", "[PAD]", "<s>", "<x>", "<y>"});
   write_text(folder_ / "special_tokens_map.json",
              R"({"pad_token": {"content": "[PAD]", "lstrip": false}, "additional_special_tokens": ["<x>"]})");
   EXPECT_EQ(tokens_of("<|endoftext|>[PAD]<x>"), (std::vector<std::uint32_t>{420, 421, 423}));
@@ -212,13 +212,13 @@ TEST_F(TwoFiles, SpecialTokensAreThoseThatFilesBesideThemName) {
   EXPECT_EQ(tokens_of("a"), tokens_of(" a")) << "a space is put before the text";
 }
 
-TEST_F(TwoFiles, SpecialTokensThatCantBeReadAreRefused) {
+TEST_F(TwoFiles, InvalidSpecialTokensAreRefused) {
   write_text(folder_ / "special_tokens_map.json", R"({"pad_token": "[PAD]"})");
   EXPECT_EQ(refusal(),
-            "special_tokens_map.json: has the special token '[PAD]', whose number is in neither vocab.json nor "
-            "added_tokens.json. Add it there, or save a tokenizer.json");
+            "special_tokens_map.json: has the special token '[PAD]', whose id is in neither vocab.json nor added_tokens.json. "
+            "Add it there, or save a tokenizer.json");
   write_text(folder_ / "special_tokens_map.json", R"({"mask_token": {"content": "a", "lstrip": true}})");
-  EXPECT_EQ(refusal(), "special_tokens_map.json: token 'a' has \"lstrip\": true, which can't be read; expected false");
+  EXPECT_EQ(refusal(), "special_tokens_map.json: token 'a' has \"lstrip\": true, which is not supported; expected false");
   write_text(folder_ / "special_tokens_map.json", "{");
   EXPECT_EQ(refusal(), "special_tokens_map.json: is not valid JSON (it ends too early, after 1 bytes)");
   std::filesystem::remove(folder_ / "special_tokens_map.json");
@@ -227,7 +227,7 @@ TEST_F(TwoFiles, SpecialTokensThatCantBeReadAreRefused) {
       << refusal();
 }
 
-TEST(VocabularyFile, FilesThatAreNoneAreRefused) {
+TEST(VocabularyFile, InvalidFilesAreRefused) {
   TemporaryFolder folder;
   const auto refusal = [&folder]() -> std::string {
     try {
@@ -242,9 +242,12 @@ TEST(VocabularyFile, FilesThatAreNoneAreRefused) {
   write_two_files(folder);
   write_text(folder / "merges.txt", "#version: 0.2\na b c\n");
   EXPECT_EQ(refusal(),
-            (folder / "vocab.json").string() + ": expected two tokens with a space between them as a merge, found 'a b c'");
+            (folder / "vocab.json").string() + ": expected a merge of two tokens separated by a space, found 'a b c'");
   write_text(folder / "vocab.json", "{\"a\": ");
-  EXPECT_EQ(refusal(), (folder / "vocab.json").string() + ": is no JSON: byte 7");
+  EXPECT_EQ(refusal(), (folder / "vocab.json").string() + ": is not valid JSON (it ends too early, after 6 bytes)");
+  write_text(folder / "vocab.json", "{\"a\": 1e999}");
+  EXPECT_EQ(refusal(), (folder / "vocab.json").string() +
+                           ": is not valid JSON (a number in it is too large: expected at most about 1.8e308)");
   EXPECT_THROW(read_vocabulary(folder / "none.json"), UsageError);
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to itself: a small byte-level BPE of Hugging Face's tokenizers, and the tokens that it gives texts, as hexadecimal bytes.
-Run with a Python that has tokenizers; the C++ tests only read the file.
+"""Writes golden.json next to this file: a small byte-level BPE vocabulary of Hugging Face's tokenizers, texts as hexadecimal
+bytes, and their tokens. Run it with a Python that has tokenizers; the C++ tests only read the file.
 
-With "classes FILE" it writes trainer/tokens/character_classes.cpp's tables instead: each character's class, as that library's pattern sees it."""
+With the arguments "classes FILE" it writes the tables of trainer/tokens/character_classes.cpp instead: the class of each
+character according to that library's pattern."""
 
 import json
 import pathlib
@@ -45,7 +46,8 @@ def golden():
 
 
 def classes(file):
-    """The class of each character, by how ".", the character and "a" are split."""
+    """Writes the class of each character. The class follows from the way in which the library splits ".", the character and
+    "a"."""
     cut = ByteLevel(add_prefix_space=False).pre_tokenize_str
     found = {"kLetter": [], "kNumber": [], "kSpace": []}
     for code in range(0x110000):
@@ -53,7 +55,7 @@ def classes(file):
             continue
         pieces = [end - begin for _, (begin, end) in cut(f".{chr(code)}a")]
         kind = {(1, 2): "kLetter", (1, 1, 1): None, (2, 1): "kOther"}[tuple(pieces)]
-        if kind is None:  # a number or a space: of two, the last belongs to the next piece
+        if kind is None:  # a number or a space: before ".", the library splits two spaces, but not two numbers
             kind = "kSpace" if [end - begin for _, (begin, end) in cut(f"{chr(code)}{chr(code)}.")] == [1, 1, 1] else "kNumber"
         if kind in found:
             ranges = found[kind]
@@ -61,7 +63,8 @@ def classes(file):
                 ranges[-1][1] = code
             else:
                 ranges.append([code, code])
-    found["kSpace"].insert(1, [0x20, 0x20])  # it is in one piece with the next character
+    # The loop skips the space character, which the library puts into one piece with the next character.
+    found["kSpace"].insert(1, [0x20, 0x20])
     lines = []
     for kind, ranges in found.items():
         lines.append(f"constexpr std::array<Range, {len(ranges)}> {kind}s{{{{")

@@ -1,4 +1,4 @@
-// Token files: accepted formats and their interpretation, and refused files.
+// Tests token files: the formats that are read, and the files that are refused.
 #include "trainer/tokens/token_file.hpp"
 
 #include <ATen/ops/equal.h>
@@ -28,7 +28,7 @@ std::string as_bytes(const std::vector<std::uint16_t>& tokens) {
   return bytes;
 }
 
-// The format of llm.c.
+// Returns a header in llm.c's format.
 std::string header(std::int32_t magic, std::int32_t version, std::int32_t count) {
   std::array<std::int32_t, 256> numbers{magic, version, count};
   std::string bytes(sizeof numbers, '\0');
@@ -50,7 +50,7 @@ std::string refusal(const TemporaryFolder& folder, const std::string& name, cons
   return "";
 }
 
-TEST(Tokens, ASampleIsARunOfTokensAndWhatFollowsEach) {
+TEST(Tokens, ASampleIsTokensAndTheirNextTokens) {
   TemporaryFolder folder;
   const std::vector<std::uint16_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 999, 10, 11};
   write_text(folder / "bare.bin", as_bytes(tokens));
@@ -90,16 +90,16 @@ TEST(Tokens, MayHave32Bits) {
     EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({1, 70'000, 3, 128'000}, at::kLong).view({1, 4}))) << name;
   }
   EXPECT_EQ(refusal(folder, "a.bin", header(20240801, 1, 5) + as_wide_bytes(tokens)),
-            "has version 1 of a header of llm.c; version 7, with tokens of 32 bits, can be read");
+            "has version 1 of llm.c's header; expected version 7, with tokens of 32 bits");
 }
 
-TEST(Tokens, AreWrittenWith16BitsWhereThatIsEnough) {
+TEST(Tokens, AreWrittenWith16BitsIfSufficient) {
   const std::vector<std::uint32_t> tokens{1, 2, 65'535};
   EXPECT_EQ(encode_token_file(tokens, 65'536), header(kLlmC, 1, 3) + as_bytes({1, 2, 65'535}));
   EXPECT_EQ(encode_token_file(tokens, 65'537), header(20240801, 7, 3) + as_wide_bytes(tokens));
 }
 
-// A vocabulary with one token for each pair of equal letters.
+// A vocabulary with an additional token for each pair of equal letters.
 class Doubles : public Vocabulary {
  public:
   std::int64_t size() const override { return 512; }
@@ -115,7 +115,7 @@ class Doubles : public Vocabulary {
   std::string bytes_of(std::int64_t) const override { return ""; }
 };
 
-TEST(Tokens, OfATextAreThoseOfAVocabulary) {
+TEST(Tokens, TextIsEncodedByAVocabulary) {
   TemporaryFolder folder;
   write_text(folder / "text", "aabccdd");
   const std::vector<std::int64_t> first{0};
@@ -128,7 +128,7 @@ TEST(Tokens, OfATextAreThoseOfAVocabulary) {
       << "tokens are not encoded again";
 }
 
-TEST(Tokens, OfATextAreItsBytes) {
+TEST(Tokens, TextWithoutAVocabularyIsBytes) {
   TemporaryFolder folder;
   write_text(folder / "text", "a\xff\n");
   const std::vector<std::int64_t> first{0};
@@ -137,7 +137,7 @@ TEST(Tokens, OfATextAreItsBytes) {
   EXPECT_TRUE(at::equal(batch.tensors.at(1), at::tensor({255, 10}, at::kLong).view({1, 2})));
 }
 
-TEST(Tokens, WhatFollowsTheEndOfADocumentIsNotPredictedAndCountsForNothing) {
+TEST(Tokens, TheTokenAfterADocumentEndIsNotPredicted) {
   TemporaryFolder folder;
   write_text(folder / "a.bin", as_bytes({1, 9, 2, 3, 9, 9, 9, 9, 4, 5, 6, 7, 9}));
   const auto source = token_source(folder / "a.bin", 4, 1000, 0, "", {.end_of_document = 9});
@@ -156,26 +156,27 @@ TEST(Tokens, WhatFollowsTheEndOfADocumentIsNotPredictedAndCountsForNothing) {
                                          .view({3, 4})));
 }
 
-TEST(Tokens, FilesThatAreNoneAreRefused) {
+TEST(Tokens, InvalidFilesAreRefused) {
   TemporaryFolder folder;
   EXPECT_EQ(refusal(folder, "a.bin", ""), "is empty");
-  EXPECT_EQ(refusal(folder, "a.bin", "abc"), "has 3 bytes, which are no tokens of 2; text has another name than *.bin");
+  EXPECT_EQ(refusal(folder, "a.bin", "abc"),
+            "has 3 bytes, which is not a multiple of the token size, 2; a text file must not be named *.bin");
   EXPECT_EQ(refusal(folder, "a.bin", as_bytes({1, 2, 3, 4})), "has 4 tokens; one sample of data.block_size 4 needs 5");
   EXPECT_EQ(refusal(folder, "a.txt", "abcd"), "has 4 tokens; one sample of data.block_size 4 needs 5");
   EXPECT_EQ(refusal(folder, "a.txt", "abcde"), "");
   EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 7, 5) + as_bytes({1, 2, 3, 4, 5})),
-            "has version 7 of a header of llm.c; version 1, with tokens of 16 bits, can be read");
+            "has version 7 of llm.c's header; expected version 1, with tokens of 16 bits");
   for (const std::int32_t count : {4, 6, -1, 2'000'000'000}) {
     EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 1, count) + as_bytes({1, 2, 3, 4, 5})),
-              "its header says " + std::to_string(count) + " tokens of 2 bytes, and 10 bytes follow");
+              "its header states " + std::to_string(count) + " tokens of 2 bytes each, but 10 bytes follow");
   }
-  EXPECT_NE(refusal(folder, "a.txt", "abcdefghi", /*limit=*/3).find("holds only 2 samples of data.block_size 4. Lower it"),
+  EXPECT_NE(refusal(folder, "a.txt", "abcdefghi", /*limit=*/3).find("holds only 2 samples of data.block_size 4. Lower "),
             std::string::npos);
   EXPECT_THROW(token_source(folder / "none.bin", 4, 1000, 0, ""), UsageError);
   EXPECT_THROW(token_source(folder.path(), 4, 1000, 0, ""), UsageError);
 }
 
-// Otherwise text or bare tokens inside a container would be trained on as the container's bytes.
+// Files inside a container must be refused. Otherwise the bytes of the container would be used as training data.
 TEST(Tokens, FilesInsideAContainerAreRefused) {
   TemporaryFolder folder;
   const std::string rest(600, '\1');
@@ -201,16 +202,16 @@ TEST(Tokens, FilesInsideAContainerAreRefused) {
       {tar, "a tar archive"}};
   for (const auto& [magic, name] : containers) {
     for (const char* file : {"a.txt", "a.bin"}) {
-      EXPECT_TRUE(refusal(folder, file, magic + rest).starts_with("is " + name + "; expected text, or bare tokens"))
+      EXPECT_TRUE(refusal(folder, file, magic + rest).starts_with("is " + name + "; expected a text file, or a *.bin file"))
           << name << ": " << refusal(folder, file, magic + rest);
     }
   }
-  // Texts and tokens that begin like some of those formats.
+  // These texts and tokens start like a container file, but are valid.
   EXPECT_EQ(refusal(folder, "a.txt", "PARIS, BZh9 and PK, {\"a\": 1}"), "");
   EXPECT_EQ(refusal(folder, "a.bin", as_bytes({0x8b1f, 0x2008, 1, 2, 3, 4, 5, 6})), "");
 }
 
-TEST(Tokens, OneThatIsNotInTheVocabularyIsNamedWithItsPlace) {
+TEST(Tokens, AnUnknownTokenIsNamedWithItsPosition) {
   TemporaryFolder folder;
   write_text(folder / "a.bin", as_bytes({1, 2, 3, 1000, 5, 6}));
   const std::vector<std::int64_t> first{0};
@@ -218,7 +219,7 @@ TEST(Tokens, OneThatIsNotInTheVocabularyIsNamedWithItsPlace) {
     token_source(folder / "a.bin", 5, 1000, 0, "")->make(first, {});
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("a.bin: token 3 is 1000; with data.vocab_size 1000 it has to be below that"),
+    EXPECT_NE(std::string(error.what()).find("a.bin: token 3 is 1000; expected a number below data.vocab_size, 1000"),
               std::string::npos)
         << error.what();
   }

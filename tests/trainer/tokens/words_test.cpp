@@ -1,4 +1,4 @@
-// GPT-2's pattern of words, and the treatment of bytes that are not UTF-8.
+// Tests GPT-2's word pattern, and how bytes that are not UTF-8 are treated.
 #include "trainer/tokens/words.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::vector<std::string> words_of(std::string_view text) {
 
 using Words = std::vector<std::string>;
 
-TEST(FirstWord, HasTheSpaceBeforeIt) {
+TEST(FirstWord, IncludesThePrecedingSpace) {
   EXPECT_EQ(words_of("Hello world"), (Words{"Hello", " world"}));
   EXPECT_EQ(words_of("a  b   c"), (Words{"a", " ", " b", "  ", " c"}));
   EXPECT_EQ(words_of("a\n\nb"), (Words{"a", "\n", "\n", "b"}));
@@ -30,18 +30,19 @@ TEST(FirstWord, HasTheSpaceBeforeIt) {
   EXPECT_EQ(words_of(" "), Words{" "});
 }
 
-TEST(FirstWord, IsOfOneKind) {
+TEST(FirstWord, IsOfOneCharacterClass) {
   EXPECT_EQ(words_of("abc123, 45!?"), (Words{"abc", "123", ",", " 45", "!?"}));
-  EXPECT_EQ(words_of("\xc3\xa9t\xc3\xa9 \xe2\x85\xa7"), (Words{"\xc3\xa9t\xc3\xa9", " \xe2\x85\xa7"}));  // a Roman numeral
+  // The second word is a Roman numeral.
+  EXPECT_EQ(words_of("\xc3\xa9t\xc3\xa9 \xe2\x85\xa7"), (Words{"\xc3\xa9t\xc3\xa9", " \xe2\x85\xa7"}));
 }
 
-TEST(FirstWord, EndingsWithAnApostropheAreWords) {
+TEST(FirstWord, ContractionsAreWords) {
   EXPECT_EQ(words_of("it's they'll I've DON'T"), (Words{"it", "'s", " they", "'ll", " I", "'ve", " DON", "'", "T"}));
   EXPECT_EQ(words_of("''s"), (Words{"''", "s"}));
 }
 
-// The examples of the Unicode standard, table 3-8, and of Python's b"...".decode(errors="replace").
-TEST(Utf8, WhatIsNoCharacterIsReplacedByItsLongestBeginnings) {
+// The examples are those of table 3-8 of the Unicode standard. Python's b"...".decode(errors="replace") has the same results.
+TEST(Utf8, InvalidSequencesAreReplacedByMaximalSubparts) {
   const std::string no = "\xef\xbf\xbd";
   EXPECT_EQ(as_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
             "a" + no + no + no + "b" + no + "c" + no + no + "d");

@@ -1,4 +1,5 @@
-"""The signals that a caller of a launcher ignores and blocks, as its children inherit them: torchrun_server.py's forks, and ddprun."""
+"""Ignores and blocks signals like a process that starts a launcher. Child processes inherit this: the forks of
+torchrun_server.py, and ddprun."""
 
 import signal
 

@@ -1,7 +1,9 @@
-"""Trains the originals of exported models in eager Python under DistributedDataParallel, with ddptrain's order of samples and seeds. Runs under
-torchrun with W workers. One start trains several models one after the other, because starting Python takes longer than training.
+"""Trains the Python models of exported_zoo.py in eager PyTorch with DistributedDataParallel. The order of the samples and the
+random seeds are those of ddptrain. torchrun starts it with W workers. One process trains several models, because starting
+Python takes longer than training a model.
 
-usage: torchrun ... exported_ddp.py OUT TRAIN.json...      -> OUT/<name>-W.json (losses), OUT/<name>-W.safetensors"""
+usage: torchrun ... exported_ddp.py OUT TRAIN.json...
+writes OUT/<name>-W.json (losses) and OUT/<name>-W.safetensors (weights)"""
 
 import inspect
 import json
@@ -27,7 +29,7 @@ def spread_bits(x: int) -> int:
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """The same formula as trainer/loop/seeds.hpp."""
+    """Returns the random seed of a step. trainer/loop/seeds.hpp has the same formula."""
     return spread_bits(spread_bits(spread_bits(seed) ^ step) ^ rank)
 
 
@@ -75,7 +77,7 @@ def main() -> None:
             (out / f"{name}.json").write_text(json.dumps(losses), encoding="utf-8")
             safetensors.torch.save_file(weights, out / f"{name}.safetensors")
     dist.destroy_process_group()
-    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process
+    os._exit(0)  # skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
 
 
 main()

@@ -1,4 +1,5 @@
-"""Models as a user of the exporter writes them (test_exported_models.py): each function returns what ddprun.export takes."""
+"""Test models for the exporter (test_exported_models.py), written as a user would write them. Each function returns a dict in
+the form that ddprun.export requires."""
 
 import pathlib
 
@@ -21,7 +22,7 @@ def _classifier(model: nn.Module, size: int, classes: int = 10) -> dict:
 
 
 def mlp() -> dict:
-    """Has dropout: its random numbers are those that ddptrain seeds in each step."""
+    """A model with dropout. Its random numbers depend only on the seed that ddptrain sets in each step."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)), 12)
 
@@ -32,7 +33,7 @@ def cnn() -> dict:
 
 
 def norm() -> dict:
-    """Batch norm changes its buffers in each forward pass. The first layer is frozen."""
+    """A model with batch norm, which changes its buffers in each forward pass. The first layer is frozen."""
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 10))
     model[0].requires_grad_(False)
@@ -40,7 +41,7 @@ def norm() -> dict:
 
 
 class Noisy(nn.Sequential):
-    """Draws random numbers in evaluation mode as well."""
+    """A model that also draws random numbers in evaluation mode."""
 
     def forward(self, image):
         return super().forward(image + 0.1 * torch.randn_like(image))
@@ -52,7 +53,8 @@ def noise() -> dict:
 
 
 def flat_norm() -> dict:
-    """Batch norm over one value per channel and sample."""
+    """A model with batch norm over one value per channel and sample. Batch norm needs at least two values, so a training pass
+    needs at least two samples."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), 12)
 
@@ -74,7 +76,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """The token embedding and the last layer share one tensor."""
+    """A GPT whose token embedding and last layer share one tensor."""
 
     def __init__(self, words: int = 32, length: int = 12, width: int = 16):
         super().__init__()
@@ -126,7 +128,7 @@ def of_hugging_face(config: pathlib.Path) -> dict:
 
 
 def of_timm() -> dict:
-    """A model of timm with batch norm and with operators that change their argument in place."""
+    """A model of the library timm with batch norm and with operators that modify an argument in place."""
     import timm
 
     torch.manual_seed(SEED)
@@ -138,15 +140,15 @@ def of_timm() -> dict:
 # ---- models that cannot be exported ----
 
 
-class Asks(nn.Linear):
-    """Branches on a computed value."""
+class BranchesInPython(nn.Linear):
+    """Cannot be exported: a Python `if` depends on a computed value."""
 
     def forward(self, image):
         return super().forward(image if image.sum() > 0 else -image)
 
 
 class Branches(nn.Linear):
-    """Branches through torch.cond, an operator that has graphs of its own."""
+    """Cannot be exported: a branch with torch.cond, an operator that takes graphs as arguments."""
 
     def forward(self, image):
         return super().forward(torch.cond(image.sum() > 0, lambda x: x + 1, lambda x: x - 1, (image,)))
@@ -159,14 +161,15 @@ class Casts(nn.Linear):
 
 
 class Counts(nn.Linear):
-    """The batch size is a constant in the model."""
+    """Cannot be exported: the batch size is used as a constant."""
 
     def forward(self, image):
         return super().forward(image.reshape(8, 4))
 
 
 class Drifts(nn.Linear):
-    """Depends on state outside the model: the graph keeps the value from the time of tracing."""
+    """Cannot be exported correctly: depends on a counter outside the model. The graph would contain the value that the counter
+    had when the model was traced."""
 
     runs = 0
 
@@ -176,7 +179,7 @@ class Drifts(nn.Linear):
 
 
 class Moves(nn.Linear):
-    """A momentum encoder that writes to a tensor that is not a registered buffer."""
+    """Cannot be exported: a momentum encoder that writes to a parameter, which is not a registered buffer."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -205,7 +208,7 @@ class Owns(nn.Linear):
 
 
 class Flexes(nn.Linear):
-    """Attention whose scores are changed by a user function."""
+    """Cannot be exported: attention in which a user's function changes the scores."""
 
     def forward(self, image):
         from torch.nn.attention.flex_attention import flex_attention
@@ -215,7 +218,7 @@ class Flexes(nn.Linear):
 
 
 class Halves(nn.Linear):
-    """Its weights are 16-bit floats."""
+    """Cannot be exported: a layer with bfloat16 weights."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs, dtype=torch.bfloat16)
@@ -225,7 +228,7 @@ class Halves(nn.Linear):
 
 
 class Loops(nn.Linear):
-    """Loops a number of times that depends on the data."""
+    """Cannot be exported: a Python loop whose number of iterations depends on the data."""
 
     def forward(self, image):
         for _ in range(int(image.abs().max())):
@@ -234,7 +237,8 @@ class Loops(nn.Linear):
 
 
 class Repeats(nn.Linear):
-    """A loop that torch.export accepts: an operator that has graphs of its own."""
+    """Cannot be exported by ddprun: a loop that torch.export accepts and turns into an operator that takes graphs as
+    arguments."""
 
     def forward(self, image):
         from torch._higher_order_ops.while_loop import while_loop
@@ -243,7 +247,7 @@ class Repeats(nn.Linear):
 
 
 class Shares(nn.Linear):
-    """Two trained parameters share memory."""
+    """Cannot be exported: two trained parameters share memory."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -255,7 +259,7 @@ class Shares(nn.Linear):
 
 
 class Mirrors(nn.Linear):
-    """A buffer shares the memory of a parameter."""
+    """Cannot be exported: a buffer shares the memory of a parameter."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -266,7 +270,7 @@ class Mirrors(nn.Linear):
 
 
 class Hooks(nn.Linear):
-    """A hook replaces the gradient before the optimizer sees it."""
+    """Cannot be exported: a hook replaces the gradient before the optimizer receives it."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -274,7 +278,7 @@ class Hooks(nn.Linear):
 
 
 class Warms(nn.Linear):
-    """A warm-up that counts steps in a plain attribute instead of a buffer."""
+    """Cannot be exported: a warm-up whose step count is a plain attribute instead of a registered buffer."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -287,7 +291,7 @@ class Warms(nn.Linear):
 
 
 class Alone(nn.Linear):
-    """In training it needs at least two samples. With one sample its evaluation computes something else."""
+    """Cannot be exported: with a single sample, training mode fails, and evaluation mode computes a different function."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -299,7 +303,7 @@ class Alone(nn.Linear):
 
 
 class Turned(nn.Linear):
-    """A weight that is not stored row by row."""
+    """Cannot be exported: a layer whose weight is not contiguous."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -307,7 +311,7 @@ class Turned(nn.Linear):
 
 
 class Leaves(nn.Linear):
-    """Computes a part outside of PyTorch."""
+    """Cannot be exported: computes a part with numpy instead of PyTorch."""
 
     def forward(self, image):
         return super().forward(torch.from_numpy(image.detach().numpy() * 2))

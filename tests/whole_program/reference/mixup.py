@@ -1,5 +1,5 @@
-"""The share of its own pixels that a sample keeps under data.augment.mixup: Philox 4x32-10 and a Beta distribution, as in
-trainer/data/sampler.cpp."""
+"""Computes mixup (data.augment.mixup) like ddptrain. The weight of a sample's own pixels is drawn from a Beta distribution with
+the generator Philox 4x32-10, as in trainer/data/sampler.cpp."""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ _WORD = (1 << 32) - 1
 
 
 def philox(seed: int, subsequence: int, offset: int) -> Iterator[int]:
-    """Salmon et al. 2011, with the counter and the key as PyTorch lays them out."""
+    """Yields the 32-bit words of the Philox generator of Salmon et al. 2011, with the counter and the key in PyTorch's
+    layout."""
     while True:
         counter = [offset & _WORD, offset >> 32, subsequence & _WORD, subsequence >> 32]
         key = [seed & _WORD, seed >> 32]
@@ -23,7 +24,7 @@ def philox(seed: int, subsequence: int, offset: int) -> Iterator[int]:
 
 
 def log_of_gamma(numbers: Iterator[float], shape: float) -> float:
-    """Marsaglia and Tsang 2000."""
+    """Draws a Gamma variate (Marsaglia and Tsang 2000) and returns its logarithm."""
     if shape < 1:
         larger = log_of_gamma(numbers, shape + 1)
         return larger + math.log(next(numbers)) / shape
@@ -45,10 +46,11 @@ def own_part(alpha: float, seed: int, epoch: int, position: int) -> float:
 
 
 def mixed(images: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, places: torch.Tensor, parts: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The images at these positions of a global batch, each mixed with the image before it, and the probabilities of all classes."""
+    """Returns the images at these positions of a global batch and the probabilities of their classes. Each image is mixed with
+    the image before it."""
     share, before = batch[places], batch[(places - 1) % len(batch)]
     own = parts[places]
-    of_pictures = own.view(-1, *[1] * (images.dim() - 1))
+    factor = own.view(-1, *[1] * (images.dim() - 1))
     certain = torch.nn.functional.one_hot(labels, classes).float()
-    return (images[share] * of_pictures + images[before] * (1 - of_pictures),
+    return (images[share] * factor + images[before] * (1 - factor),
             certain[share] * own[:, None] + certain[before] * (1 - own[:, None]))

@@ -1,4 +1,4 @@
-"""The networks of model.type in plain torch.nn, with ddptrain's names of parameters and buffers."""
+"""The models of ddptrain (model.type), written in plain torch.nn. Parameters and buffers have the same names as in ddptrain."""
 
 import fnmatch
 
@@ -76,7 +76,7 @@ RESNETS = {"resnet18": (64, (2, 2, 2, 2)), "resnet34": (64, (3, 4, 6, 3)), "resn
 
 
 class Resnet(nn.Module):
-    """He et al. 2016, with a stem for small images: 3x3 convolution of stride 1, no max-pool."""
+    """The residual network of He et al. 2016, with a stem for small images: a 3x3 convolution with stride 1 and no max-pool."""
 
     def __init__(self, name: str, channels: int, classes: int):
         super().__init__()
@@ -101,7 +101,7 @@ class Resnet(nn.Module):
 
 
 class Conv1d(nn.Module):
-    """Hugging Face's Conv1D: a linear layer with a transposed weight."""
+    """Hugging Face's Conv1D, which is a linear layer with a transposed weight."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -113,7 +113,8 @@ class Conv1d(nn.Module):
 
 
 def documents(tokens, end: int | None):
-    """The attention mask, and the position of each token in its document. A document ends with the token `end`."""
+    """Returns the attention mask, and the position of each token in its document. A document ends with the token `end`. If
+    `end` is None, each sample is one document, and the mask is None."""
     if end is None:
         return None, torch.arange(tokens.size(1), device=tokens.device)
     mask = torch.zeros(tokens.size(0), 1, tokens.size(1), tokens.size(1), dtype=torch.bool, device=tokens.device)
@@ -146,7 +147,8 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, except for its tied head."""
+    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Only the output layer has no name, since it shares the
+    weight of the token embedding."""
 
     def __init__(self, settings: dict, vocabulary: int, positions: int, end: int | None):
         super().__init__()
@@ -183,7 +185,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """A ViT with the names and the operators of timm's VisionTransformer."""
+    """A vision transformer (ViT) with the parameter names and operators of timm's VisionTransformer."""
 
     def __init__(self, settings: dict, size: int, channels: int, classes: int):
         super().__init__()
@@ -233,7 +235,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Llama with the names of Hugging Face's LlamaForCausalLM."""
+    """Llama with the parameter names of Hugging Face's LlamaForCausalLM."""
 
     def __init__(self, settings: dict, vocabulary: int, end: int | None):
         super().__init__()
@@ -254,7 +256,7 @@ class Llama(nn.Module):
         angles = places.to(x.dtype)[..., None] * (1 / self.theta ** exponents)
         both = torch.cat((angles, angles), dim=-1)
         if self.end is not None:
-            both = both.unsqueeze(1)  # the same for all heads
+            both = both.unsqueeze(1)  # the rotation angles are the same for all heads
         cos, sin = both.cos(), both.sin()
         for layer in self.model["layers"]:
             x = layer(x, cos, sin, mask)
@@ -262,7 +264,8 @@ class Llama(nn.Module):
 
 
 class LoraLinear(nn.Module):
-    """The same as peft's lora.Linear without dropout: the layer keeps its names, and the update has peft's names."""
+    """LoRA like peft's lora.Linear, without dropout. The wrapped layer is the attribute `layer`. The parameters of the update
+    have the names that peft gives them."""
 
     def __init__(self, layer: nn.Module, settings: dict):
         super().__init__()
@@ -279,7 +282,8 @@ class LoraLinear(nn.Module):
 
 
 def with_lora(model: nn.Module, settings: dict) -> nn.Module:
-    """Parameters keep the model's names, except for an added ".layer"."""
+    """Replaces the layers that match settings["modules"] by layers with a LoRA update, and freezes all other parameters. In the
+    parameter names of a replaced layer, ".layer" follows the name of the layer."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for name, layer in list(model.named_modules()):
@@ -294,7 +298,11 @@ def with_lora(model: nn.Module, settings: dict) -> nn.Module:
 
 
 def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1, end: int | None = None) -> nn.Module:
-    """`settings` is the "model" part of a train.json; images have size x size pixels, a table's rows `size` numbers and no channels, a language model's samples `size` tokens of `classes` kinds, of which `end` ends a document."""
+    """Builds the model that `settings`, the "model" part of a train.json, describes.
+
+    For images, `size` is their width and height. For a table, `size` is the number of columns, and `channels` is 0. For a
+    language model, `size` is the number of tokens in a sample, `classes` is the size of the vocabulary, and `end` is the token
+    that ends a document."""
     if settings["type"] == "gpt":
         return Gpt(settings, classes, size, end)
     if settings["type"] == "llama":

@@ -1,6 +1,8 @@
-"""A worker that reports what it sees. test_torchrun_contract.py starts it under torchrun and under ddprun. It connects to the test's socket
-($PROBE_SOCKET, an abstract name), receives its attempt number, and sends its environment, arguments and the like as one JSON line. When the test has
-the reports of all workers, it does what $PROBE_DO requests of its rank: print, fail, or wait for a signal."""
+"""A worker that reports its environment. test_torchrun_contract.py starts it under torchrun and under ddprun.
+
+The worker (probe) connects to the test's socket ($PROBE_SOCKET, an abstract name), and receives the number of its attempt. It
+sends its environment, arguments and other observations as one line of JSON. After the test has the reports of all workers, the
+probe performs the actions that $PROBE_DO contains for its rank: it prints, fails, or waits for a signal."""
 
 import json
 import os
@@ -9,11 +11,11 @@ import socket
 import stat
 import sys
 
-MARK = "~>"  # is part of every line that a worker prints
+MARK = "~>"  # occurs in every line that a worker prints
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
-def what_i_see() -> dict:
+def observed_environment() -> dict:
     status = dict(line.split(":\t", 1) for line in open("/proc/self/status", encoding="utf-8").read().splitlines() if ":\t" in line)
     stdin = os.fstat(0)
     return {
@@ -34,10 +36,10 @@ def what_i_see() -> dict:
 
 
 def actions_of(rank: str, attempt: str) -> list[str]:
-    asked = json.loads(os.environ.get("PROBE_DO", "{}"))
-    for who in (f"{rank}.{attempt}", rank, f"*.{attempt}", "*"):
-        if who in asked:
-            return asked[who]
+    commands = json.loads(os.environ.get("PROBE_DO", "{}"))
+    for worker in (f"{rank}.{attempt}", rank, f"*.{attempt}", "*"):
+        if worker in commands:
+            return commands[worker]
     return []
 
 
@@ -51,48 +53,49 @@ def main() -> None:
     link = socket.socket(socket.AF_UNIX)
     link.connect("\0" + os.environ["PROBE_SOCKET"])
 
-    def tell(message: dict) -> None:
+    def report(message: dict) -> None:
         link.sendall(json.dumps({"node": node, **message}).encode() + b"\n")
 
-    # Torchrun's agents on several nodes have different values of TORCHELASTIC_RESTART_COUNT.
-    tell({"place": f"{rank} {os.environ['TORCHELASTIC_RUN_ID']}"})
+    # The test counts the attempts itself, because torchrun's agents on several nodes have different values of
+    # TORCHELASTIC_RESTART_COUNT.
+    report({"place": f"{rank} {os.environ['TORCHELASTIC_RUN_ID']}"})
     attempt = link.makefile("rb", buffering=0).readline().decode().strip()
-    who = f"{rank}.{attempt}"
+    worker = f"{rank}.{attempt}"
     actions = actions_of(rank, attempt)
 
-    seen = what_i_see()
+    seen = observed_environment()
     stays = "stay" in actions
 
     def received(number: int, _frame) -> None:
-        tell({"who": who, "signal": signal.Signals(number).name})
+        report({"worker": worker, "signal": signal.Signals(number).name})
         if not stays:
             os._exit(0)
 
     if stays or "wait" in actions:
-        # signal.pause() does not do: it would miss a signal that comes just before it, until the next signal.
+        # A pipe is used because signal.pause() does not return for a signal that arrived just before the call.
         come, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    for action in actions:  # output and files come first: later, the end of another worker may stop this one
+    for action in actions:  # Write output and files first, since the launcher may stop this worker after another one exits.
         verb, _, text = action.partition(" ")
-        if verb == "error":  # the error file that torch.distributed.elastic's @record would write
+        if verb == "error":  # the error file that @record of torch.distributed.elastic would write
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
                 file.write(text)
-        elif verb == "say":
+        elif verb == "print":
             write_whole(1, f"{MARK}{text}\n".encode())
         elif verb == "cry":
             write_whole(2, f"{MARK}{text}\n".encode())
-        elif verb == "raw":  # bytes as a Python literal writes them
+        elif verb == "raw":  # bytes, written as in a Python literal
             write_whole(1, text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
-    tell({"who": who, "seen": seen})
-    link.recv(1)  # all workers have reported what they see
+    report({"worker": worker, "seen": seen})
+    link.recv(1)  # blocks until the test has the reports of all workers
 
     for action in actions:
         verb, _, text = action.partition(" ")
-        if verb in ("say", "cry", "raw", "error"):
-            pass  # was done above
+        if verb in ("print", "cry", "raw", "error"):
+            pass  # the loop above has already run this action
         elif verb == "raise":
             raise RuntimeError(text)
         elif verb == "exit":

@@ -1,7 +1,8 @@
-"""Training in eager Python under torch.autocast with bfloat16, one process, reading the settings of a train.json, in ddptrain's order of samples.
-Writes the initial weights and the loss of each batch.
+"""Trains in eager PyTorch under torch.autocast with bfloat16, in one process. The settings are those of a train.json, and the
+order of samples is that of ddptrain. Writes the initial weights and the loss of each batch.
 
-usage: python_autocast.py TRAIN.json OUT      -> OUT/init.safetensors, OUT/losses.json
+usage: python_autocast.py TRAIN.json OUT
+OUT must exist. Writes OUT/init.safetensors and OUT/losses.json.
 """
 
 import json
@@ -27,7 +28,6 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
 def main() -> None:
     settings = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
     out = pathlib.Path(sys.argv[2])
-    out.mkdir()
     torch.set_num_threads(1)
     torch.manual_seed(7)
     folder, data = pathlib.Path(settings["data"]["dir"]), settings["data"]
@@ -54,7 +54,7 @@ def main() -> None:
                 break
         epoch += 1
     (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
-    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads may abort the process
+    os._exit(0)  # skips the normal exit of the interpreter, in which threads of PyTorch may abort the process
 
 
 main()

@@ -1,8 +1,10 @@
-"""Training with Python's DistributedDataParallel that reads the settings of a train.json and uses ddptrain's order of samples: rank r of W takes
-positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch, the final
-weights, and the metrics that `ddprun plot` draws.
+"""Trains with Python's DistributedDataParallel and the settings of a train.json, in the order of samples that ddptrain uses.
+The order is torch.randperm(n), seeded with seed + epoch and split into global batches. Rank r of W takes the positions r, r +
+W, ... of each global batch. Writes the mean loss of every global batch, the final weights, the state of the gradient scaler,
+and the metrics that `ddprun plot` draws.
 
-usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors, OUT/metrics.jsonl"""
+usage: torchrun ... python_ddp.py TRAIN.json OUT
+writes OUT/losses.json, OUT/model.safetensors, OUT/scaler.json and OUT/metrics.jsonl"""
 
 import csv
 import fnmatch
@@ -27,7 +29,7 @@ from models import make_model, with_lora
 
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
-NOT_PREDICTED = -100  # cross_entropy's ignore_index
+NOT_PREDICTED = -100  # the label for which cross_entropy computes no loss by default (ignore_index)
 
 
 def read_idx(file: pathlib.Path) -> numpy.ndarray:
@@ -38,7 +40,8 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
 
 
 def read_tokens(data: dict, split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens of a text: each byte is one. The token after the end of a document is not predicted."""
+    """Reads a text in which each byte is a token. Returns the inputs and the tokens to predict. The token after the end of a
+    document is not predicted."""
     tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data[f"{split}_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
     block = data["block_size"]
     samples = data.get(f"{split}_samples", 0) or (len(tokens) - 1) // block
@@ -53,7 +56,8 @@ def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def read_csv(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
-    """The columns of a CSV file: each minus its mean, divided by its standard deviation, computed in double and then converted to float32."""
+    """Reads a CSV file. Each input column is standardized with its mean and standard deviation, in double precision, and then
+    converted to float32."""
     with open(pathlib.Path(data["dir"]) / "train.csv", newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     columns = []
@@ -61,7 +65,8 @@ def read_csv(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
         if name == data["target"] or name in data["leave_out"]:
             continue
         values = [float(line[name]) for line in lines]
-        mean = functools.reduce(operator.add, values) / len(values)  # sum() would compensate rounding
+        # Python's sum() compensates for rounding errors, which ddptrain does not do. So reduce() adds the values.
+        mean = functools.reduce(operator.add, values) / len(values)
         deviation = math.sqrt(functools.reduce(operator.add, ((value - mean) * (value - mean) for value in values)) / len(values))
         columns.append([(value - mean) / deviation for value in values])
     inputs = torch.tensor(columns, dtype=torch.float64).T.float().contiguous()
@@ -87,7 +92,8 @@ def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def global_batches(samples: int, batch_size: int, seed: int):
-    """For each global batch: its indices, its epoch, and its offset in that epoch. The last batch of an epoch may be smaller."""
+    """Yields for each global batch: the indices of its samples, its epoch, and its offset in the epoch. The last batch of an
+    epoch may be smaller."""
     epoch = 0
     while True:
         generator = torch.Generator().manual_seed(seed + epoch)
@@ -97,7 +103,8 @@ def global_batches(samples: int, batch_size: int, seed: int):
 
 
 def groups_of(settings: dict, network) -> list[dict]:
-    """Groups of parameters by pattern. The last group has the parameters that no pattern matches."""
+    """Splits the parameters into groups by the name patterns of the optimizer settings. The last group contains the parameters
+    that no pattern matches."""
     groups = [{"params": [], "lr": settings["lr"] * group.get("lr_scale", 1)} | ({"weight_decay": group["weight_decay"]} if "weight_decay" in group else {})
               for group in settings.get("groups", [])]
     groups.append({"params": []})
@@ -109,7 +116,7 @@ def groups_of(settings: dict, network) -> list[dict]:
 
 
 class Lion(torch.optim.Optimizer):
-    """Chen et al. 2023, algorithm 2."""
+    """The optimizer Lion of Chen et al. 2023, algorithm 2."""
 
     def __init__(self, parameters, lr, weight_decay):
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
@@ -143,7 +150,7 @@ def freeze(patterns: list[str], network) -> None:
 
 
 def load(network, file: str, lora: dict) -> None:
-    """Loads weights by their own names. In a model with low-rank updates, the layers' weights are one level deeper."""
+    """Loads the initial weights. In a model with LoRA, ".layer" is added to the names of the replaced layers."""
     weights = safetensors.torch.load_file(file)
     if lora:
         weights = {own_name: weights[name] for own_name, name in ((own, own.replace(".layer.", ".")) for own in network.state_dict())}
@@ -151,7 +158,7 @@ def load(network, file: str, lora: dict) -> None:
 
 
 def rate_factor(schedule: dict, step: int, steps: int) -> float:
-    """Warm-up, then half a cosine down to 0 at the last step."""
+    """Returns the factor of the learning rate: a linear warm-up, then half a cosine that ends at 0 in the last step."""
     warmup = schedule.get("warmup_steps", 0)
     if step < warmup:
         return (step + 1) / warmup
@@ -161,7 +168,8 @@ def rate_factor(schedule: dict, step: int, steps: int) -> float:
 
 
 def prepare_device(settings: dict) -> torch.device:
-    """The same settings as ddptrain: convolutions use float32 too, unless TF32 is requested. All ranks share one GPU."""
+    """Configures PyTorch like ddptrain, and returns the device. Unless TF32 is requested, matrix products and convolutions use
+    full float32. All ranks share one GPU."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.get("precision") == "tf32"
     if settings.get("deterministic"):
         torch.use_deterministic_algorithms(True)
@@ -169,14 +177,14 @@ def prepare_device(settings: dict) -> torch.device:
 
 
 @torch.no_grad()
-def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: int) -> float:
-    """The mean loss over all tokens; each rank evaluates a contiguous range of the samples."""
+def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, part_size: int) -> float:
+    """Returns the mean loss over all predicted tokens. Each rank evaluates a contiguous range of the samples."""
     rank, world = dist.get_rank(), dist.get_world_size()
     device = next(network.parameters()).device
     own, own_following = (part.tensor_split(world)[rank].to(device) for part in (tokens, following))
     sums = torch.zeros(1, dtype=torch.float64)
     network.eval()
-    for some, some_following in zip(own.split(at_once), own_following.split(at_once)):
+    for some, some_following in zip(own.split(part_size), own_following.split(part_size)):
         sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64).cpu()
     network.train()
     dist.all_reduce(sums)
@@ -203,7 +211,8 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, ep
             loss = cross_entropy(outputs.float(), targets, label_smoothing=settings.get("label_smoothing", 0))
         else:
             loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), targets.flatten())
-    # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
+    # DDP averages the gradients over ranks. If the ranks have different numbers of samples, a weight on the loss turns this
+    # average into the average over samples. A weight of 1 is omitted, because it would not change any bit.
     counts, counts_of_all = (len(share), len(batch)) if labels.is_floating_point() else ((labels[part] != NOT_PREDICTED).sum().item() for part in (share, batch))
     weight = counts * world / counts_of_all
     scaler.scale(loss if weight == 1 else loss * weight).backward()
@@ -215,7 +224,8 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, ep
         torch.nn.utils.clip_grad_norm_(trained, limit)
     scaler.step(optimizer)
     scaler.update()
-    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)  # this rank's share of the mean
+    # this rank's summand of the mean over all ranks
+    mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)
     dist.all_reduce(mean)
     return mean.item()
 
@@ -260,7 +270,9 @@ def main() -> None:
         safetensors.torch.save_file(weights, out / "model.safetensors")
         (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()
-    os._exit(0)  # skips the interpreter's teardown, in which PyTorch's threads of the group may abort the process (docs/internals/decisions/tests/python-sigabrt.md)
+    # skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
+    # (docs/internals/decisions/tests/python-sigabrt.md)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""The real torchrun, many times in one process. contract.py starts this once; it imports torch.distributed.run (2.5 s of CPU). For every order on its
-standard input it forks and calls torchrun's own main() in the child, with the order's arguments, environment, folder, output files and signals. No
-part of torchrun is replaced: its import is shared, and a child ends without the teardown of Python's modules (0.5 s of CPU). One line of JSON has the
-orders of all agents of a job. The answer is their pids, then their statuses."""
+"""Runs torchrun many times but imports torch only once. contract.py starts this process once. It imports torch.distributed.run,
+which takes 2.5 s of CPU time. It then reads orders from its standard input. An order is a JSON object that describes one start
+of torchrun. For each order the process forks. The child calls torchrun's own main() with the arguments, environment, folder,
+output files and signals of the order. No part of torchrun is replaced. The children use the modules that the parent has
+imported, and skip the teardown of modules at exit, which takes 0.5 s of CPU time.
+
+Each input line is a JSON list with the orders of all agents of one job. The answer is a line with their pids, and later a line
+with their exit codes."""
 
 import atexit
 import gc
@@ -30,14 +34,15 @@ def become(order: dict) -> list[str]:
 
 
 def options() -> list:
-    """Every option of this torchrun: its spellings, and the environment variable that also sets it, if any."""
+    """Returns all options of this torchrun version. Each entry has the spellings of an option, and the environment variable
+    that also sets it, or None."""
     actions = torch.distributed.run.get_args_parser()._actions
     return [[action.option_strings, f"PET_{action.dest.upper()}" if isinstance(action, (env, check_env)) else None]
             for action in actions if action.option_strings and action.dest != "help"]
 
 
 def run_and_end(arguments: list[str]) -> None:
-    """Calls torchrun's main() and ends with the exit code that the interpreter would give it."""
+    """Calls torchrun's main(). Then ends this process with the exit code that Python would have returned."""
     code = 0
     try:
         torch.distributed.run.main(arguments)
@@ -57,7 +62,8 @@ def main() -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", buffering=1)
     print(json.dumps(options()), file=answers)
     gc.collect()
-    gc.freeze()  # without it, each child's first collection copies all of torch's objects
+    # moves torch's objects out of garbage collection, which would write to their memory and so copy it in each child
+    gc.freeze()
     for line in orders:
         agents = []
         for order in json.loads(line):

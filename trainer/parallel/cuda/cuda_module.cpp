@@ -1,4 +1,4 @@
-// libddptrain_cuda.so: see cuda_module.hpp.
+// Implementation of cuda_module.hpp, which is compiled into libddptrain_cuda.so.
 #include "trainer/parallel/cuda/cuda_module.hpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -45,7 +45,7 @@ class Cuda final : public CudaModule {
     C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
     memory.free_bytes = static_cast<std::int64_t>(free_bytes);
     memory.total_bytes = static_cast<std::int64_t>(total_bytes);
-    if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return memory;  // no tensor yet
+    if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return memory;  // no tensor has been allocated yet
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
     constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     memory.allocated_bytes = stats.allocated_bytes[kAll].current;
@@ -56,20 +56,19 @@ class Cuda final : public CudaModule {
 
   bool pin(int device, void* memory, std::size_t bytes) noexcept override {
     try {
-      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));  // sets the device of this thread, which may have none yet
+      // The current device is a setting of the thread, and a new thread has none.
+      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
     } catch (const c10::Error&) {
       return false;
     }
     if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
-    static_cast<void>(cudaGetLastError());  // clears the error; otherwise the next kernel's check would report it
+    static_cast<void>(cudaGetLastError());  // clears the error; otherwise the check after the next kernel would report it
     return false;
   }
 
   void unpin(void* memory) noexcept override {
     if (cudaHostUnregister(memory) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
-
-  void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                               int device, std::chrono::milliseconds timeout) override {

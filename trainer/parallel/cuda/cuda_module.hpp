@@ -1,6 +1,7 @@
-// The CUDA functions that ddptrain needs in addition to tensors. They are in a separate module, libddptrain_cuda.so.
-// trainer/parallel/device.cpp opens it only if a GPU is used: linked to the program, libtorch_cuda would cost every start 0.35
-// s. Program and module are built together (kCudaModuleVersion).
+// The CUDA functions that ddptrain calls directly; operations on tensors go through ATen. They are in a separate shared
+// library, libddptrain_cuda.so, which trainer/parallel/device.cpp opens only if a GPU is used. If the program were linked to
+// libtorch_cuda, each start would take 0.35 s longer, even on a CPU. The program and the library must come from the same build.
+// kCudaModuleVersion is compared to check this.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -15,37 +16,36 @@
 namespace ddprun::trainer {
 
 struct GpuMemory {
-  std::int64_t allocated_bytes = 0;       // used by tensors now
-  std::int64_t peak_allocated_bytes = 0;  // since the start
-  std::int64_t reserved_bytes = 0;        // held by the caching allocator
-  std::int64_t free_bytes = 0;            // free on the device, for any process
+  std::int64_t allocated_bytes = 0;       // bytes that tensors of this process use now
+  std::int64_t peak_allocated_bytes = 0;  // maximum of allocated_bytes since the process started
+  std::int64_t reserved_bytes = 0;        // bytes that this process's caching allocator has reserved
+  std::int64_t free_bytes = 0;            // bytes that are free on the device, for any process
   std::int64_t total_bytes = 0;
 };
 
-// Errors are exceptions (c10::Error).
+// The functions throw c10::Error, except those marked noexcept. `device` is the index of a visible GPU.
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
-  virtual int device_count() noexcept = 0;  // visible devices; 0 if the driver fails
+  virtual int device_count() noexcept = 0;  // number of visible GPUs; 0 if the driver reports an error
   virtual std::string device_name(int device) = 0;
   virtual std::string device_uuid(int device) = 0;  // "GPU-" and 32 hexadecimal digits, unique for each GPU or MIG slice
   virtual void set_device(int device) = 0;
   virtual void synchronize(int device) = 0;
   virtual GpuMemory memory(int device) = 0;
-  // Makes host memory page-locked, so that the device copies to and from it directly. Returns false and changes nothing if the
-  // system grants no more page-locked memory. Takes about a second for some GB. The memory must be unpinned before it is freed.
-  // Any thread.
+  // Makes host memory page-locked, so that the GPU can copy to and from it directly. Returns false and changes nothing if the
+  // system refuses, for example because of a limit on page-locked memory. Takes about a second for a few GB. Call unpin()
+  // before the memory is freed. Any thread may call pin() and unpin().
   virtual bool pin(int device, void* memory, std::size_t bytes) noexcept = 0;
   virtual void unpin(void* memory) noexcept = 0;
-  // Returns cached memory to the device, for example after an out-of-memory error.
-  virtual void empty_cache() = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                                       int device, std::chrono::milliseconds timeout) = 0;
 };
 
-inline constexpr int kCudaModuleVersion = 3;
+inline constexpr int kCudaModuleVersion = 4;
 inline constexpr const char* kCudaModuleEntry = "ddptrain_cuda_module";
-// The only symbol of the module. Returns null if `version` differs from the module's own.
+// Type of the only function that the library exports. It returns null if `version` differs from the kCudaModuleVersion of the
+// library.
 using CudaModuleEntry = CudaModule*(int version);
 
 }  // namespace ddprun::trainer

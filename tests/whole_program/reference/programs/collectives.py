@@ -1,5 +1,6 @@
-"""Runs every collective of torch.distributed that works on CPU tensors. init_process_group("gloo") uses the environment or, with a second argument,
-an address. The result of an operation is its return value, or the name of its exception if Gloo does not support it."""
+"""Runs every collective of torch.distributed that works on CPU tensors. The address of the rendezvous comes from the
+environment variables. If the second argument is "by-address", it is passed to init_process_group("gloo"). The recorded result
+of an operation is its value, or the name of the exception if Gloo does not support it."""
 
 import datetime
 import os
@@ -49,7 +50,7 @@ def all_collectives() -> dict:
             dist.send(mine(), after)
         return got
 
-    def passed_at_once():
+    def exchanged():
         got = torch.zeros(4, dtype=torch.long)
         for work in [dist.isend(mine(), after, tag=3), dist.irecv(got, before, tag=3)]:
             work.wait()
@@ -97,7 +98,7 @@ def all_collectives() -> dict:
     record("all_to_all", lambda: lists(lambda got: dist.all_to_all(got, [mine() + i for i in range(size)])))
     record("all_to_all_single", lambda: into(torch.zeros(2 * size, dtype=torch.long), lambda t: dist.all_to_all_single(t, mine(2 * size))))
     record("send and recv", passed_round)
-    record("isend and irecv", passed_at_once)
+    record("isend and irecv", exchanged)
     record("batch_isend_irecv", passed_as_batch)
     record("barrier", dist.barrier)
     record("monitored_barrier", lambda: dist.monitored_barrier(timeout=TIMEOUT, wait_all_ranks=True))

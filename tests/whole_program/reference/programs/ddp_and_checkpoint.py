@@ -1,5 +1,6 @@
-"""Trains a small network with DistributedDataParallel, saves it half-way with torch.distributed.checkpoint, and continues. Then loads the checkpoint
-into a new network and trains that as well. Writes the losses of both and a sum of all weights."""
+"""Trains a small network with DistributedDataParallel, saves it halfway with torch.distributed.checkpoint, and continues to
+train. Then loads the checkpoint into a new network and trains that network, too. Writes the losses of both networks and the sum
+of all weights."""
 
 import pathlib
 import sys

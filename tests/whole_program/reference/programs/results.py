@@ -1,5 +1,5 @@
-"""Writes the results of the programs in this folder: one JSON file per rank in the folder that is their first argument. Rank 0's batches, weights and
-losses come from fixed seeds, so two runs can be compared bit by bit. Also ends the programs."""
+"""Functions with which the programs in this folder write their results and exit. Each rank writes one JSON file to the folder
+in argument 1. All data and initial weights come from fixed seeds, so the results of two runs can be compared bit by bit."""
 
 import json
 import os
@@ -13,7 +13,7 @@ def leave(result: dict) -> None:
 
 
 def end() -> None:
-    """Ends this process without the interpreter's teardown, in which PyTorch's threads of a Gloo group may abort it
+    """Skips the normal exit of the interpreter, in which threads of PyTorch's Gloo group may abort the process
     (docs/internals/decisions/tests/python-sigabrt.md)."""
     sys.stdout.flush()
     sys.stderr.flush()

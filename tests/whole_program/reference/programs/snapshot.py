@@ -1,5 +1,6 @@
-"""Training that survives restarts as PyTorch's torchrun tutorials teach it: rank 0 writes a snapshot after every epoch, and each worker first looks
-for one at its start. `--fail EPOCH:RESTART,...` ends rank 1 in that epoch of that attempt. Each attempt writes a line."""
+"""Training that survives restarts in the same way as PyTorch's torchrun tutorials: rank 0 writes a snapshot after every epoch,
+and each worker reads it when it starts. `--fail EPOCH:RESTART,...` makes rank 1 fail in epoch EPOCH after RESTART restarts.
+Each worker appends a line to a file whenever it starts."""
 
 import argparse
 import json
@@ -46,7 +47,7 @@ def main() -> None:
             raise SystemExit(9)
         optimizer.step()
         losses.append(loss.item())
-        dist.barrier()  # an epoch in which a rank failed is not saved
+        dist.barrier()  # If a rank fails in this epoch, rank 0 blocks here and does not save the epoch.
         if rank == 0:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, snapshot.with_suffix(".new"))
             os.replace(snapshot.with_suffix(".new"), snapshot)

@@ -1,6 +1,10 @@
-"""A small GPT under DDP that keeps a snapshot after every step and resumes from it: usage snapshots_ddp.py STEPS KILLS SEED OUT [WITHIN]. In each of the
-first KILLS rounds one rank dies of SIGKILL at a random time after its first step, at most WITHIN seconds, at whatever instruction it is. Every rank
-appends a line for each step to OUT.RANK, and says when it dies or has done the first step of a round."""
+"""Trains a small GPT with DDP, takes a snapshot after every step, and resumes from it.
+
+usage: snapshots_ddp.py STEPS KILLS SEED OUT [WITHIN]
+
+After each of the first KILLS starts of the job, one rank is killed with SIGKILL at a random time, at most WITHIN seconds
+(default 0.2) after its first step. The kill can happen at any instruction. Every rank appends a line for each step to OUT.RANK.
+A rank prints a line when it finishes its first step after a start, and when its kill is scheduled."""
 
 import ctypes
 import random
@@ -41,10 +45,11 @@ class Gpt(nn.Module):
 
 
 def die_after(seconds: float) -> None:
-    """Uses a kernel timer, so that no Python code runs between its expiry and the death."""
+    """Kills this process after some seconds. A kernel timer sends the signal, so no Python code runs between the expiry of the
+    timer and the kill."""
     libc = ctypes.CDLL(None, use_errno=True)
     event, timer = (ctypes.c_int * 16)(), ctypes.c_void_p()
-    event[2] = 9  # sigev_signo: SIGKILL; sigev_notify stays SIGEV_SIGNAL
+    event[2] = 9  # sets the field sigev_signo to SIGKILL; sigev_notify stays SIGEV_SIGNAL
     assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
     print(f"dies at {time.monotonic() + seconds:.4f}", flush=True)
     assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9)), None) == 0
@@ -54,7 +59,7 @@ def main() -> None:
     steps, kills, seed = (int(word) for word in sys.argv[1:4])
     within = float(sys.argv[5]) if len(sys.argv) > 5 else 0.2
     torch.distributed.init_process_group("gloo")
-    torch.manual_seed(5 + ddprun.rank)  # data and dropout differ on each rank
+    torch.manual_seed(5 + ddprun.rank)  # gives each rank different data and dropout
     model = DistributedDataParallel(Gpt())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     chance = random.Random(1000 * seed + ddprun.restart)
@@ -68,7 +73,7 @@ def main() -> None:
         model.module.load_state_dict(kept["model"])
         optimizer.load_state_dict(kept["optimizer"])
         done = kept["step"]
-    print("begins after", done, flush=True)
+    print("starts after", done, flush=True)
     with open(f"{sys.argv[4]}.{ddprun.rank}", "a") as out:
         n = done
         while n < steps or ddprun.restart < kills:

@@ -1,5 +1,5 @@
-"""A training loop with Hugging Face accelerate around a small network with random weights. Writes its losses and the environment that accelerate
-detected."""
+"""A training loop with Hugging Face accelerate and a small network with random weights. Writes its losses and the environment
+that accelerate detected."""
 
 import torch
 from accelerate import Accelerator

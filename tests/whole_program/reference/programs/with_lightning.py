@@ -1,4 +1,5 @@
-"""Lightning's Trainer, which must detect that a launcher has started it, and start no processes itself. Writes its losses."""
+"""A training run with Lightning's Trainer, which writes its losses. The Trainer must detect that a launcher has started it, and
+must not start more processes itself."""
 
 import os
 import warnings

@@ -1,4 +1,5 @@
-"""Hugging Face transformers' Trainer on a tiny GPT-2 with random weights, made from a config: nothing is downloaded. Writes the log of losses."""
+"""Hugging Face transformers' Trainer on a tiny GPT-2 with random weights. The model is created from a config, so nothing is
+downloaded. Writes the logged losses."""
 
 import sys
 

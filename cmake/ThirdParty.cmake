@@ -1,0 +1,91 @@
+# The libraries that the launcher needs: Boost (headers), nlohmann/json, CLI11, xxHash, protozero and OpenSSL. They come from the
+# system if all their headers are there. Otherwise they come from third_party/headers.tar.xz, so that `pip install .` needs only
+# a compiler. third_party/bundle.py makes that file.
+#
+# The bundle has headers only. Its OpenSSL headers are for version 3; the library is the system's libssl.so.3, which Python's ssl
+# module needs anyway. ddprun is never built without OpenSSL, since nodes talk to each other only through TLS.
+set(DDPRUN_BUNDLED_HEADERS AUTO CACHE STRING "Use third_party/headers.tar.xz: ON, OFF, or AUTO where headers are missing")
+
+find_package(Threads REQUIRED)
+
+# Sets ${missing} to the names of libraries whose headers are not on this machine.
+function(ddprun_missing_headers missing)
+  set(names "")
+  find_package(nlohmann_json 3.11 QUIET)
+  find_package(CLI11 2.1 QUIET)
+  find_path(DDPRUN_BOOST_INCLUDE boost/asio/as_tuple.hpp HINTS ENV BOOST_ROOT)
+  find_path(DDPRUN_PROTOZERO_INCLUDE protozero/pbf_builder.hpp)
+  find_path(DDPRUN_XXHASH_INCLUDE xxhash.h)
+  find_package(OpenSSL 3.0 QUIET)
+  foreach(library nlohmann_json CLI11 OpenSSL)
+    if(NOT ${library}_FOUND)
+      list(APPEND names ${library})
+    endif()
+  endforeach()
+  foreach(library BOOST PROTOZERO XXHASH)
+    if(NOT DDPRUN_${library}_INCLUDE)
+      list(APPEND names ${library})
+    endif()
+  endforeach()
+  set(${missing} "${names}" PARENT_SCOPE)
+endfunction()
+
+# Unpacks the bundle into the build folder, after a check of its hash.
+function(ddprun_unpack_headers folder)
+  set(bundle ${PROJECT_SOURCE_DIR}/third_party/headers.tar.xz)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/third_party/headers.txt expected REGEX "^sha256 ")
+  file(SHA256 ${bundle} found)
+  if(NOT expected STREQUAL "sha256 ${found}")
+    message(FATAL_ERROR "third_party/headers.tar.xz is damaged: its SHA-256 is ${found}, but third_party/headers.txt has '${expected}'. "
+                        "Get both files again.")
+  endif()
+  if(NOT EXISTS ${folder}/${found})
+    file(REMOVE_RECURSE ${folder})
+    file(ARCHIVE_EXTRACT INPUT ${bundle} DESTINATION ${folder})
+    file(TOUCH ${folder}/${found})
+  endif()
+endfunction()
+
+function(ddprun_header_library name)
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${name} INTERFACE ${headers}/include)
+endfunction()
+
+if(DDPRUN_BUNDLED_HEADERS STREQUAL "AUTO")
+  ddprun_missing_headers(missing)
+  if(missing)
+    message(STATUS "Headers of ${missing} were not found: using third_party/headers.tar.xz for all libraries")
+  endif()
+elseif(DDPRUN_BUNDLED_HEADERS)
+  set(missing all)
+endif()
+if(missing)
+  set(headers ${CMAKE_BINARY_DIR}/third_party)
+  ddprun_unpack_headers(${headers})
+  foreach(library nlohmann_json::nlohmann_json CLI11::CLI11)
+    ddprun_header_library(${library})
+  endforeach()
+  foreach(library BOOST PROTOZERO XXHASH)
+    set(DDPRUN_${library}_INCLUDE ${headers}/include CACHE PATH "" FORCE)
+  endforeach()
+else()
+  find_package(nlohmann_json 3.11 REQUIRED)
+  find_package(CLI11 2.1 REQUIRED)
+endif()
+include(cmake/Boost.cmake)
+
+find_package(OpenSSL 3.0 QUIET)
+if(NOT OPENSSL_FOUND)
+  find_library(DDPRUN_LIBSSL NAMES libssl.so.3)
+  find_library(DDPRUN_LIBCRYPTO NAMES libcrypto.so.3)
+  if(NOT DDPRUN_LIBSSL OR NOT DDPRUN_LIBCRYPTO OR NOT missing)
+    message(FATAL_ERROR "OpenSSL 3 was not found, and ddprun needs it for connections between nodes. Install its development "
+                        "package (Debian, Ubuntu: libssl-dev; Fedora, Rocky: openssl-devel), or the library libssl.so.3 and "
+                        "configure with -DDDPRUN_BUNDLED_HEADERS=ON.")
+  endif()
+  message(STATUS "OpenSSL: ${DDPRUN_LIBSSL}, with the headers of third_party/headers.tar.xz")
+  ddprun_header_library(OpenSSL::SSL)
+  target_link_libraries(OpenSSL::SSL INTERFACE ${DDPRUN_LIBSSL})
+  ddprun_header_library(OpenSSL::Crypto)
+  target_link_libraries(OpenSSL::Crypto INTERFACE ${DDPRUN_LIBCRYPTO})
+endif()

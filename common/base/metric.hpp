@@ -1,0 +1,39 @@
+// A metric of an evaluation, such as the accuracy: its name and its value. The worker channel, checkpoints, metrics.jsonl,
+// TensorBoard, the console and the report all use that name. None of them has a fixed list of metrics, so a new metric needs no
+// change in them.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+struct Metric {
+  std::string name;  // "loss", "accuracy", "top5_accuracy", ...
+  double value = 0;
+  bool operator==(const Metric&) const = default;
+};
+
+// Metrics in the order in which the task reports them.
+using MetricList = std::vector<Metric>;
+
+// Names that no metric may have, because records that contain metrics use these names for other fields.
+inline constexpr std::string_view kReservedMetricNames[] = {"event", "time_ns", "type", "step", "epoch", "samples"};
+
+inline std::optional<double> value_of(const MetricList& figures, std::string_view name) {
+  const auto found = std::ranges::find(figures, name, &Metric::name);
+  return found == figures.end() ? std::nullopt : std::optional(found->value);
+}
+
+// The metric as text: "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy 90.41 %".
+std::string metric_text(const Metric& figure);
+// All metrics as text: "accuracy 90.41 %, loss 0.2671". The loss is last, and metrics of validation samples follow those of the
+// test set. The result is empty if there are no metrics.
+std::string metrics_text(const MetricList& figures);
+// The first metric of metrics_text(): "accuracy 90.41 %".
+std::string headline_of(const MetricList& figures);
+
+}  // namespace ddprun

@@ -1,0 +1,17 @@
+// Reads limits of this process, its cgroups, /dev/shm, the clock and the kernel's rules for debuggers.
+#pragma once
+
+#include "launcher/doctor/verdicts/judge_limits.hpp"
+
+namespace ddprun::doctor {
+
+LimitFacts observe_limits();
+CpuFacts observe_cpus();
+SharedMemoryFacts observe_shared_memory();
+ClockFacts observe_clock();
+TraceFacts observe_tracing();
+
+// The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. For the table only.
+std::string describe_cgroups();
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,40 @@
+// Judges the folders that a job writes: its run directory, checkpoint.local_dir and the folder for temporary files. A disk that
+// is full or gone at the first checkpoint costs all steps before it. Also judges the data that the config names. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/verdicts/check.hpp"
+#include "launcher/doctor/verdicts/job_needs.hpp"
+
+namespace ddprun::doctor {
+
+struct FolderFacts {
+  std::string path{};
+  std::string probed{};          // the folder itself, or its nearest ancestor that exists
+  std::string write_problem{};   // why a file cannot be written there; empty if it can
+  std::string rename_problem{};  // why that file cannot replace another one by rename(2)
+  std::optional<std::uint64_t> free_bytes{};
+  std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of them
+  std::string file_system{};                   // type of the mount, "ext4"
+  bool forbids_programs = false;               // mounted with noexec
+  bool is_soft_mount = false;                  // NFS with the option soft
+};
+Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs);
+// Judges checkpoint.local_dir. A file system in memory gives no warning, since users choose it on purpose.
+Checks judge_local_copies(const FolderFacts& facts);
+Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs);
+
+struct DataFacts {
+  std::vector<std::string> missing{};        // "data.dir: /data/x does not exist"
+  std::vector<std::string> read_problems{};  // "/data/x/train.bin cannot be read: Input/output error"
+  int files_read = 0;
+  std::uint64_t bytes_read = 0;
+  double seconds = 0;
+};
+Checks judge_data(const DataFacts& facts);
+
+}  // namespace ddprun::doctor

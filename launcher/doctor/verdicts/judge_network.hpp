@@ -1,0 +1,53 @@
+// Judges names and interfaces of this node. In a job on one node no verdict depends on them, except for variables that name an
+// interface: Gloo and NCCL read those in every job. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/verdicts/check.hpp"
+#include "launcher/doctor/verdicts/job_needs.hpp"
+
+namespace ddprun::doctor {
+
+// A name and its addresses in numeric form; no addresses if the name does not resolve.
+struct NameFacts {
+  std::string name{};
+  std::vector<std::string> addresses{};
+  bool is_local = false;  // one of the addresses belongs to this machine
+};
+
+// Judges the host name. Gloo uses its address, unless GLOO_SOCKET_IFNAME (`gloo_interface`) or --interface names an interface.
+Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>& gloo_interface, const JobNeeds& needs);
+
+// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty.
+Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs);
+
+struct Interface {
+  std::string name{};
+  bool is_up = true;
+  bool is_loopback = false;
+  bool has_address = true;  // an IPv4 or IPv6 address that other machines may use
+};
+
+struct InfinibandDevice {
+  std::string name{};
+  int ports = 1;
+  int active_ports = 1;
+};
+
+struct InterfaceFacts {
+  std::vector<Interface> interfaces{};
+  std::vector<InfinibandDevice> infiniband{};
+  std::optional<std::string> gloo{};      // GLOO_SOCKET_IFNAME
+  std::optional<std::string> nccl{};      // NCCL_SOCKET_IFNAME
+  std::optional<std::string> nccl_hca{};  // NCCL_IB_HCA
+};
+Checks judge_interfaces(const InterfaceFacts& facts, const JobNeeds& needs);
+
+// Whether NCCL's selection includes this name. "eth,ib" selects by prefix, "=eth0" exactly, and "^docker" excludes. A port
+// after a colon ("mlx5_0:1") is ignored. Source: NCCL's user guide, NCCL_SOCKET_IFNAME and NCCL_IB_HCA.
+bool nccl_selects(std::string_view selection, std::string_view name);
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,62 @@
+// Converts the progress of a job to the format of Kubeflow's status server (KEP-2779 of kubeflow/trainer), and decides when to
+// send it. Also parses the server's address and token. status_poster.cpp and status_post.cpp use it. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/metric.hpp"
+#include "launcher/events/progress.hpp"
+
+namespace ddprun {
+
+// Limits of the server. Metrics beyond them are left out.
+inline constexpr std::size_t kMaxStatusMetrics = 256;
+inline constexpr std::size_t kMaxStatusText = 64;  // bytes of a metric's name or value
+inline constexpr std::size_t kMaxStatusBytes = 64 << 10;
+
+// The JSON of a request: percentage, remaining seconds and metrics, each only if it is known. `evaluation`: the newest metrics
+// of an evaluation; their names get the prefix "eval_". `realtime_ns`: the time of the status.
+std::string kubeflow_status(const ProgressShown& progress, const MetricList& evaluation, std::int64_t realtime_ns);
+
+// Decides when to send the status. The server limits requests, so at least kMinInterval passes between two of them. The last
+// one, at the end of the job, does not wait: otherwise a finished job would keep an old percentage.
+class PostSchedule {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::seconds kMinInterval{60};
+
+  void on_data() { has_news_ = true; }
+  bool is_due(Time now) const { return has_news_ && !sending_ && (!last_ || now - *last_ >= kMinInterval); }
+  bool is_due_at_end() const { return has_news_; }
+  void on_start(Time now) {
+    last_ = now;
+    sending_ = true;
+    has_news_ = false;
+  }
+  void on_done() { sending_ = false; }
+
+ private:
+  bool has_news_ = false;  // data has arrived since the last request
+  bool sending_ = false;
+  std::optional<Time> last_;
+};
+
+struct HttpsUrl {
+  std::string host;  // without brackets, if it is an IPv6 address
+  std::string port = "443";
+  std::string path = "/";  // with the query
+};
+
+// nullopt if the text is not an https URL, or if it contains a user name, spaces or control characters.
+std::optional<HttpsUrl> parse_https_url(std::string_view text);
+
+// The content of a bearer token file, without the line end. nullopt if it is empty, too long, or has characters that a header
+// cannot contain.
+std::optional<std::string> bearer_token(std::string_view file_content);
+
+}  // namespace ddprun

@@ -1,0 +1,118 @@
+// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created once the agent has
+// its io_context.
+#include "launcher/launch/run_plan.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/hooks/event_hooks.hpp"
+#include "launcher/kubeflow/status_post.hpp"
+#include "launcher/kubeflow/status_poster.hpp"
+#include "launcher/options/parse_number.hpp"
+#include "launcher/query/cluster/status_service.hpp"
+#include "launcher/report/script_metrics.hpp"
+#include "launcher/stragglers/straggler_monitor.hpp"
+#include "launcher/submit/slurm/slurm_job.hpp"
+
+namespace ddprun {
+
+namespace {
+
+std::optional<SlurmStart> slurm_start(const Environment& environment) {
+  const auto job = slurm_job_of(environment);
+  if (!job) return std::nullopt;
+  const std::int64_t restarts = parse_whole(environment("SLURM_RESTART_COUNT").value_or("")).value_or(0);
+  return SlurmStart{.job = *job, .restarts = static_cast<int>(std::clamp<std::int64_t>(restarts, 0, 1'000'000))};
+}
+
+void warn_unwritten(ConsoleWriter& console, const std::filesystem::path& report, const std::string& why) {
+  console.line(Stream::kStderr, "ddprun: the final report could not be written to " + report.string() + ": " + why +
+                                    "; the file contains an earlier state of the run");
+}
+
+}  // namespace
+
+int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network,
+             ReportFacts::Kept kept, const AtEnd& at_end) {
+  std::unique_ptr<Report> report;
+  ConsoleWriter* console = nullptr;
+  if (!files.report.empty()) {
+    report = std::make_unique<Report>(files.report, ReportFacts{.title = plan.title,
+                                                                .run_dir = plan.run_dir.string(),
+                                                                .command = plan.command,
+                                                                .restart_budget = plan.max_restarts,
+                                                                .refilled_by_progress = plan.refill_by_progress,
+                                                                .synced = !plan.run_dir.empty(),
+                                                                .kept = kept,
+                                                                .unwritten =
+                                                                    [&](const std::string& why) {
+                                                                      if (console != nullptr)
+                                                                        warn_unwritten(*console, files.report, why);
+                                                                    },
+                                                                .slurm = slurm_start(process_environment()),
+                                                                .of_script = plan.kind != Plan::Kind::kTrain});
+    if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
+  }
+  facts.report = files.report;
+  EventHooks* commands = nullptr;
+  const MakeObservers make_observers = [&](const AgentAccess& agent) {
+    console = &agent.console;
+    AgentObservers made;
+    auto& observers = made.observers;
+    auto owned_model = std::make_unique<RoundModel>();
+    const RoundModel& model = *owned_model;
+    observers.push_back(std::move(owned_model));  // added first, since the other observers read the model
+    observers.push_back(std::make_unique<Console>(plan, std::move(facts), agent.console, model));
+    std::function<std::string()> newest_report;
+    if (report) {
+      newest_report = [&one = *report] { return one.line(); };
+      report->write_behind(agent.files, agent.keep_report, [&io = agent.io](std::function<void()> act) {
+        const auto delay = std::make_shared<boost::asio::steady_timer>(io, std::chrono::milliseconds(100));
+        delay->async_wait([delay, act = std::move(act)](const boost::system::error_code& error) {
+          if (!error) act();
+        });
+      });
+      observers.push_back(std::move(report));
+    }
+    const auto notify = [&writer = agent.console](const std::string& text) { writer.line(Stream::kStderr, "ddprun: " + text); };
+    if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
+      observers.push_back(std::make_unique<ScriptMetrics>(plan.run_dir, agent.files, notify));
+    }
+    if (has_kubeflow_server()) {
+      auto poster = std::make_unique<KubeflowStatusPoster>(agent.io, notify);
+      agent.tap_output(
+          [&one = *poster](int rank, Stream stream, std::string_view bytes) { one.on_output(rank, stream, bytes); });
+      observers.push_back(std::move(poster));
+    }
+    if (!plan.on_failure.empty() || !plan.on_checkpoint.empty()) {
+      const EventHooks::Settings settings{.on_failure = plan.on_failure,
+                                          .on_checkpoint = plan.on_checkpoint,
+                                          .run_dir = plan.run_dir.string(),
+                                          .end_timeout = plan.shutdown_timeout};
+      commands =
+          static_cast<EventHooks*>(observers.emplace_back(std::make_unique<EventHooks>(agent.io, settings, notify)).get());
+    }
+    const auto publish_later = [&io = agent.io, publish = agent.publish](const Straggler& finding) {
+      boost::asio::post(io, [publish, finding] { publish(finding); });
+    };
+    auto stragglers = std::make_unique<StragglerMonitor>(agent.io, publish_later, StragglerMonitor::System{}, model);
+    auto status = std::make_unique<JobStatus>(plan, facts_of_job(files), model);
+    made.service = std::make_shared<StatusService>(plan, files, agent, *status, *stragglers, std::move(newest_report));
+    observers.push_back(std::move(status));
+    observers.push_back(std::move(stragglers));
+    return made;
+  };
+  return run_agent(plan, files, make_observers, std::move(network), [&](int exit_code) {
+    if (commands != nullptr) commands->finish();
+    if (at_end) at_end(exit_code);
+  });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,134 @@
+#include "launcher/options/torchrun_differences.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/options/options_table.hpp"
+
+namespace ddprun {
+namespace {
+
+using enum TorchrunSupport;
+
+constexpr std::array kOptions{
+    TorchrunRow{"nnodes", kSame, "MIN:MAX or N; every machine of a job needs the job's token (`ddprun token`)"},
+    TorchrunRow{"nproc-per-node", kBetter,
+                "`cpu` counts the CPUs this process may use (affinity, cgroup quota); GPUs are counted without opening CUDA"},
+    TorchrunRow{"rdzv-backend", kBetter, "`static` and `c10d`; `etcd` is rejected, since ddprun needs no etcd server"},
+    TorchrunRow{"rdzv-endpoint", kBetter,
+                "under `static` it takes precedence over `--master-addr`; the port may be omitted (29500)"},
+    TorchrunRow{"rdzv-id", kSame, "`none` unless given; `--standalone` generates one"},
+    TorchrunRow{"rdzv-conf", kBetter,
+                "values are checked, unknown keys are reported; `last_call_timeout` is 2 s instead of 30 s"},
+    TorchrunRow{"standalone", kBetter,
+                "opens no port except those of the workers; ignores `--rdzv-endpoint`, `--rdzv-backend` and `--rdzv-id`"},
+    TorchrunRow{"max-restarts", kBetter, "one budget for the whole job; also `auto`"},
+    TorchrunRow{"monitor-interval", kNoEffect, "ddprun does not poll: the exit of a worker is an event"},
+    TorchrunRow{"start-method", kNoEffect, "ddprun has only one way to start a process"},
+    TorchrunRow{"event-log-handler", kNoEffect, "names a Python object; report.json has the events"},
+    TorchrunRow{"role", kSame, ""},
+    TorchrunRow{"module", kSame, "a missing module is reported by Python, in the worker"},
+    TorchrunRow{"no-python", kBetter, "a missing program is reported immediately, in one line"},
+    TorchrunRow{"run-path", kSame, "in a separate interpreter: `python -u SCRIPT`"},
+    TorchrunRow{"log-dir", kSame, "`--log-dir /dev/null` writes no files"},
+    TorchrunRow{"redirects", kBetter, "local ranks above 9 are supported"},
+    TorchrunRow{"tee", kBetter, "lines of different workers are never mixed; local ranks above 9 are supported"},
+    TorchrunRow{"local-ranks-filter", kSame, ""},
+    TorchrunRow{"duplicate-stdout-filters", kSame, "`,,` is a comma"},
+    TorchrunRow{"duplicate-stderr-filters", kSame, "`,,` is a comma"},
+    TorchrunRow{"log-line-prefix-template", kSame,
+                "since torchrun 2.14; takes precedence over `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`"},
+    TorchrunRow{"node-rank", kSame, "used under `static` only"},
+    TorchrunRow{"master-addr", kSame, "each node passes its own value to its workers; used under `static` only"},
+    TorchrunRow{"master-port", kBetter,
+                "0 takes a free port; a given port that is taken is reported immediately, in one line. If the default 29500 is "
+                "taken, a free port replaces it. Used under `static` only"},
+    TorchrunRow{"local-addr", kSame, "`MASTER_ADDR` under `c10d` and `--standalone`, 127.0.0.1 unless given"},
+    TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},
+    TorchrunRow{"numa-binding", kBetter, "works without GPUs as well; `--dry-run` shows the CPUs"},
+    TorchrunRow{"signals-to-handle", kSame,
+                "SIGUSR1 and SIGUSR2 are forwarded to the workers and stop nothing, unless they are in the list"},
+    TorchrunRow{"shutdown-timeout", kBetter,
+                "since torchrun 2.12; fractions and 0 are allowed; a second Ctrl-C kills immediately"},
+    TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` takes precedence, as in torchrun since 2.15"},
+    TorchrunRow{"print-completion", kBetter, "since torchrun 2.14, which needs an extra package for it"},
+    TorchrunRow{"help", kSame, ""},
+};
+
+constexpr std::array kVariables{
+    TorchrunRow{"PYTHON_EXEC", kBetter,
+                "the Python interpreter. If unset: that of the environment that contains ddprun, of the active environment, or "
+                "`python3` on PATH (torchrun uses its own)"},
+    TorchrunRow{"OMP_NUM_THREADS", kBetter,
+                "if it is unset and there are several workers: 1, or in a Slurm job an equal share of `SLURM_CPUS_PER_TASK` "
+                "(not under the name torchrun)"},
+    TorchrunRow{"TORCH_NCCL_ASYNC_ERROR_HANDLING", kSame, "1 for workers if it is unset; always 0 for `ddptrain`"},
+    TorchrunRow{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", kSame, "`--log-line-prefix-template` takes precedence"},
+    TorchrunRow{"TORCHELASTIC_SIGNALS_TO_HANDLE", kBetter,
+                "`--signals-to-handle` takes precedence (torchrun overwrites the variable)"},
+    TorchrunRow{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", kSame, "`--shutdown-timeout` takes precedence"},
+    TorchrunRow{"TORCHELASTIC_ERROR_FILE", kSame,
+                "path to which the launcher copies the error file of the worker that failed first"},
+    TorchrunRow{"TORCH_ELASTIC_WORKER_IDENTICAL", kNoEffect, "ranks are the same with and without it"},
+    TorchrunRow{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", kBetter,
+                "1: rank 0 hosts the store, also under `static`; `--agent-store` takes precedence"},
+    TorchrunRow{"TORCHELASTIC_HEALTH_CHECK_PORT", kNoEffect, "PyTorch's own health check server is an empty stub"},
+    TorchrunRow{"TORCHELASTIC_ENABLE_FILE_TIMER", kBetter,
+                "an overdue worker is killed within milliseconds and reported; torchrun's agent also kills itself"},
+    TorchrunRow{"TORCHELASTIC_TIMER_FILE", kSame, "an existing file with that name is left unchanged if it is not a pipe"},
+    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.13; exit code 89"},
+    TorchrunRow{"LOGLEVEL", kNoEffect, "`-v` and `-q` set the verbosity; under the name torchrun, ERROR suppresses the banner"},
+};
+
+const char* word_of(TorchrunSupport support) {
+  switch (support) {
+    case kSame:
+      return "same";
+    case kBetter:
+      return "better";
+    case kNoEffect:
+      return "no effect";
+  }
+  return "";
+}
+
+std::string table_row(std::string name, std::string support, std::string_view why, std::size_t name_width) {
+  name.resize(std::max(name.size(), name_width), ' ');
+  support.resize(std::max<std::size_t>(support.size(), 9), ' ');
+  return "| " + name + " | " + support + " | " + std::string(why) + (why.empty() ? "|\n" : " |\n");
+}
+
+std::string table(std::string_view title, std::span<const TorchrunRow> rows, std::string_view dashes) {
+  const auto shown = [&](const TorchrunRow& entry) {
+    std::string name = "`" + std::string(dashes) + std::string(entry.name) + "`";
+    const OptionSpec* option = dashes.empty() ? nullptr : find_option(entry.name);
+    if (option != nullptr && option->letter != 0) name = std::string("`-") + option->letter + "`, " + name;
+    return name;
+  };
+  std::size_t width = 0;
+  for (const TorchrunRow& entry : rows) width = std::max(width, shown(entry).size());
+  std::string text = table_row(std::string(title), "ddprun", "reason or difference", width);
+  text += "|" + std::string(width + 2, '-') + "|-----------|---|\n";
+  for (const TorchrunRow& entry : rows) text += table_row(shown(entry), word_of(entry.support), entry.why, width);
+  return text;
+}
+
+}  // namespace
+
+std::span<const TorchrunRow> torchrun_options() {
+  return kOptions;
+}
+
+std::span<const TorchrunRow> torchrun_variables() {
+  return kVariables;
+}
+
+bool is_torchrun_option(std::string_view name) {
+  return std::any_of(kOptions.begin(), kOptions.end(), [&](const TorchrunRow& entry) { return entry.name == name; });
+}
+
+std::string torchrun_help_text() {
+  return table("option", kOptions, "--") + "\n" + table("variable", kVariables, "");
+}
+
+}  // namespace ddprun

@@ -1,0 +1,49 @@
+// The curves of a run, from the lines of its metrics.jsonl, and a reader that follows a growing file. The page of `ddprun
+// report` (page.hpp) shows them.
+//
+// A page of a running job is made every few seconds, and the file of a long run has a million lines. The reader therefore keeps
+// the curves and its position, and reads only new lines. After a failure, the job removes the lines of the steps that it
+// repeats, and appends others. The reader notices this because the last line that it has read is no longer in its place: each
+// line contains its time, so the new line differs. It then reads the file again from the start.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <istream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/report/report_metrics.hpp"
+#include "launcher/report/step_parts.hpp"
+#include "launcher/report_page/svg.hpp"
+
+namespace ddprun {
+
+struct Curves {
+  std::vector<svg::Point> loss, speed;                       // x: step
+  std::map<std::string, std::vector<svg::Point>> evaluated;  // metrics of evaluations and of scripts by name, without the loss
+  StepParts parts;
+  std::vector<double> resumed;  // steps at which training continued after a failure or a new start
+
+  // Adds a line of the file. Call it in file order. A line that is damaged or of another kind is skipped.
+  void take(const std::string& line);
+};
+
+Curves curves_of(std::istream& metrics);
+
+class CurveReader {
+ public:
+  explicit CurveReader(std::filesystem::path metrics) : file_(std::move(metrics)) {}
+  // Reads the lines that were added since the previous call, and returns the curves of the whole file. If the file does not
+  // exist or is not a regular file, there are no curves. A last line without its end is left for the next call.
+  const Curves& read();
+
+ private:
+  std::filesystem::path file_;
+  Curves curves_;
+  std::int64_t read_ = 0;  // bytes of the lines that were read
+  std::string last_;       // the last of these lines, with its '\n'
+};
+
+}  // namespace ddprun

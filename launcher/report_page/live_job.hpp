@@ -1,0 +1,37 @@
+// The state of a running job, as the page of `ddprun report --follow` shows it: from the answers of its agents to a status
+// query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/query/local/status_texts.hpp"
+
+namespace ddprun {
+
+struct LiveWorker {
+  std::string node;  // its host
+  WorkerTexts texts;
+  std::string log;  // folder of its newest log files; "" if it has none, or is on another node
+};
+
+struct LiveJob {
+  std::int64_t now_ns = 0;  // time of the answers, in nanoseconds since 1970
+  std::string state;        // "running for 2 min 03 s, 1 of 3 restarts used"; "" if the agent did not answer
+  std::string progress;     // "epoch 2/3  step 512/1,407  ..."; "" if unknown
+  std::int64_t step = 0;    // finished steps, and the steps of the whole run; 0 if unknown
+  std::int64_t steps_total = 0;
+  std::string last_failure{};
+  std::string note{};  // a problem: nodes that did not answer
+  std::vector<LiveWorker> workers{};
+};
+
+// `nodes`: the status of each node that answered, in the order of node ranks. `logs`: the folders of the workers' log files by
+// rank, as far as they are known.
+LiveJob live_job_of(const std::vector<nlohmann::json>& nodes, const std::map<int, std::string>& logs, std::int64_t now_ns);
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// The page of `ddprun report --html`: one HTML page about a run, which loads nothing. It shows the end of the run, a time line
+// of rounds with their failures, curves with marks at failures, where the time went, and a table of metrics. The evidence of
+// each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers, and reloads itself. Pure.
+//
+// A file has each subject: page_rounds, page_workers, page_time, chart; page_style has colours and the script.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "launcher/report_page/curves.hpp"
+#include "launcher/report_page/live_job.hpp"
+
+namespace ddprun {
+
+// How the page behaves in a browser. kStays: it has no script. kReloads: it loads itself again after kReloadInterval, and a
+// script keeps the scroll position and the unfolded blocks. kLast: the last page of those that reload. It has the script, but
+// does not reload.
+enum class PageKind { kStays, kReloads, kLast };
+inline constexpr std::chrono::seconds kReloadInterval{5};
+
+struct PageInput {
+  std::string_view report;  // text of report.json
+  const Curves& curves;
+  std::string name;               // file name of the report, for errors
+  const LiveJob* live = nullptr;  // set if the job runs
+  PageKind kind = PageKind::kStays;
+};
+
+// Throws UsageError, which contains `name`, if the text is not a report.
+std::string report_page(const PageInput& input);
+
+}  // namespace ddprun

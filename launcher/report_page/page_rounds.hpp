@@ -1,0 +1,20 @@
+// The rounds in the page of `ddprun report` (page.hpp): a time line, in which a mark shows each failure, and a block for
+// each round that can be unfolded to show the evidence of its failures. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/report/report_metrics.hpp"
+#include "launcher/report_page/chart.hpp"
+
+namespace ddprun {
+
+// Both functions return HTML, or "" if there is no round.
+std::string time_line_html(const std::vector<RoundSpan>& rounds);
+std::string rounds_html(const std::vector<RoundSpan>& rounds);
+
+// Returns a mark for each failure whose step is known.
+std::vector<ChartMark> failure_marks(const std::vector<RoundSpan>& rounds);
+
+}  // namespace ddprun

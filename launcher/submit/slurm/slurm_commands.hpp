@@ -1,0 +1,21 @@
+// Runs Slurm's commands, such as sbatch and squeue. slurm_submission.cpp and slurm_login.cpp use it. The calls block.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddprun {
+
+struct SlurmAnswer {
+  bool succeeded = false;
+  std::string text;     // standard output
+  std::string problem;  // one line if it failed: "sbatch failed: Invalid partition name specified"
+};
+
+// Runs a command of Slurm, which is searched on PATH. At most two minutes and 1 MiB of output.
+SlurmAnswer run_slurm(const std::vector<std::string>& command);
+
+// Absolute path of this program, which the compute nodes use as well.
+std::string path_of_this_program();
+
+}  // namespace ddprun

@@ -1,0 +1,75 @@
+#include "launcher/tcp_store/store_admission.hpp"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "common/system/descriptor.hpp"
+#include "launcher/tcp_store/peer_user.hpp"
+
+namespace ddprun::script_store {
+namespace {
+
+bool is_loopback(const in6_addr& address) {
+  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+}
+
+// True if the client runs on this machine. It does if it connects from loopback, or from the same address to which it connects.
+bool is_of_this_machine(const StorePeer& peer, const StorePeer& here) {
+  return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
+}
+
+}  // namespace
+
+StorePeer peer_of(const sockaddr_storage& from) {
+  StorePeer peer;
+  if (from.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+    peer.port = ntohs(v4.sin_port);
+    peer.address.s6_addr[10] = peer.address.s6_addr[11] = 0xff;
+    std::memcpy(&peer.address.s6_addr[12], &v4.sin_addr, sizeof v4.sin_addr);
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+    peer.port = ntohs(v6.sin6_port);
+    peer.address = v6.sin6_addr;
+  }
+  const bool v4 = IN6_IS_ADDR_V4MAPPED(&peer.address);
+  ::inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &peer.address.s6_addr[12] : peer.address.s6_addr, peer.text.data(),
+              static_cast<socklen_t>(peer.text.size()));
+  return peer;
+}
+
+// Tests whether the kernel reports the owner of a listening socket of this process, whose owner is known.
+bool probe_user_reports() {
+  for (const int family : {AF_INET, AF_INET6}) {
+    const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // listen() on an unbound socket chooses a free port
+    if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
+    sockaddr_storage no_peer{};
+    no_peer.ss_family = static_cast<sa_family_t>(family);
+    if (user_of_peer(own, no_peer).status == PeerUser::Status::kUser) return true;
+  }
+  return false;
+}
+
+std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine, bool kernel_reports_users) {
+  sockaddr_storage here{};
+  socklen_t size = sizeof here;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "it has already disconnected";
+  // A client on this machine may also use another address of the machine. Then the kernel reports an owner for it.
+  const bool local = is_loopback(peer_of(here).address) || is_of_this_machine(peer_of(from), peer_of(here));
+  const PeerUser peer = user_of_peer(from, here);
+  if (!local && peer.status != PeerUser::Status::kUser)
+    return only_this_machine ? "it connects from another machine, but this job runs on a single machine" : "";
+  if (peer.status == PeerUser::Status::kGone || (peer.status == PeerUser::Status::kUnknown && kernel_reports_users))
+    return "it has already disconnected";
+  if (peer.status == PeerUser::Status::kUnknown || peer.user == ::geteuid() || peer.user == 0) return "";
+  return "it belongs to user " + std::to_string(peer.user) + ", but this job belongs to user " + std::to_string(::geteuid()) +
+         " (--agent-store off accepts all users)";
+}
+
+}  // namespace ddprun::script_store

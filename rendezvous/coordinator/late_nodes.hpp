@@ -1,0 +1,71 @@
+// Late nodes: nodes that answer, but whose workers do not end after a round. A worker that is stuck in the kernel cannot be
+// killed. Without this class its node would block all other nodes without a limit. The coordinator registers each node for
+// which it waits. At the deadlines it queries which nodes are overdue. Pure.
+//
+//     awaited -- a while --> logged -- ready_timeout --> gets no more grants -- a lease --> lost
+//
+// A grant is the time for which workers may run. It is at most one lease, so the last grant of a late node has ended before the
+// other nodes continue without that node. The late node may reconnect and vote, but the coordinator does not wait for its old
+// workers again.
+//
+// This class stores when the wait for each node started, and which nodes were given up.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/membership/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
+#include "rendezvous/protocol/link.hpp"
+
+namespace ddprun::rendezvous {
+
+class LateNodes {
+ public:
+  explicit LateNodes(const CoordinatorSettings& settings);
+
+  // Starts the deadlines for a node whose workers must end. Has no effect if the coordinator already waits for this node.
+  void await(const Peer& peer, Time now);
+  std::optional<Time> next_deadline() const;
+
+  // ---- overdue nodes; each is returned once ----
+  // Returns a message that names the nodes for which the coordinator has waited long enough to log it. Empty if there is no new
+  // such node.
+  std::string take_message(Peers& peers, Time now);
+  // Marks each node as late whose workers have not ended within ready_timeout. Late nodes get no more time for their workers.
+  void give_up_due(Peers& peers, Time now);
+  // Returns the late nodes whose workers can no longer run under a grant. The caller must mark these nodes as lost.
+  std::vector<NodeId> take_lost(Peers& peers, Time now);
+  // Describes why a late node counts as lost, for messages.
+  std::string why() const;
+
+  // ---- nodes that come back ----
+  // True if the reconnected node still has old workers for which the coordinator no longer waits.
+  bool still_has_workers(const Peer& peer, Time now);
+  void forgive(Peer& peer);
+
+ private:
+  struct Awaited {
+    Time since;
+    NodeId node;
+  };
+  struct Stage {
+    nanoseconds after{};
+    std::deque<Awaited> nodes{};  // sorted by start of the wait, earliest first
+  };
+
+  void remember(const Hello& hello);
+  std::vector<NodeId> take(Stage& stage, const Peers& peers, Time now);
+
+  milliseconds timeout_;
+  Stage logged_;
+  Stage given_up_;
+  Stage lost_;
+  // the nodes that were given up as late, each with its incarnation (start time of its agent)
+  std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;
+};
+
+}  // namespace ddprun::rendezvous

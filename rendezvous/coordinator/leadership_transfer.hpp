@@ -1,0 +1,58 @@
+// Leadership transfer (Raft), for a coordinator whose own node leaves the job: when it may transfer the leadership, and to
+// which node. Pure.
+//
+// After the transfer the other nodes elect a coordinator immediately, without waiting for the end of the lease. So the transfer
+// must wait until no worker can run any more with permission of this coordinator (a grant). Two conditions ensure this. First,
+// all connected nodes have ended their workers. Second, if a node was lost while it had workers, one lease has passed since its
+// last message.
+//
+// This class stores whether the coordinator's node has left, and the time after which no worker of a lost node can be running.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "rendezvous/coordinator/drain.hpp"
+#include "rendezvous/membership/membership.hpp"
+#include "rendezvous/membership/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
+#include "rendezvous/protocol/link.hpp"
+
+namespace ddprun::rendezvous {
+
+class LeadershipTransfer {
+ public:
+  LeadershipTransfer(const CoordinatorSettings& settings, const Membership& membership, const Peers& peers)
+      : membership_(membership), peers_(peers), settings_(settings) {}
+
+  // True if another coordinator can be elected after the nodes of `drain` have left. The voters are the remaining nodes and
+  // this node.
+  bool possible(const Drain& drain) const;
+
+  // Call it when a node was lost whose workers may still be running. Without contact they run until their grant ends.
+  void lost_with_workers(const Peer& peer) {
+    workers_gone_at_ = std::max(workers_gone_at_, peer.last_contact + part_of(settings_.lease, settings_.rules.give_up));
+  }
+  void begin() { left_ = true; }
+  bool has_started() const { return left_; }
+  // True if the coordinator's node has left, the round is committed, and no node can have running workers. Lost nodes are
+  // included.
+  bool is_ready_to_transfer(Time now) const;
+  // The time at which is_ready_to_transfer() may become true without a further event. nullopt if an event is needed.
+  std::optional<Time> deadline(Time now) const { return left_ ? if_after(workers_gone_at_, now) : std::nullopt; }
+
+  // The node that should lead next: the connected node with the lowest rank that accepts connections and is not late. nullopt
+  // if no remaining node qualifies.
+  std::optional<Successor> successor() const;
+  // This node's persistent state, which TransferLeadership carries: the term, both rounds, and this node's ranks in them.
+  PersistentState state(std::uint64_t term) const;
+
+ private:
+  const Membership& membership_;
+  const Peers& peers_;
+  const CoordinatorSettings& settings_;
+  bool left_ = false;
+  Time workers_gone_at_{};
+};
+
+}  // namespace ddprun::rendezvous

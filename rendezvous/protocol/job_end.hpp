@@ -1,0 +1,47 @@
+// Every way in which the rendezvous ends a job, or the part of one node in it, with its exit code and its last message. No
+// other file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
+// (launcher/agent_state/job_ending.hpp). Pure.
+//
+// Within a job one node decides: the coordinator. It sends its JobEnd to all nodes, and each node exits with that code. A node
+// chooses a code itself only if it leaves the job or does not find a coordinator.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/protocol/coordinator_settings.hpp"
+
+namespace ddprun::rendezvous {
+
+struct JobEnd {
+  int exit_code = 0;
+  std::string why{};  // the last message for the user
+};
+
+// Returned by the coordinator, for all nodes.
+namespace job_end {
+JobEnd done();
+JobEnd too_few_nodes(std::string why);
+JobEnd after_failure(const Verdict& verdict);
+// The verdict was the end of the job, and one node has saved the state that its waiting workers held.
+JobEnd after_failure_and_save(const Verdict& verdict);
+JobEnd stopped(int signal);
+JobEnd stopped_without_saving(int signal, const std::string& why);
+// The workers of all nodes were ordered to save.
+JobEnd stopped_and_saved(int signal, bool all_saved);
+// The verdict if a stop signal came while workers waited for replacements, and no node saves.
+Verdict stopped_while_waiting(int signal, const std::string& why);
+}  // namespace job_end
+
+// Chosen by one node, for itself. The job may continue on other nodes.
+namespace node_end {
+JobEnd left(int signal);
+JobEnd left_after_order_to_save(int signal, bool saved);
+JobEnd refused_by_coordinator(const std::string& text);
+JobEnd no_coordinator(const std::string& seconds);
+JobEnd minority(std::string why);
+JobEnd wrong_token(std::string why);
+JobEnd wrong_usage(std::string why);
+JobEnd no_peers(std::string why);
+}  // namespace node_end
+
+}  // namespace ddprun::rendezvous

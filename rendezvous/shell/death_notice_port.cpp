@@ -1,0 +1,89 @@
+// Implementation of death_notice_port.hpp. A death notice consists of the text "ddprun farewell", the term, the round, and a
+// digest. The term and the round are 64-bit big-endian numbers. The digest covers the job's key and all preceding bytes.
+#include "rendezvous/shell/death_notice_port.hpp"
+
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+
+#include "rendezvous/identity/random_bytes.hpp"
+#include "rendezvous/transport/close_on_exec.hpp"
+#include "rendezvous/transport/transport.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using boost::asio::ip::udp;
+
+constexpr std::string_view kMagic = "ddprun farewell";
+constexpr std::size_t kHeader = 15 + 8 + 8;
+
+void append(std::string& text, std::uint64_t number) {
+  for (int shift = 56; shift >= 0; shift -= 8) text.push_back(static_cast<char>(number >> static_cast<unsigned>(shift)));
+}
+std::uint64_t number_at(std::string_view text, std::size_t at) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < 8; ++i) number = number << 8U | static_cast<unsigned char>(text[at + i]);
+  return number;
+}
+
+// Compares in constant time. Otherwise a peer could guess the digest byte by byte from the time of the answer.
+bool are_equal(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i])));
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round) {
+  std::string text(kMagic);
+  append(text, round.term);
+  append(text, static_cast<std::uint64_t>(round.round));
+  const auto digest = tls_module().digest_of(std::string(key.begin(), key.end()) + text);
+  text.append(digest.begin(), digest.end());
+  return text;
+}
+
+DeathNoticePort::DeathNoticePort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_notice)
+    : socket_(io), on_notice_(std::move(on_notice)), key_(random_bytes<std::tuple_size_v<DeathNoticeKey>>()) {
+  boost::system::error_code error;
+  open_close_on_exec(socket_, udp::v6(), error);
+  if (!error) socket_.set_option(boost::asio::ip::v6_only(false), error);
+  if (!error) socket_.bind({udp::v6(), 0}, error);
+  if (error) {  // the machine does not support IPv6
+    socket_.close(error);
+    open_close_on_exec(socket_, udp::v4(), error);
+    if (!error) socket_.bind({udp::v4(), 0}, error);
+  }
+  if (error) return;
+  port_ = socket_.local_endpoint(error).port();
+  socket_.non_blocking(true, error);
+  receive();
+}
+
+void DeathNoticePort::receive() {
+  socket_.async_receive_from(boost::asio::buffer(buffer_), from_,
+                             [this](const boost::system::error_code& error, std::size_t size) {
+                               if (error == boost::asio::error::operation_aborted) return;
+                               if (!error) handle_datagram(size);
+                               if (!error || error == boost::asio::error::connection_refused) receive();
+                             });
+}
+
+// Answers a valid death notice with the same bytes. A guardian that receives its death notice back stops sending it.
+void DeathNoticePort::handle_datagram(std::size_t size) {
+  const std::string_view text(buffer_.data(), size);
+  if (size < kHeader || !text.starts_with(kMagic)) return;
+  const RoundId round{number_at(text, kMagic.size()), static_cast<std::int64_t>(number_at(text, kMagic.size() + 8))};
+  if (!are_equal(text, death_notice_text(key_, round))) return;
+  boost::system::error_code ignored;
+  socket_.send_to(boost::asio::buffer(text), from_, 0, ignored);
+  on_notice_(round);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,27 @@
+// An observer of the agent's events with its own RoundModel. The model receives each event first, as in
+// launcher/launch/run_plan.cpp.
+#pragma once
+
+#include <utility>
+
+#include "launcher/events/round_model.hpp"
+
+namespace ddprun {
+
+struct ModelOfRound {
+  RoundModel model;
+};
+
+// `Observer` must take the RoundModel as the last argument of its constructor.
+template <class Observer>
+class Observed : private ModelOfRound, public Observer {
+ public:
+  template <class... Arguments>
+  explicit Observed(Arguments&&... arguments) : Observer(std::forward<Arguments>(arguments)..., model) {}
+  void on(const RunEvent& event) override {
+    model.on(event);
+    Observer::on(event);
+  }
+};
+
+}  // namespace ddprun

@@ -1,0 +1,43 @@
+// Tests the port for death notices. It accepts a notice only with the correct key and for the expected round, and sends it back
+// as a confirmation.
+#include "rendezvous/shell/death_notice_port.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using boost::asio::ip::udp;
+
+TEST(DeathNoticePort, AcceptsOnlyNoticesWithTheKey) {
+  boost::asio::io_context io;
+  std::optional<RoundId> received_round;
+  const DeathNoticePort port(io, [&](const RoundId& round) { received_round = round; });
+  ASSERT_NE(port.port(), 0);
+  udp::socket sender(io, udp::v4());
+  const udp::endpoint to(boost::asio::ip::make_address("127.0.0.1"), port.port());
+  const auto send = [&](const std::string& text) { sender.send_to(boost::asio::buffer(text), to); };
+
+  send("");
+  send("ddprun farewell");
+  DeathNoticeKey wrong = port.key();
+  wrong[31] ^= 1U;
+  send(death_notice_text(wrong, {3, 4}));
+  std::string other_round = death_notice_text(port.key(), {3, 4});
+  other_round[15 + 15] = 5;  // Changes the round in the notice. A notice for another round must not be accepted.
+  send(other_round);
+  const std::string right = death_notice_text(port.key(), {3, 7});
+  send(right);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!received_round && std::chrono::steady_clock::now() < end) io.run_one_for(std::chrono::seconds(1));
+  EXPECT_EQ(received_round, (RoundId{3, 7}));
+  std::string back(128, ' ');
+  back.resize(sender.receive(boost::asio::buffer(back)));
+  EXPECT_EQ(back, right);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,16 @@
+// The part of the oracle (simulated_job.hpp) that checks the decision of a regroup. It uses only the true state of the ranks
+// and the definition of a layout. To be independent, it does not call the code that makes decisions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/trainer/commit/simulated_rank.hpp"
+
+namespace ddprun::trainer::simulation {
+
+// Sets world.violation if the decision loses a step or an evaluation, or returns to the checkpoint although a rank has the
+// state.
+void judge_decision(World& world, const std::vector<std::unique_ptr<SimulatedRank>>& ranks, const CommitDecision& decision);
+
+}  // namespace ddprun::trainer::simulation

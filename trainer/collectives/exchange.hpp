@@ -1,0 +1,88 @@
+// One collective: the loop over chunks that all collectives share. Pure; tests/trainer/collectives checks it with a model of
+// memory.
+//
+// A collective derives from Exchange, and implements up to three steps for a chunk. Each rank calls run():
+//
+//     write     this rank copies its input into a slot, for the other ranks
+//     combine   (optional) this rank reduces its slice of the inputs of all ranks
+//     read      this rank reads inputs, or the reduced slices, of other ranks
+//
+// Between two steps, each rank publishes a phase and waits for this phase of all ranks:
+//
+//     write 0 | compare descriptors | write 1, combine 0 | read 0, write 2, combine 1 | read 1, write 3, combine 2 | ...
+//
+// Why a slot can be overwritten without another flag. There are 4 slots in turn, across operations. A rank writes chunk k after
+// it has waited for chunk k-2 of all ranks. Each rank has published its chunk k-2 after it had read chunk k-4, from the same
+// slot. Writing one chunk ahead lets a rank continue without waiting for the slowest rank of the same chunk.
+//
+// Exposed input. If the input lies in the data area of the segment, the other ranks read it there, and this rank writes
+// nothing. If the inputs of all ranks are exposed, the whole input is one chunk. A rank returns only after the other ranks have
+// read its input.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trainer/collectives/transport.hpp"
+
+namespace ddprun::trainer::collectives {
+
+// Elements begin to end - 1 of each piece of the input.
+struct Chunk {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::size_t slot = 0;
+  std::uint64_t elements() const { return end - begin; }
+};
+
+// An input consists of `pieces` pieces of `operation.elements` elements each: one piece for all ranks, or a piece per rank.
+class Exchange {
+ public:
+  // `input` is this rank's input; it is not read if only the root has an input.
+  Exchange(Transport& transport, const OperationDescriptor& operation, int pieces, const std::byte* input);
+  virtual ~Exchange() = default;
+  // Throws CollectiveError.
+  void run();
+
+ protected:
+  // True if combine() is called. Call only after the descriptors were compared.
+  virtual bool combines() const { return false; }
+  // The default copies all pieces, except that for this rank itself.
+  virtual void write(const Chunk& chunk);
+  virtual void combine(const Chunk&) {}
+  virtual void read(const Chunk& chunk) = 0;
+
+  Transport& transport() const { return transport_; }
+  int rank() const { return transport_.rank(); }
+  int ranks() const { return transport_.ranks(); }
+  std::size_t type_bytes() const { return type_bytes_; }
+  const OperationDescriptor& operation() const { return operation_; }
+  bool has_input(int rank) const;
+  // Returns the elements of a chunk of one piece of a rank's input: in the caller's memory for this rank itself, and in the
+  // data area or in a slot for the others.
+  const std::byte* input_of(int rank, int piece, const Chunk& chunk) const;
+  // Returns the chunk of a piece in a slot.
+  std::byte* in_slot(int rank, int piece, const Chunk& chunk) const;
+  bool all_exposed() const { return all_exposed_; }
+  bool any_exposed() const { return any_exposed_; }
+  // Returns the address of an exposed input. Only if the input of this rank is exposed.
+  std::byte* exposed_input(int rank) const;
+
+ private:
+  std::uint64_t bytes_of_input() const;
+  Chunk chunk_at(std::uint64_t index);
+  void compare_descriptors();
+
+  Transport& transport_;
+  OperationDescriptor operation_;
+  std::size_t pieces_;
+  std::size_t type_bytes_;
+  std::uint64_t per_chunk_;  // elements of each piece
+  const std::byte* input_;
+  std::vector<OperationDescriptor> of_ranks_;
+  bool all_exposed_ = false;
+  bool any_exposed_ = false;
+};
+
+}  // namespace ddprun::trainer::collectives

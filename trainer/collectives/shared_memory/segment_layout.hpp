@@ -1,0 +1,59 @@
+// The layout of a segment: where in the shared memory everything lies. Pure: all ranks compute the same layout from the same
+// sizes. In order:
+//
+//     header     version and sizes, and the cause of an abort
+//     controls   per rank: flag word, process, descriptors
+//     lanes      per pair of ranks: 2 flag words
+//     cells      per pair of ranks: 2 cells
+//     slots      per rank: 4 slots
+//     data       per rank: the data area
+//
+// Each word has a separate pair of cache lines, because processors prefetch lines in pairs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ddprun::trainer::collectives {
+
+inline constexpr int kMaxLocalRanks = 64;
+inline constexpr std::size_t kWordSpacing = 128;
+inline constexpr std::size_t kControlBytes = 512;
+inline constexpr std::size_t kPageBytes = 4096;
+
+struct SegmentSizes {
+  std::uint64_t ranks = 1;
+  std::uint64_t slot_bytes = 0;  // multiple of 4 KiB
+  std::uint64_t cell_bytes = 0;  // multiple of 4 KiB
+  std::uint64_t data_bytes = 0;  // per rank; multiple of 4 KiB
+  bool operator==(const SegmentSizes&) const = default;
+};
+
+// Returns the sizes for a number of ranks: slots of 256 KiB for up to 8 ranks, which fit into a second-level cache, and smaller
+// ones above. Rounds `data_bytes` up to whole pages.
+SegmentSizes sizes_for(int ranks, std::uint64_t data_bytes);
+
+// All values are byte offsets from the start of the segment.
+struct SegmentLayout {
+  SegmentSizes sizes;
+  std::uint64_t controls = 0;
+  std::uint64_t lanes = 0;
+  std::uint64_t cells = 0;
+  std::uint64_t slots = 0;
+  std::uint64_t data = 0;
+  std::uint64_t total = 0;
+
+  std::uint64_t control_of(int rank) const;
+  std::uint64_t lane_word_of(int from, int to, bool receiver) const;
+  std::uint64_t cell_of(int from, int to, std::size_t cell) const;
+  std::uint64_t slot_of(int rank, std::size_t slot) const;
+  std::uint64_t data_of(int rank) const;
+};
+
+// Returns nullopt if a size is out of range: 1 to 64 ranks, whole pages, slots and cells of at least a page, and at most 2^46
+// bytes in total.
+std::optional<SegmentLayout> layout_of(const SegmentSizes& sizes);
+
+}  // namespace ddprun::trainer::collectives

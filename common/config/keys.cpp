@@ -410,6 +410,10 @@ std::vector<Key> make_keys() {
           "checkpoints there. Empty: no copies.",
           kMayChange),
 
+      KEY(ddp.backend, NameKind{{"auto", "shared", "gloo", "nccl"}},
+          "Communication between workers. shared: shared memory, for workers on CPUs of one machine. auto: shared for two such "
+          "workers, otherwise gloo on CPUs and nccl on GPUs.",
+          kMayChange),
       KEY(ddp.bucket_mb, NumberKind{.max = 65536, .above_min = true}, "Size of a bucket of gradients, in MiB."),
       KEY(ddp.first_bucket_mb, NumberKind{.max = 65536, .above_min = true},
           "Size of the first bucket, in MiB. A small first bucket starts communication early."),

@@ -211,7 +211,9 @@ struct CheckpointConfig {
 };
 
 struct DdpConfig {
+  enum class Backend { kAuto, kShared, kGloo, kNccl };
   enum class Compress { kNone, kFp16, kBf16 };
+  Backend backend = Backend::kAuto;  // "auto" | "shared" | "gloo" | "nccl"
   double bucket_mb = 25;
   double first_bucket_mb = 1;
   bool find_unused_parameters = false;

@@ -18,6 +18,7 @@
 #include "common/channel/message.hpp"
 #include "trainer/job/recovery.hpp"
 #include "trainer/parallel/peers.hpp"
+#include "trainer/parallel/process_group.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
 #include "trainer/surroundings/environment.hpp"
 #include "trainer/surroundings/signals.hpp"
@@ -49,8 +50,8 @@ class JobPlace {
   // Sets rank and world size to those that next_group() has returned.
   void move_to(const channel::Regroup& place);
   // Collective. Forms the group. Throws UsageError for an unusable master address, and an exception of the process group if
-  // another worker is lost.
-  void form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl);
+  // another worker is lost. Sets `wishes.breaker`.
+  void form_group(c10::Device device, GroupWishes wishes);
   // Destroys a process group that has lost a worker.
   void leave_group();
   // Shuts the group down cleanly. Call after the last collective, when nothing uses the group any more.
@@ -72,6 +73,7 @@ class JobPlace {
 
  private:
   void listen_to_agent(const std::string& version);
+  void note_wait(bool begins);
 
   WorkerEnvironment environment_;
   StopGate gate_;
@@ -87,6 +89,7 @@ class JobPlace {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int generation_ = 0;
   bool leaked_groups_ = false;
+  bool computes_ = false;  // the stage when a wait in shared memory began was kForward
   std::optional<Peers> peers_;
 };
 

@@ -116,7 +116,7 @@ void Process::check_data(const std::filesystem::path& run_directory) {
   if (check_) check_->await(first_start ? kMaxWait : std::chrono::seconds(0));
 }
 
-void Process::join(std::optional<std::int64_t> held) {
+void Process::join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes) {
   const channel::Regroup order = place_.next_group(held);
   if (order.rank >= 0) {
     if (order.rank != environment().rank) records_.close();  // the log and the checkpoints belong to the old rank
@@ -126,7 +126,10 @@ void Process::join(std::optional<std::int64_t> held) {
   }
   faults_.at(FaultPhase::kJoining, held.value_or(0));
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
-  place_.form_group(device(), timeout, options_.live_nccl);
+  place_.form_group(device(), {.timeout = timeout,
+                               .backend = config_.ddp.backend,
+                               .bucket_bytes = bucket_bytes,
+                               .live_nccl = options_.live_nccl});
   if (!records_.log) records_.log.emplace(status(), environment().rank);
 }
 

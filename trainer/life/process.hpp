@@ -51,9 +51,10 @@ class Process {
   void check_data(const std::filesystem::path& run_directory);
   // Call before each attempt to train, and after place().leave_group() if another rank was lost. Forms a process group with the
   // rank that the agent assigns. `held` is the number of finished steps of the state that this rank could send to the others.
+  // `bucket_bytes` is the memory for the buckets of gradients (bucket_memory()).
   // Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if another rank is
   // lost.
-  void join(std::optional<std::int64_t> held);
+  void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
 
   const Options& options() const { return options_; }
   const Subject& subject() const { return training_program_; }

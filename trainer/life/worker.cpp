@@ -28,6 +28,7 @@
 #include "trainer/life/version.hpp"
 #include "trainer/loop/short_batches.hpp"
 #include "trainer/loop/train.hpp"
+#include "trainer/parallel/data_parallel.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
 #include "trainer/saved/export_weights.hpp"
@@ -105,7 +106,7 @@ void Worker::wait_for_place() {
 
 // Runs from the creation of a group to the end of the run, or until another rank is lost.
 int Worker::run_in_group() {
-  process_.join(source_.held());
+  process_.join(source_.held(), bucket_memory(trained_parameters(source_.state())));
   process_.await_data();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
   agree_on_run();

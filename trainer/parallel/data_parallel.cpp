@@ -27,6 +27,7 @@
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/parallel/compression.hpp"
 #include "trainer/parallel/peers.hpp"
+#include "trainer/parallel/shared/shared_backend.hpp"
 #include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 
@@ -191,6 +192,9 @@ struct DataParallel::Impl {
   // Time at which this rank had computed all gradients of the current backward pass.
   std::optional<std::chrono::steady_clock::time_point> computed;
   std::chrono::nanoseconds waited{};
+  // Set if collectives run in the calling thread, so that they are part of the backward pass.
+  SharedBackend* shared = nullptr;
+  std::chrono::nanoseconds spent_before{};  // shared->spent() before the backward pass
   const std::vector<at::Tensor> no_outputs;
   // `reducer` and `logger` are null if there is only one rank. The Logger refers to the Reducer, so the Logger must be
   // destroyed first. The Reducer needs a Logger: it crashes without one if find_unused_parameters is set.
@@ -211,6 +215,10 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
 
   std::unordered_map<std::size_t, std::string> names_by_index;
   for (std::size_t i = 0; i < names.size(); ++i) names_by_index[i] = names[i];
+  const bool rebuilt = of_rank_0.at("rebuilt").get<bool>();
+  // The buckets of the first step use ordinary memory: rebuild_buckets() allocates the next buckets before it frees them, and
+  // the shared memory has room for one set of buckets.
+  if (shared != nullptr) shared->share_buffers(rebuilt || find_unused);
   reducer = std::make_shared<OpenReducer>(
       parameters, of_rank_0.at("buckets").get<Buckets>(), group, std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(megabytes(config.bucket_mb)), config.find_unused_parameters, config.gradient_as_bucket_view,
@@ -227,8 +235,16 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
     reducer->set_static_graph();
     logger->set_static_graph();
   }
-  if (of_rank_0.at("rebuilt").get<bool>()) reducer->mark_rebuilt();
+  if (rebuilt) reducer->mark_rebuilt();
   if (auto hook = compression(config.compress, group)) reducer->register_comm_hook(std::move(hook));
+}
+
+// Each bucket begins at a cache line, and there are at most as many buckets as parameters.
+std::uint64_t bucket_memory(const std::vector<NamedTensor>& trained) {
+  constexpr std::uint64_t kLine = 64;
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& parameter : trained) bytes += parameter.tensor.nbytes() + kLine;
+  return bytes;
 }
 
 DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
@@ -256,6 +272,7 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
   if (!impl_->group || impl_->group->getSize() == 1) return;
   if (parameters.empty()) throw UsageError("the model has no parameter that requires a gradient: there is nothing to train");
 
+  impl_->shared = shared_backend_of(*impl_->group);
   const Peers peers(impl_->group, impl_->group->getRank(), impl_->group->getSize(), impl_->parameters[0].device());
   verify_same_model(parameters, untrained, peers);
   c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // also compares the strides of the parameters
@@ -290,6 +307,7 @@ void DataParallel::before_forward(bool sync) {
 // runs. The gradient would never be all-reduced. So the counts are reset before the micro-batch with sync.
 void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   if (!impl_->reducer || !sync) return;
+  if (impl_->shared != nullptr) impl_->spent_before = impl_->shared->spent();
   if (impl_->static_graph && impl_->first_step) impl_->reducer->forget_hooks();
   if (impl_->find_unused) {
     impl_->reducer->expect_gradients({output});
@@ -304,7 +322,7 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
 // which waits for the other ranks, at the last gradient. So the time is recorded before that wait.
 void DataParallel::Impl::note_when_computed(const at::Tensor& output) {
   computed.reset();
-  if (!output.is_cpu() || !output.requires_grad()) return;
+  if (shared != nullptr || !output.is_cpu() || !output.requires_grad()) return;
   output.register_hook([this](const at::Tensor&) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { computed = std::chrono::steady_clock::now(); });
   });
@@ -331,6 +349,7 @@ void DataParallel::after_backward(bool sync) {
   }
   if (!impl.buffers.empty()) c10d::broadcast_coalesced(impl.group, impl.buffers, kBroadcastBytes);
   if (impl.computed) impl.waited += std::chrono::steady_clock::now() - *std::exchange(impl.computed, std::nullopt);
+  if (impl.shared != nullptr) impl.waited += impl.shared->spent() - impl.spent_before;
 }
 
 // Rebuilds the buckets. The gradients are first moved out of the parameters. Otherwise the Reducer would copy gradients that
@@ -338,6 +357,7 @@ void DataParallel::after_backward(bool sync) {
 // once. Until they are removed, they keep the memory of the old buckets allocated.
 void DataParallel::Impl::rebuild_buckets() {
   const at::NoGradGuard no_grad;
+  if (shared != nullptr) shared->share_buffers(true);
   std::vector<at::Tensor> gradients;
   for (auto& parameter : parameters) gradients.push_back(std::exchange(parameter.mutable_grad(), {}));
   reducer->rebuild_buckets();

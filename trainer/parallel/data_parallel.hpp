@@ -23,6 +23,9 @@ namespace ddprun::trainer {
 
 using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of parameters
 
+// Returns the memory that the buckets need for the gradients of these parameters, for GroupWishes::bucket_bytes.
+std::uint64_t bucket_memory(const std::vector<NamedTensor>& trained);
+
 class DataParallel {
  public:
   // Source of the initial values. kFromRank0: all ranks take the parameters and buffers of rank 0, which are sent only if the
@@ -46,7 +49,8 @@ class DataParallel {
   // std::runtime_error later.
   void after_backward(bool sync);
   // Returns the time that backward passes have waited for other ranks since the previous call. Each wait is measured from the
-  // last gradient of this rank to the end of the step's communication. Returns zero on a GPU, where the CPU does not wait.
+  // last gradient of this rank to the end of the step's communication. In shared memory, it is the time in collectives. Returns
+  // zero on a GPU, where the CPU does not wait.
   std::chrono::nanoseconds take_waited();
   // Removes the gradients instead of setting them to zero. The note [Gradients are removed, not set to zero] in
   // data_parallel.cpp explains why.

@@ -181,6 +181,12 @@ void GroupBreaker::set_backend(c10::intrusive_ptr<c10d::Backend> backend) {
   if (broken_) abort_backend();
 }
 
+void GroupBreaker::set_abortable(c10::intrusive_ptr<c10d::Backend> backend) {
+  const std::lock_guard lock(backend_mutex_);
+  abortable_ = std::move(backend);
+  if (broken_) abortable_->abort();
+}
+
 // Aborts the backend in a separate thread, since abort() waits for running kernels, which may take long.
 void GroupBreaker::abort_backend() {
   if (!backend_) return;
@@ -199,6 +205,7 @@ void GroupBreaker::break_group() {
   shut_connections();
   {
     const std::lock_guard lock(backend_mutex_);
+    if (abortable_) abortable_->abort();
     abort_backend();
   }
   thread_ = std::jthread([this](const std::stop_token& stop) {
@@ -228,6 +235,7 @@ void GroupBreaker::end_break() {
   }
   const std::lock_guard lock(backend_mutex_);
   backend_.reset();
+  abortable_.reset();
   aborts_silently_ = false;
   broken_ = false;
 }

@@ -59,6 +59,9 @@ class GroupBreaker {
   // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call from the thread that
   // calls break_group().
   void set_backend(c10::intrusive_ptr<c10d::Backend> backend);
+  // Registers a backend whose abort() neither blocks nor throws. break_group() calls abort() immediately, and all collectives
+  // then end with an error.
+  void set_abortable(c10::intrusive_ptr<c10d::Backend> backend);
   // True if collectives of a broken group return without an error, which is the case for NCCL.
   bool aborts_silently() const { return aborts_silently_; }
   // Sets the size of the next group. Call only while no group is broken.
@@ -91,6 +94,7 @@ class GroupBreaker {
   BreakableWorks collectives_;
   std::mutex backend_mutex_;
   c10::intrusive_ptr<c10d::Backend> backend_;
+  c10::intrusive_ptr<c10d::Backend> abortable_;
   std::atomic<bool> aborts_silently_ = false;
   std::jthread aborting_;
   std::jthread thread_;

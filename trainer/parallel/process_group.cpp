@@ -12,8 +12,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -22,6 +25,8 @@
 #include "trainer/parallel/channel_store.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/group_breaker.hpp"
+#include "trainer/parallel/shared/segment_handover.hpp"
+#include "trainer/parallel/shared/shared_backend.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -194,18 +199,57 @@ bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environmen
   return device.is_cpu() || shares_gpu(environment) || live_nccl;
 }
 
+bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device) {
+  using Backend = DdpConfig::Backend;
+  const bool possible =
+      device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size;
+  // From three ranks on, Gloo adds in another order, so the bits of existing runs would change.
+  return possible && (backend == Backend::kShared || (backend == Backend::kAuto && environment.world_size == 2));
+}
+
+namespace {
+
+// Returns the backend in shared memory, or null if the ranks must use Gloo.
+c10::intrusive_ptr<SharedBackend> make_shared_backend(const WorkerEnvironment& environment, c10d::Store& store,
+                                                      c10::Device device, const GroupWishes& wishes) {
+  const bool wanted = wants_shared_memory(wishes.backend, environment, device);
+  const auto bytes = wanted ? std::optional(wishes.bucket_bytes) : std::nullopt;
+  const Handover handover = share_segment(store, environment.rank, environment.world_size, bytes);
+  if (!handover.segment) {
+    if (environment.rank == 0 && !handover.reason.empty()) {
+      std::fprintf(stderr, "ddptrain: the workers communicate over Gloo instead of shared memory: %s\n",
+                   handover.reason.c_str());
+    }
+    return nullptr;
+  }
+  auto attached = SharedBackend::attach(handover.segment, environment.rank, wishes.timeout);
+  if (const auto* const error = std::get_if<collectives::SegmentError>(&attached)) throw std::runtime_error(error->message);
+  const auto backend = std::get<c10::intrusive_ptr<SharedBackend>>(std::move(attached));
+  if (wishes.breaker != nullptr) wishes.breaker->set_abortable(backend);
+  return backend;
+}
+
+}  // namespace
+
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, std::chrono::milliseconds timeout,
-                                                          GroupBreaker* breaker, bool live_nccl) {
+                                                          int generation, const GroupWishes& wishes) {
   const std::string name = "ddptrain/" + std::to_string(generation);
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
-  keys->setTimeout(timeout);
+  keys->setTimeout(wishes.timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
-  // CPU tensors (counts, losses) always use Gloo, even if the group also has NCCL. CUDA tensors use Gloo only if workers share
-  // a GPU.
+  group->setGroupName(name);
+  if (device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size) {
+    c10d::PrefixStore shared_keys("shared", keys);
+    if (const auto shared = make_shared_backend(environment, shared_keys, device, wishes)) {
+      group->setBackend(c10::kCPU, c10d::ProcessGroup::CUSTOM, shared);
+      group->setDefaultBackend(c10d::ProcessGroup::CUSTOM);
+      return group;
+    }
+  }
+  // CPU tensors (counts, losses) use Gloo even if the group also has NCCL. CUDA tensors use Gloo only if workers share a GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =
-      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout, breaker);
+      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), wishes.timeout, wishes.breaker);
   group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::GLOO);
   if (device.is_cuda()) {
@@ -216,19 +260,22 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
     } else {
       refuse_shared_gpu(*keys, environment.rank, cuda->device_uuid(device.index()));
       const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
-                                        environment.world_size, device.index(), timeout);
+                                        environment.world_size, device.index(), wishes.timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);
       group->setDefaultBackend(c10d::ProcessGroup::NCCL);
-      if (breaker != nullptr && live_nccl) breaker->set_backend(nccl);
+      if (wishes.breaker != nullptr && wishes.live_nccl) wishes.breaker->set_backend(nccl);
     }
   }
-  group->setGroupName(name);
   return group;
 }
 
 bool is_lost_peer(const std::exception& error) {
   // These texts are in the errors of Gloo and NCCL after a rank was killed (tests/trainer/parallel). A timeout is not in the
   // list, since this rank itself may have caused it.
+  if (const auto* const shared = dynamic_cast<const collectives::CollectiveError*>(&error)) {
+    return shared->failure() == collectives::CollectiveFailure::kAborted ||
+           shared->failure() == collectives::CollectiveFailure::kRankLost;
+  }
   const std::string_view text = error.what();
   for (const std::string_view sign : {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
                                       "Connection refused", "remote process exited", "ncclRemoteError"}) {

@@ -4,7 +4,8 @@
 //  - under ddprun: the agent's store, over the worker channel
 //  - otherwise: TCPStore at MASTER_ADDR:MASTER_PORT. Rank 0 is the server, unless the agent already is (torchrun).
 //
-// The group uses Gloo for CPU tensors, bound to loopback if all workers are on one node, and NCCL for CUDA tensors.
+// The group uses shared memory or Gloo for CPU tensors, and NCCL for CUDA tensors. Gloo is bound to loopback if all workers are
+// on one node.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,13 +13,27 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
+#include <cstdint>
 
+#include "common/config/train_config.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
 #include "trainer/surroundings/environment.hpp"
 
 namespace ddprun::trainer {
 
 class GroupBreaker;
+
+// What a process group is made for.
+struct GroupWishes {
+  std::chrono::milliseconds timeout{};  // of a collective
+  DdpConfig::Backend backend = DdpConfig::Backend::kAuto;
+  std::uint64_t bucket_bytes = 0;   // memory for the buckets of gradients in each rank; 0 if unknown
+  GroupBreaker* breaker = nullptr;  // can end the waits in the group; for NCCL only if `live_nccl` is set
+  bool live_nccl = false;
+};
+
+// True if workers in this environment use shared memory (trainer/parallel/shared) instead of Gloo. Pure.
+bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device);
 
 // Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): a wait
 // in the agent's store ends when the agent starts a newer generation. Throws UsageError if MASTER_ADDR or MASTER_PORT is
@@ -36,14 +51,12 @@ void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
 // Creates a process group over all ranks. `generation` separates the keys of this group from those of earlier groups in the
-// same store. `breaker` can end the waits in the group; for NCCL only if `live_nccl` is set.
+// same store.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, std::chrono::milliseconds timeout,
-                                                          GroupBreaker* breaker = nullptr, bool live_nccl = false);
+                                                          int generation, const GroupWishes& wishes);
 
-// True if the error of a collective means that another rank was lost ("Connection closed by peer", "Connection reset by peer",
-// ...).
+// True if the error of a collective means that another rank was lost, or that the group was aborted for this reason.
 bool is_lost_peer(const std::exception& error);
 
 }  // namespace ddprun::trainer

@@ -34,6 +34,7 @@ class Status {
   }
 
   channel::Phase phase() const { return phase_; }
+  channel::Stage stage() const { return stage_; }
   std::int64_t step() const { return step_; }
   std::int64_t epoch() const { return epoch_; }
   AgentChannel* agent() const { return agent_; }

@@ -39,7 +39,8 @@ struct Rank {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
 
-inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
+inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr,
+                                          DdpConfig::Backend backend = DdpConfig::Backend::kGloo) {
   ::signal(SIGPIPE, SIG_IGN);  // ddptrain ignores SIGPIPE as well
   auto rank = std::make_unique<Rank>();
   rank->environment = read_environment();
@@ -47,7 +48,7 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
     rank->channel = std::make_unique<AgentChannel>(rank->environment.channel_fd, channel::Hello{}, nullptr);
   }
   rank->store = make_store(rank->environment, rank->channel.get(), kTestTimeout);
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0, kTestTimeout, breaker);
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0, {.timeout = kTestTimeout, .backend = backend, .bucket_bytes = 1 << 20, .breaker = breaker});
   return rank;
 }
 
@@ -103,8 +104,9 @@ inline void start_ranks(int count, const Endings& endings, const std::map<std::s
   }
 }
 
-inline std::unique_ptr<Rank> as_rank_of(int count, const Endings& endings = {}, GroupBreaker* breaker = nullptr) {
-  if (is_rank()) return join_as_rank(breaker);
+inline std::unique_ptr<Rank> as_rank_of(int count, const Endings& endings = {}, GroupBreaker* breaker = nullptr,
+                                        DdpConfig::Backend backend = DdpConfig::Backend::kGloo) {
+  if (is_rank()) return join_as_rank(breaker, backend);
   start_ranks(count, endings, {}, true);
   return nullptr;
 }

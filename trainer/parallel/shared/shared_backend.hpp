@@ -1,0 +1,119 @@
+// A c10d backend for CPU tensors of ranks on one machine, over trainer/collectives. Like Gloo it implements all collectives
+// and messages, so DistributedDataParallel and any other user of a process group can use it.
+//
+// The problem. With two workers on one machine, Gloo takes most of a small model's step: it sends each gradient over loopback
+// TCP, through its own threads.
+//
+// The idea. A collective runs in the thread that calls it, and is complete when the call returns. The Work that is returned has
+// ended already. A queue with a thread of its own would let the backward pass continue during a wait. But both ranks need their
+// core for the backward pass, and each handover between two threads takes longer than the all-reduce of a small bucket.
+//
+// In place. c10d's Reducer asks the default backend of its group for the memory of its buckets (allocateTensor). After
+// share_buffers(true), this backend returns memory that all ranks map, so an all-reduce of a bucket copies nothing. If that
+// memory is used up, it returns ordinary memory. Collectives on ordinary memory copy through the segment.
+//
+// Errors. A wrong argument throws immediately. A lost rank, an abort and an exceeded limit end the Work with a CollectiveError,
+// which wait() and the future throw. Afterwards each call fails.
+//
+// Cost. A rank that reaches a collective early waits there. So time in collectives is counted, and `on_wait` informs the caller
+// before and after each collective (see docs/hangs.md for the use of the stage).
+//
+// Limits. Two ranks that first send long messages to each other wait until the limit (trainer/collectives/send_receive.hpp).
+// recvAnysource() and sparse tensors are refused. Timeouts of single calls are ignored: the limit of the group applies.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "trainer/collectives/send_receive.hpp"
+#include "trainer/collectives/shared_memory/segment.hpp"
+#include "trainer/collectives/shared_memory/shared_transport.hpp"
+
+namespace ddprun::trainer {
+
+// Thread-safe, but calls of several threads run one after the other.
+class SharedBackend final : public c10d::Backend {
+ public:
+  using Segment = collectives::Segment;
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  // Attaches this process to the segment as `rank`. A wait of a collective may take at most `limit`.
+  static std::variant<c10::intrusive_ptr<SharedBackend>, collectives::SegmentError> attach(
+      const std::shared_ptr<const Segment>& segment, int rank, std::chrono::milliseconds limit);
+  // Use attach().
+  SharedBackend(std::shared_ptr<const Segment> segment, std::unique_ptr<collectives::SharedTransport> transport);
+  ~SharedBackend() override;
+
+  // `on_wait(true)` is called before each collective of two or more ranks, and `on_wait(false)` after it, in the calling
+  // thread. Call before the first collective.
+  void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
+  // Total time in collectives since the backend was created.
+  std::chrono::nanoseconds spent() const;
+
+  // Whether allocateTensor() returns memory of the segment (default) or ordinary memory.
+  void share_buffers(bool share) { shares_buffers_ = share; }
+
+  // Ends all calls of all ranks, now and later. Does not block, and may be called from any thread.
+  void abort() override;
+  void shutdown() override {}
+  const std::string getBackendName() const override { return "shared"; }
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override;
+  void setTimeout(std::chrono::milliseconds) override {}
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_rows,
+                        std::vector<std::int64_t>& input_rows, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+ private:
+  struct Memory;
+  // Runs `collective` in this thread. Returns the ended Work, with `outputs` as its result.
+  template <class Collective>
+  WorkPtr run(c10d::OpType type, Tensors outputs, Collective&& collective);
+
+  void gather_parts(const at::Tensor& input, at::Tensor& output);
+  void reduce_parts(const at::Tensor& input, at::Tensor& output, const c10d::ReduceOp& op);
+
+  std::shared_ptr<Memory> memory_;  // shared with the tensors of allocateTensor()
+  std::mutex mutex_;                // of the transport and of what follows
+  std::unique_ptr<collectives::SharedTransport> transport_;
+  collectives::Messages messages_;
+  std::uint64_t calls_ = 0;
+  std::function<void(bool)> on_wait_;
+  std::atomic<bool> shares_buffers_ = true;
+  std::atomic<std::int64_t> spent_ns_ = 0;
+};
+
+// Returns the default backend of a group if it is a SharedBackend, otherwise null.
+SharedBackend* shared_backend_of(c10d::ProcessGroup& group);
+
+}  // namespace ddprun::trainer

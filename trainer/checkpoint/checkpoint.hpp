@@ -82,6 +82,9 @@ struct CheckpointState {
   std::string torch_version;
   std::string device;     // "cpu", or the name of the GPU; empty if an older version wrote the checkpoint
   std::string precision;  // see trainer/models/precision.hpp; empty if an older version wrote the checkpoint
+  // "ranks" if sums over ranks were added in the order of ranks (trainer/collectives). Empty for Gloo and NCCL, and in
+  // checkpoints of older versions.
+  std::string summation;
   std::uint64_t seed = 0;
   std::string config_digest;
   // Identity of the training (trainer/state/run_identity.hpp). Empty in checkpoints of older versions, which had no identities.

@@ -90,6 +90,7 @@ json to_json(const Manifest& manifest) {
   if (!state.run.empty()) value["run"] = state.run;
   if (!state.device.empty()) value["device"] = state.device;
   if (!state.precision.empty()) value["precision"] = state.precision;
+  if (!state.summation.empty()) value["summation"] = state.summation;
   if (!state.tied.empty()) value["tied"] = state.tied;
   for (const auto& [name, number] : state.values) value["values"][name] = exact_text(number);
   if (state.evaluation) {
@@ -120,7 +121,10 @@ Manifest from_json(const json& value, int version) {
   Manifest manifest;
   CheckpointState& state = manifest.state;
   visit_facts(state, [&](const char* key, auto& fact) { value.at(key).get_to(fact); });
-  for (const auto& [key, text] : {std::pair{"run", &state.run}, {"device", &state.device}, {"precision", &state.precision}}) {
+  for (const auto& [key, text] : {std::pair{"run", &state.run},
+                                  {"device", &state.device},
+                                  {"precision", &state.precision},
+                                  {"summation", &state.summation}}) {
     if (const auto found = value.find(key); found != value.end()) found->get_to(*text);
   }
   if (const auto tied = value.find("tied"); tied != value.end()) tied->get_to(state.tied);
@@ -216,7 +220,7 @@ std::string encode_manifest(const Manifest& manifest) {
 std::string content_digest(const Manifest& manifest) {
   json value = to_json(manifest);
   for (const char* key : {"finished", "total_steps", "config_epochs", "config_max_steps", "intra_op_threads", "cpu_class",
-                          "torch_version", "device", "precision", "evaluation", "run", "tied"}) {
+                          "torch_version", "device", "precision", "summation", "evaluation", "run", "tied"}) {
     value.erase(key);
   }
   return checksum_of(value);

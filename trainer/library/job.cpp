@@ -203,8 +203,9 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
     if (saves && order.rank != place.environment().rank) saves->release_claim();
     place.move_to(order);
   }
-  place.form_group(device, {.timeout = options.timeout,
-                            .bucket_bytes = trainer::bucket_memory(trainer::trained_parameters(training))});
+  place.form_group(device,
+                   {.timeout = options.timeout, .bucket_bytes = trainer::bucket_memory(trainer::trained_parameters(training))});
+  training.summation = place.peers().summation();
   agree(state, saves);
   const trainer::Peers& peers = place.peers();
   training.world = peers.world();

@@ -107,6 +107,7 @@ void Worker::wait_for_place() {
 // Runs from the creation of a group to the end of the run, or until another rank is lost.
 int Worker::run_in_group() {
   process_.join(source_.held(), bucket_memory(trained_parameters(source_.state())));
+  source_.state().summation = process_.peers().summation();
   process_.await_data();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
   agree_on_run();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainer/parallel/group_breaker.hpp"
+#include "trainer/parallel/shared/shared_backend.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -30,6 +31,10 @@ void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int source) {
 
 Peers::Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device, GroupBreaker* breaker)
     : group_(std::move(group)), rank_(rank), world_(world), device_(device), breaker_(breaker) {}
+
+std::string Peers::summation() const {
+  return group_ && shared_backend_of(*group_) != nullptr ? "ranks" : "";
+}
 
 at::Tensor Peers::copy_of(const at::Tensor& values) const {
   return values.to(device_, values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);

@@ -25,6 +25,9 @@ class Peers {
   // May be null if there is only one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
 
+  // Returns the order in which sums over ranks are added: "ranks", or "" for an order that Gloo or NCCL chooses.
+  std::string summation() const;
+
   // Replaces each value by its sum over all ranks.
   void sum(std::span<double> values) const;
   std::int64_t smallest(std::int64_t value) const;

@@ -199,10 +199,21 @@ bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environmen
   return device.is_cpu() || shares_gpu(environment) || live_nccl;
 }
 
+std::string backend_problem(DdpConfig::Backend backend, c10::Device device) {
+  using Backend = DdpConfig::Backend;
+  if (device.is_cpu() && backend == Backend::kNccl) {
+    return "\"ddp.backend\": \"nccl\" needs GPUs, but the workers compute on CPUs. Use \"auto\", \"shared\" or \"gloo\"";
+  }
+  if (!device.is_cpu() && (backend == Backend::kShared || backend == Backend::kGloo)) {
+    return std::string("\"ddp.backend\": \"") + (backend == Backend::kShared ? "shared" : "gloo") +
+           "\" needs workers on CPUs, but they compute on GPUs. Use \"auto\" or \"nccl\", or set \"device\": \"cpu\"";
+  }
+  return "";
+}
+
 bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device) {
   using Backend = DdpConfig::Backend;
-  const bool possible =
-      device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size;
+  const bool possible = device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size;
   // From three ranks on, Gloo adds in another order, so the bits of existing runs would change.
   return possible && (backend == Backend::kShared || (backend == Backend::kAuto && environment.world_size == 2));
 }
@@ -234,6 +245,7 @@ c10::intrusive_ptr<SharedBackend> make_shared_backend(const WorkerEnvironment& e
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, const GroupWishes& wishes) {
+  if (const std::string problem = backend_problem(wishes.backend, device); !problem.empty()) throw UsageError(problem);
   const std::string name = "ddptrain/" + std::to_string(generation);
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
   keys->setTimeout(wishes.timeout);
@@ -246,6 +258,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
       group->setDefaultBackend(c10d::ProcessGroup::CUSTOM);
       return group;
     }
+  }
+  if (wishes.backend == DdpConfig::Backend::kShared && environment.rank == 0 &&
+      environment.local_world_size < environment.world_size) {
+    std::fprintf(stderr, "ddptrain: the workers communicate over Gloo instead of shared memory: they run on several nodes\n");
   }
   // CPU tensors (counts, losses) use Gloo even if the group also has NCCL. CUDA tensors use Gloo only if workers share a GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =

@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "common/config/train_config.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
@@ -31,6 +32,9 @@ struct GroupWishes {
   GroupBreaker* breaker = nullptr;  // can end the waits in the group; for NCCL only if `live_nccl` is set
   bool live_nccl = false;
 };
+
+// Returns why this backend can't be used on this device; empty if it can. Pure.
+std::string backend_problem(DdpConfig::Backend backend, c10::Device device);
 
 // True if workers in this environment use shared memory (trainer/parallel/shared) instead of Gloo. Pure.
 bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device);
@@ -51,7 +55,7 @@ void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
 // Creates a process group over all ranks. `generation` separates the keys of this group from those of earlier groups in the
-// same store.
+// same store. Throws UsageError if the device has no such backend.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, const GroupWishes& wishes);

@@ -343,6 +343,7 @@ CheckpointState saved_tensors(const TrainingState& state) {
   saved.cpu_class = at::get_cpu_capability();
   saved.torch_version = TORCH_VERSION;
   saved.device = state.device;
+  saved.summation = state.summation;
   saved.run = state.run.id;
   saved.earlier = state.run.earlier;
   saved.bucket_order = state.bucket_order;
@@ -388,6 +389,12 @@ std::string rounding_differences(const CheckpointState& saved, const TrainingSta
   note("threads per worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
   note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
   note("LibTorch: ", TORCH_VERSION, saved.torch_version);
+  // The sum of two values has one order.
+  constexpr int kMostWithOneOrder = 2;
+  if (std::max(world, saved.world_size) > kMostWithOneOrder) {
+    const auto order = [](const std::string& summation) { return summation.empty() ? "of Gloo or NCCL" : "of ranks"; };
+    note("order of sums: ", order(state.summation), order(saved.summation));
+  }
   if (!saved.device.empty()) note("device: ", state.device, saved.device);
   if (!saved.precision.empty()) note("precision: ", precision_text(config, device_of(state)), saved.precision);
   return text;

@@ -63,6 +63,7 @@ struct TrainingState {
   std::string taken;  // message about the weights loaded from model.init; empty without model.init
 
   std::string device = "cpu";  // "cpu", or the name of the GPU that holds the state
+  std::string summation;       // order of sums in the current group (CheckpointState::summation)
 
   // A forward pass changes the buffers, for example batch norm's running means. So begin_step() copies the buffers if the step
   // might be undone. A step is undone if it is skipped, or if it fails in a group that can survive the loss of a rank

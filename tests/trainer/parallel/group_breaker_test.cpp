@@ -97,7 +97,8 @@ TEST(GroupBreaker, EndsACollectiveThatThePeerNeverEnters) {
   }
   rank->group.reset();
   breaker.end_break();
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = &breaker});
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1,
+                                   {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = &breaker});
   expect_sum_of_two(*rank);
 }
 
@@ -124,7 +125,8 @@ WorkerEnvironment rank_of_two(int rank) {
 // Returns the error with which the formation of a group ended, or an empty string if it succeeded.
 std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, GroupBreaker* breaker) {
   try {
-    make_process_group(rank_of_two(rank), store, c10::kCPU, generation, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = breaker});
+    make_process_group(rank_of_two(rank), store, c10::kCPU, generation,
+                       {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = breaker});
     return "";
   } catch (const std::exception& error) {
     return error.what();
@@ -175,7 +177,8 @@ enum class Message { kSum, kOneWay };
 // Returns the error with which the exchange of a large message ended, or an empty string if it finished before the break.
 std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, Message message,
                       std::atomic<int>& started, GroupBreaker& breaker) {
-  auto group = make_process_group(rank_of_two(rank), store, c10::kCPU, generation, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = &breaker});
+  auto group = make_process_group(rank_of_two(rank), store, c10::kCPU, generation,
+                                  {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo, .breaker = &breaker});
   std::vector<at::Tensor> tensors{at::full({1 << 22}, 1.0)};
   std::string ended;
   ++started;

@@ -29,7 +29,9 @@ TEST(ProcessGroup, AWorldOfOneNeedsNoStore) {
   const WorkerEnvironment environment;
   const auto store = make_store(environment, nullptr, kTestTimeout);
   EXPECT_TRUE(dynamic_cast<c10d::HashStore*>(store.get()));
-  Rank rank{environment, nullptr, store, make_process_group(environment, store, c10::kCPU, 0, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo})};
+  Rank rank{
+      environment, nullptr, store,
+      make_process_group(environment, store, c10::kCPU, 0, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo})};
   expect_sum_of_ranks(rank);
 }
 
@@ -56,7 +58,8 @@ TEST(ProcessGroup, RegroupsOnTheSameStore) {
   if (!rank) return;
   expect_sum_of_ranks(*rank);
   rank->group.reset();
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo});
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1,
+                                   {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kGloo});
   expect_sum_of_ranks(*rank);
 }
 

@@ -48,7 +48,8 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr,
     rank->channel = std::make_unique<AgentChannel>(rank->environment.channel_fd, channel::Hello{}, nullptr);
   }
   rank->store = make_store(rank->environment, rank->channel.get(), kTestTimeout);
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0, {.timeout = kTestTimeout, .backend = backend, .bucket_bytes = 1 << 20, .breaker = breaker});
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0,
+                                   {.timeout = kTestTimeout, .backend = backend, .bucket_bytes = 1 << 20, .breaker = breaker});
   return rank;
 }
 

@@ -76,8 +76,8 @@ TEST(SharedBackend, OtherReductionsAndTypes) {
   if (!rank) return;
   const int own = rank->environment.rank;
   using Op = c10d::ReduceOp;
-  for (const auto& [op, expected] : std::vector<std::pair<Op::RedOpType, double>>{
-           {Op::SUM, 5}, {Op::PRODUCT, 6}, {Op::MIN, 2}, {Op::MAX, 3}}) {
+  for (const auto& [op, expected] :
+       std::vector<std::pair<Op::RedOpType, double>>{{Op::SUM, 5}, {Op::PRODUCT, 6}, {Op::MIN, 2}, {Op::MAX, 3}}) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte}) {
       Tensors tensors{at::full({7}, own == 0 ? 2 : 3, type)};
       c10d::AllreduceOptions options;
@@ -305,7 +305,8 @@ TEST(SharedMemoryChoice, AutoKeepsTheBitsOfEarlierRuns) {
 TEST(SegmentAddress, IsReadBackAndChecked) {
   const SegmentAddress address{.boot_id = "ab-12", .pid_namespace = 4026531836, .pid = 12, .fd = 3, .device = 1, .inode = 99};
   EXPECT_EQ(address_in(text_of(address)), address);
-  for (const char* text : {"", "ab-12", "ab-12 1 2 3 4", "ab-12 1 0 3 4 5", "ab-12 1 2 -3 4 5", "ab-12 1 2 3 4 5 6", "a b c d e f"}) {
+  for (const char* text :
+       {"", "ab-12", "ab-12 1 2 3 4", "ab-12 1 0 3 4 5", "ab-12 1 2 -3 4 5", "ab-12 1 2 3 4 5 6", "a b c d e f"}) {
     EXPECT_EQ(address_in(text), std::nullopt) << text;
   }
 }

@@ -6,8 +6,8 @@
 // So each rank reports its result in the store, and all ranks use the memory only if all of them have it.
 //
 // Example of the keys, with two ranks:
-//     segment = "BOOT-ID 4026531836 1234 17 1 56789"     boot, pid namespace, process, descriptor, device and inode of the memfd
-//     mapped/0 = "+"        mapped/1 = "-rank 1: the shared memory of rank 0 can't be opened: Permission denied"
+//     segment = "BOOT-ID 4026531836 1234 17 1 56789"     boot, pid namespace, process, descriptor, device and inode of the
+//     memfd mapped/0 = "+"        mapped/1 = "-rank 1: the shared memory of rank 0 can't be opened: Permission denied"
 //
 // The value "none" of the first key means that rank 0 does not want shared memory. A text after "none" is its reason. So the
 // config of rank 0 decides for all ranks, before the ranks can compare their configs.
@@ -46,8 +46,8 @@ struct Handover {
 };
 
 // Collective over all ranks of `store`, which only this group uses. `data_bytes` is the size of the data area of each rank;
-// nullopt if the ranks must not use shared memory. Only the value of rank 0 counts. Throws the store's errors if a rank does not
-// arrive in time.
+// nullopt if the ranks must not use shared memory. Only the value of rank 0 counts. Throws the store's errors if a rank does
+// not arrive in time.
 Handover share_segment(c10d::Store& store, int rank, int ranks, std::optional<std::uint64_t> data_bytes);
 
 }  // namespace ddprun::trainer

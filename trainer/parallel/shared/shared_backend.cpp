@@ -82,8 +82,10 @@ std::vector<std::uint64_t> elements_per_rank(const at::Tensor& tensor, const std
   for (const std::int64_t count : rows) sum += count;
   const bool valid = rows.empty() ? all_rows % ranks == 0 : rows.size() == size_of(ranks) && sum == all_rows;
   if (!valid) {
-    throw std::invalid_argument("an all-to-all over " + std::to_string(ranks) + " ranks needs a number of rows for each rank "
-                                "whose sum is " + std::to_string(all_rows) +
+    throw std::invalid_argument("an all-to-all over " + std::to_string(ranks) +
+                                " ranks needs a number of rows for each rank "
+                                "whose sum is " +
+                                std::to_string(all_rows) +
                                 ", or no numbers and a number of rows that is a multiple of the ranks");
   }
   std::vector<std::uint64_t> elements;
@@ -232,8 +234,7 @@ void SharedBackend::gather_parts(const at::Tensor& input, at::Tensor& output) {
   parts.finish();
 }
 
-SharedBackend::WorkPtr SharedBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                                const c10d::AllgatherOptions&) {
+SharedBackend::WorkPtr SharedBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
   require_tensors(inputs, 1, "allgather");
   if (outputs.size() != 1) throw std::invalid_argument("allgather needs one list of outputs");
   require_equal_parts(inputs[0], outputs[0], size_, "allgather");

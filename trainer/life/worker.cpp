@@ -14,6 +14,7 @@
 
 #include "common/base/error.hpp"
 #include "common/config/schema.hpp"
+#include "trainer/bench/run_bench.hpp"
 #include "trainer/cost/step_trace.hpp"
 #include "trainer/failure/crash_stack.hpp"
 #include "trainer/failure/failure.hpp"
@@ -253,6 +254,8 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
       case Options::Action::kTokenize:
         std::puts(tokenize(options.tokenize).c_str());
         return 0;
+      case Options::Action::kBench:
+        exit_now(run_bench(options.bench));
       case Options::Action::kTrain:
         break;
     }

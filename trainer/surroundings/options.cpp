@@ -27,6 +27,7 @@ std::optional<Options> options_of_command(const std::vector<std::string>& argume
   if (command == "generate") return follow(Options::Action::kGenerate, parse_generate_options, options.generate);
   if (command == "eval") return follow(Options::Action::kEvaluate, parse_eval_options, options.evaluate);
   if (command == "predict") return follow(Options::Action::kPredict, parse_predict_options, options.predict);
+  if (command == "bench") return follow(Options::Action::kBench, parse_bench_options, options.bench);
   if (command == "tokenize") return follow(Options::Action::kTokenize, parse_tokenize_options, options.tokenize);
   return std::nullopt;
 }
@@ -49,7 +50,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "  ddptrain generate   continues a text with a saved language model\n"
       "  ddptrain eval       evaluates a saved model on its test set\n"
       "  ddptrain predict    computes predictions with a saved model for lines of JSON\n"
-      "  ddptrain tokenize   converts a text to a token file");
+      "  ddptrain tokenize   converts a text to a token file\n"
+      "  ddptrain bench      measures a collective between the workers of a job");
   app.name("ddptrain");
   app.add_option("config", config, "the train.json")->type_name("train.json");
   app.add_option("overrides", options.overrides, "key.path=value: replaces a value in the config")->type_name("key=value");

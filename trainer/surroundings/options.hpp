@@ -1,11 +1,12 @@
 // The command line of ddptrain. Its first argument is the path of a config, or one of the commands "generate", "eval",
-// "predict" and "tokenize" (saved_options.hpp). The rank is not an option: it comes from the environment (environment.hpp).
+// "predict", "tokenize" (saved_options.hpp) and "bench" (bench_options.hpp). The rank is not an option: it comes from the environment (environment.hpp).
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "trainer/surroundings/bench_options.hpp"
 #include "trainer/surroundings/saved_options.hpp"
 
 namespace ddprun::trainer {
@@ -29,6 +30,7 @@ struct Options {
     kEvaluate,
     kPredict,
     kTokenize,
+    kBench,
     kDescribe,
     kSchema,
     kVersion,
@@ -41,6 +43,7 @@ struct Options {
   SavedModelOptions evaluate;         // for kEvaluate
   PredictOptions predict;             // for kPredict
   TokenizeOptions tokenize;           // for kTokenize
+  BenchOptions bench;                 // for kBench
   std::string help;                   // the help text, for kHelp
 };
 

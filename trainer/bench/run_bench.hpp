@@ -1,0 +1,12 @@
+// `ddptrain bench`: measures one collective between the workers of a job, and counts wrong elements.
+#pragma once
+
+#include "trainer/surroundings/bench_options.hpp"
+
+namespace ddprun::trainer {
+
+// Runs on all workers of a job. Rank 0 prints the figures. Returns the exit code: 1 if an element was wrong. Throws UsageError,
+// and the process group's errors if a worker is lost.
+int run_bench(const BenchOptions& options);
+
+}  // namespace ddprun::trainer

@@ -2,6 +2,7 @@
 // what happens after a lost rank, an abort and a mismatch.
 #include "trainer/parallel/shared/shared_backend.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

@@ -22,7 +22,7 @@ using collectives::Segment;
 using collectives::SegmentError;
 
 constexpr const char* kSegmentKey = "segment";
-const std::string kNone = "none ";
+constexpr std::string_view kNone = "none ";
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -76,7 +76,7 @@ std::variant<Segment, SegmentError> announce_segment(c10d::Store& store, int ran
   auto created = Segment::create(collectives::sizes_for(ranks, data_bytes));
   const Segment* const segment = std::get_if<Segment>(&created);
   const std::string announced =
-      segment != nullptr ? text_of(address_of(*segment)) : kNone + std::get<SegmentError>(created).message;
+      segment != nullptr ? text_of(address_of(*segment)) : std::string(kNone) + std::get<SegmentError>(created).message;
   store.set(kSegmentKey, bytes(announced));
   return created;
 }
@@ -105,7 +105,7 @@ Handover share_segment(c10d::Store& store, int rank, int ranks, std::optional<st
   std::variant<Segment, SegmentError> own;
   if (rank == 0) {
     if (!data_bytes) {
-      store.set(kSegmentKey, bytes(kNone));
+      store.set(kSegmentKey, bytes(std::string(kNone)));
       return {};
     }
     own = announce_segment(store, ranks, *data_bytes);

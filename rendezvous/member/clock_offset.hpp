@@ -13,7 +13,8 @@ namespace ddprun::rendezvous {
 
 class ClockOffset {
  public:
-  // Call it when the node follows a new coordinator. The old estimate stays valid until the new coordinator has answered a
+  //
+  // Call this when the node follows a new coordinator. The old estimate stays in use until the new coordinator has answered a
   // ping.
   void begin() { best_round_trip_.reset(); }
   void receive(const Pong& pong, Now now) {

@@ -50,8 +50,9 @@
 namespace ddprun::rendezvous {
 
 namespace member_event {
-// All workers of the round, and all processes that they started, have exited. If `holds` is true, the workers keep their state
-// instead and wait for the next round.
+//
+// All workers of the round have exited, and so have all processes that they started. If `holds` is true, the workers have not
+// exited: they keep their state and wait for the next round.
 struct WorkersEnded {
   bool saved = false;                // true if the workers saved because of StopAndSave
   std::uint16_t master_port = 0;     // a free port, reserved for the process group of the next round
@@ -78,7 +79,8 @@ using MemberEvent = std::variant<node_event::LinkOpened, node_event::LinkClosed,
 
 class Member {
  public:
-  // `record` was written by an earlier process with the same node id. nullopt if the node id is new.
+  //
+  // `record` is the record that an earlier process with the same node id has written; nullopt if the node id is new.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
   std::vector<MemberAction> on(const MemberEvent& event, Now now);
@@ -112,7 +114,8 @@ class Member {
   // The TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor. Otherwise
   // nullptr. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
-  // Adds the address of a node that may be the coordinator or may know the coordinator's address.
+  //
+  // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
   void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }
   // Returns the addresses at which other nodes of the job may search for a coordinator.
   std::vector<Address> known_addresses() const { return search_.addresses(others_of(record_, settings_.node)); }
@@ -128,11 +131,13 @@ class Member {
   bool promise(std::uint64_t term, Now now);
   // Records the nodes of a round that this node, as the coordinator, is about to start. Call it before the release is sent.
   void keep_roster(Roster roster);
-  // Call it when another node reports that it has taken part in a round of this job. A node that has not taken part in one then
-  // records that the job may be running elsewhere.
+  //
+  // Call this when another node reports that it has taken part in a round of this job. If this node has not taken part in any
+  // round, it records that the job may be running elsewhere.
   void note_job_elsewhere();
-  // Call it when the coordinator is certainly dead. The node promised not to vote for a while after each message of that
-  // coordinator. That promise ends now.
+  //
+  // Call this when the coordinator is certainly dead. After each message of the coordinator, the node had promised not to vote
+  // for a while. This call ends that promise.
   void leader_is_dead();
   // Closes the member's links. Call it before this Member is replaced by another one.
   void abandon() { search_.end(std::nullopt, actions_); }
@@ -140,7 +145,8 @@ class Member {
  private:
   // kEnding: the node waits until its workers have ended, and then exits.
   enum class Phase { kSearching, kFollowing, kEnding, kOver };
-  // Whether StopAndSave has requested a save. After the save, the job ends (kThenEnd), or it continues without some nodes
+  //
+  // The kind of save that StopAndSave has requested. After the save, the job ends (kThenEnd), or continues without some nodes
   // (kThenContinue).
   enum class Save { kNone, kThenEnd, kThenContinue };
   struct Leader {
@@ -264,7 +270,7 @@ class Member {
   RoundId workers_round_{};
   // the failure of this node's workers in the current round; sent again to each new coordinator
   std::optional<FailureReport> failure_;
-  std::optional<Release> pending_start_;  // a release whose workers start when the coordinator grants enough time for them
+  std::optional<Release> pending_start_;  // release whose workers start when the coordinator's grant is long enough
   std::uint16_t master_port_ = 0;
   Save save_ = Save::kNone;
   bool saved_ = false;

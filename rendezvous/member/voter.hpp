@@ -20,7 +20,8 @@ namespace ddprun::rendezvous {
 
 class Voter {
  public:
-  // `promised` is true if an earlier process of this node may have promised, just before `now`, not to vote for a while.
+  //
+  // `promised` is true if an earlier process of this node may have made the promise not to vote shortly before `now`.
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void leader_contact(Time now);

@@ -27,7 +27,8 @@ class Membership {
   Membership(const Authority& authority, const Rules& rules);
 
   const Config& current() const { return current_; }
-  // the previous round; exists() is false after the current round is committed
+  //
+  // the previous round; its exists() is false after the current round is committed
   const Config& previous() const { return previous_; }
   bool committed() const { return committed_; }
 

@@ -1,8 +1,10 @@
-// The nodes of the job, as the coordinator has recorded them. For each node: its link, the time of its last message, and
+//
+// The nodes of the job, as the coordinator has recorded them. Each node has a link, the time of its last message, and a flag
 // whether it is ready for a round. The coordinator and its parts look up nodes in this class. Pure.
 //
 // This class owns the table of nodes, their links, the order of their last messages, and which node has requested which rank.
-// It also owns two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still end.
+// It also owns the two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still
+// end.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +43,9 @@ struct Peer {
   // true if the workers did not end in time, so that the coordinator no longer waits for them
   bool is_late = false;
   std::uint16_t master_port = 0;
-  std::int64_t answered = 0;  // the newest timestamp (stamp) of this coordinator that the node has sent back
-  // stamp of the node's newest ping that was answered before the current round was committed
+  std::int64_t answered = 0;  // the newest of this coordinator's timestamps (stamps) that the node has returned
+  //
+  // stamp in the newest ping that the coordinator answered before the current round was committed
   std::int64_t unconfirmed_ping = 0;
   std::uint64_t unconfirmed_release = 0;  // LeaderLease::releases_ at the arrival of that ping (see unconfirmed_ping)
   Time last_contact{};
@@ -76,7 +79,9 @@ class Peers {
   // Returns the connected nodes of the current round, sorted by rank. An earlier coordinator may have started that round.
   std::vector<Peer*> round_members();
 
+  //
   // ---- arrivals and lost nodes ----
+  //
   // Returns the node with that id. Adds the node if it is unknown.
   Peer& get_or_add(const NodeId& id) { return peers_[id]; }
   void connect(Peer& peer, LinkId link, const Hello& hello, Time now);
@@ -86,7 +91,8 @@ class Peers {
   void forget(const NodeId& id) { peers_.erase(id); }  // call it only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
-  // Only for a test that turns off the rule later_process_replaces. The older connection of the node then still counts.
+  //
+  // Only for a test that turns off the rule later_process_replaces: the older connection of the node then still counts.
   void keep_counting(Peer& peer);
 
   // ---- ready ----
@@ -108,7 +114,8 @@ class Peers {
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }
-  // Only for a test that turns off the rule wait_for_ready. Nodes whose workers are still running then count as ready.
+  //
+  // Only for a test that turns off the rule wait_for_ready: nodes whose workers are still running then count as ready.
   void stop_awaiting_all();
 
  private:

@@ -5,8 +5,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// An election first waits for votes for a fifth of the lease. After each failed election, which may be due to a slow network,
-// this time doubles, up to 0.8 leases.
+//
+// An election first waits for votes for a fifth of the lease. Each failed election doubles this time, up to 0.8 leases, since
+// the network may be slow.
 constexpr int kMaxDoublings = 2;
 
 }  // namespace

@@ -67,7 +67,8 @@ class LeaderElection {
     std::uint64_t term = 0;
     Time started_at{};
   };
-  // The data of this node that its candidacy depends on.
+  //
+  // The data of this node on which its candidacy depends.
   struct Candidate {
     NodeId id{};
     PersistentState state{};
@@ -101,7 +102,8 @@ class LeaderElection {
   // coordinator counted the failure and released the next round, but too few nodes received that release.
   bool has_judged(const Candidate& self, const PersistentState& base) const;
   const std::optional<Election>& election() const { return election_; }
-  // Call it when another node has promised that term. The next election then uses a later term.
+  //
+  // Call this when another node has promised that term, so that the next election uses a later one.
   void note_term(std::uint64_t term);
 
   // Total number of voter visits in all counts so far. Tests use it to measure the work.

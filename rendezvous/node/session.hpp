@@ -135,8 +135,9 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // `acknowledged` is the other end's count of received messages. Returns false if the session cannot be resumed, since the
-  // copies of later messages are no longer kept.
+  //
+  // `acknowledged` is the other end's count of received messages. Returns false if this end no longer has copies of all later
+  // messages, so that the session cannot be resumed.
   bool resume(std::uint64_t acknowledged) {
     forget(acknowledged);
     return !broken_ && acknowledged <= sent_ && sent_ - acknowledged == kept_.size();
@@ -145,8 +146,10 @@ class SessionEnd {
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  // The reserved capacity is the usual number of messages between two confirmations. With a capacity of four, freeing the
-  // messages of 100 sessions returned memory to the kernel. The handling of the next failure then started with 33 page faults.
+  //
+  // The usual number of messages between two confirmations, used as the reserved capacity. With a capacity of four, the
+  // messages of 100 sessions were large enough that freeing them returned memory to the kernel. The handling of the next
+  // failure then started with 33 page faults.
   static constexpr std::size_t kUsualMessages = 2;
   static constexpr std::size_t kMaxKeptBytes = 128u << 20;  // bytes
   static constexpr std::size_t kConfirmedAfter = 1u << 20;  // bytes

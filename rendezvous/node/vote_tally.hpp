@@ -18,7 +18,8 @@
 
 namespace ddprun::rendezvous {
 
-// The ranks of a round, taken from its roster. They are needed for nodes that did not receive the release of the round.
+//
+// The ranks of a round, taken from its roster. They replace the ranks of nodes that did not receive the release of the round.
 struct ReleasedRanks {
   RoundId origin{};
   std::map<NodeId, std::int32_t> by_node{};
@@ -35,9 +36,9 @@ class VoteTally {
 
   // Counts the nodes in these two rounds from now on. `released` must stay valid.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  // Whether the counted nodes together with this node are a majority. kBoth: they are a majority of both rounds. kPreviousOnly:
-  // they are a majority of the previous round, and too few of its nodes have the newest round. The newest round can then never
-  // be committed.
+  //
+  // Whether the counted nodes and this node are a majority. kBoth: of both rounds. kPreviousOnly: only of the previous round,
+  // and too few of its nodes have the newest round, so that the newest round can never be committed.
   enum class Majority { kNone, kBoth, kPreviousOnly };
   Majority with(const NodeId& self, const PersistentState& state) const;
 

@@ -1,5 +1,6 @@
-// The types for time and connections in the pure state machines. Times are passed in as values, and connections are numbers.
-// The shell (or the simulator) owns the real clock and the real connections.
+//
+// The types for time and connections in the pure state machines. The shell (or the simulator) owns the real clock and the real
+// connections. It passes times to the state machines as values, and identifies connections by numbers.
 #pragma once
 
 #include <algorithm>

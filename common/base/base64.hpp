@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4). It encodes bytes for JSON texts, which must be valid UTF-8. Pure.
+// Base64 (RFC 4648, section 4). It encodes bytes for JSON texts, which must be valid UTF-8. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>

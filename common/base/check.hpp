@@ -33,15 +33,15 @@ T& existing(T* pointer, const char* sentence, const char* file = __builtin_FILE(
   return *pointer;
 }
 
-// The first element of a container. Throws InternalError if the container is empty.
+// Returns the first element of a container. Throws InternalError if the container is empty.
 template <class Container>
 auto& first_of(Container& container, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(!container.empty(), sentence, file, line);
   return container.front();
 }
 
-// The element of the worker with local rank `rank`. `by_rank` has one element for each worker of the node. Throws InternalError
-// if the rank is out of range.
+// Returns the element of the worker with local rank `rank`. `by_rank` has one element for each worker of the node. Throws
+// InternalError if the rank is out of range.
 template <class Container>
 auto& of_rank(Container& by_rank, int rank, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(rank >= 0 && static_cast<std::size_t>(rank) < by_rank.size(),

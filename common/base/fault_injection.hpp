@@ -26,7 +26,7 @@
 //   evaluating  in an evaluation
 //   exit        at the end of the process
 //
-// Pure.
+// The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,9 @@ struct Decimal {
   std::size_t length = 0;  // number of characters parsed
 };
 
-// The number at the start of the text: an optional minus sign, digits with or without a point, and an optional exponent.
-// Spaces, a plus sign, hexadecimal digits, "inf" and "nan" are not accepted. nullopt if the text does not start with a number.
+// Returns the number at the start of the text: an optional minus sign, digits with or without a point, and an optional
+// exponent. Spaces, a plus sign, hexadecimal digits, "inf" and "nan" are not accepted. Returns nullopt if the text does not
+// start with a number.
 std::optional<Decimal> leading_decimal(std::string_view text);
 
 }  // namespace ddprun

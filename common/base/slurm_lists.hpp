@@ -8,12 +8,12 @@
 
 namespace ddprun {
 
-// The first host of a list: n0 for "n[0-3,7],m01", rack1node08 for "rack[1-2]node[08-11]". Throws UsageError if the list is
-// malformed.
+// Returns the first host of a list: n0 for "n[0-3,7],m01", rack1node08 for "rack[1-2]node[08-11]". Throws UsageError if the
+// list is malformed.
 std::string first_slurm_host(std::string_view list);
 
-// The number of tasks of each node: 2, 2, 2, 1 for "2(x3),1". Throws UsageError if the text is malformed or has more than 2^20
-// nodes.
+// Returns the number of tasks of each node: 2, 2, 2, 1 for "2(x3),1". Throws UsageError if the text is malformed or has more
+// than 2^20 nodes.
 std::vector<int> expand_slurm_counts(std::string_view text);
 
 }  // namespace ddprun

@@ -15,7 +15,8 @@ char folded(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The smallest number of insertions, deletions, replacements and swaps of neighboring characters that turns `a` into `b`.
+// Returns the smallest number of insertions, deletions, replacements and swaps of neighboring characters that turns `a` into
+// `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -14,7 +14,7 @@ extern const char* const kCommit;
 // from the file.
 #define DDPRUN_LIBTORCH_MARK "ddptrain was built with LibTorch "
 
-// The text for --version: "0.1.0 (0486c001d2f3)".
+// Returns the text for --version: "0.1.0 (0486c001d2f3)".
 std::string version_and_commit();
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Limits on the size and the depth of a JSON text, checked before the text is parsed. Pure.
+// Limits on the size and the depth of a JSON text, checked before the text is parsed. The code is pure: no I/O, no clock.
 //
 // The problem. A parsed JSON value needs up to thirty times the memory of its text. Functions of nlohmann/json that copy or
 // print a value recurse once per level, so deep nesting overflows the stack. A hostile file could use both to end the process.

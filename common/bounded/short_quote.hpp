@@ -1,4 +1,5 @@
-// Quotes a part of a file, or of a message of another process, in an error message: printable and short. Pure.
+// Quotes a part of a file, or of a message of another process, in an error message: printable and short. The code is pure: no
+// I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,8 @@ class ProtocolError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The complete frame of a message. Invalid UTF-8 is replaced, and long texts are truncated. Keys and values of the store are
-// never changed: if one of them exceeds its limit, ProtocolError is thrown.
+// Returns the complete frame of a message. Invalid UTF-8 is replaced, and long texts are truncated. Keys and values of the
+// store are never changed: if one of them exceeds its limit, ProtocolError is thrown.
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
@@ -42,7 +42,7 @@ std::string encode(const FromAgent& message);
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);
-  // The next complete message of a known type; nullopt if more bytes are needed.
+  // Returns the next complete message of a known type; nullopt if more bytes are needed.
   std::optional<FromWorker> next_from_worker();
   std::optional<FromAgent> next_from_agent();
 

@@ -15,7 +15,7 @@ struct GroupProblem {
   std::string message;
 };
 
-// The first problem in an array of groups; nullopt if there is none.
+// Returns the first problem in an array of groups; nullopt if there is none.
 std::optional<GroupProblem> problem_in_groups(const nlohmann::json& groups);
 
 // nlohmann's conversions. problem_in_groups() must have found no problem in the group's array.

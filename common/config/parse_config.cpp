@@ -104,8 +104,8 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  // The worker program of the config, including overrides. It is determined first, because the parser needs the program's keys
-  // to read the overrides. An invalid value is reported later, with the other errors.
+  // Returns the worker program of the config, including overrides. It is determined first, because the parser needs the
+  // program's keys to read the overrides. An invalid value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
     constexpr std::string_view kOverride = "worker=";
     Json value = json_.root.value("worker", Json());
@@ -220,8 +220,8 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // The found value, for messages. A number is shown as written, since its parsed value may differ: 99999999999999999999999,
-  // 1e-400.
+  // Returns the found value, for messages. A number is shown as written, since its parsed value may differ:
+  // 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;

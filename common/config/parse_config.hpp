@@ -33,11 +33,11 @@ TrainConfig parse_config(std::string_view text, const std::string& name, const s
                          const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr,
                          const TaskKeysOf& task_keys = {});
 
-// The config as formatted JSON with all keys that apply. load_config() reads it back to the same TrainConfig.
+// Returns the config as formatted JSON with all keys that apply. load_config() reads it back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);
 
-// A digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change" in the
-// schema are omitted.
+// Returns a digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change"
+// in the schema are omitted.
 std::string config_digest(const TrainConfig& config);
 
 // A key that differs between two configs: its pointer ("/optimizer/lr") and both values as JSON text. `may_change`: a run may

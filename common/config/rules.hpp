@@ -16,10 +16,11 @@ struct BrokenRule {
   std::string message;
 };
 
-// The rules that the config violates. `failed` contains the JSON pointers of invalid values: rules about them are skipped.
+// Returns the rules that the config violates. `failed` contains the JSON pointers of invalid values: rules about them are
+// skipped.
 std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed);
 
-// A value as text, for messages.
+// Returns a value as text, for messages.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace ddprun

@@ -59,7 +59,7 @@ nlohmann::json json_of(const Value& value) {
   return std::visit([](const auto& held) { return nlohmann::json(held); }, value);
 }
 
-// The problem in the definition of a key; empty if there is none.
+// Returns the problem in the definition of a key; empty if there is none.
 std::string fault_of(const TaskKey& key) {
   const bool number = std::holds_alternative<double>(key.value);
   const bool counts =

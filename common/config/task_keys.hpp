@@ -50,11 +50,11 @@ class TaskConfig {
 
   const std::vector<TaskKey>& keys() const;
   bool empty() const { return keys().empty(); }
-  // The value of the key `name`; nullptr if the key is unknown.
+  // Returns the value of the key `name`; nullptr if the key is unknown.
   const TaskKey::Value* find(std::string_view name) const;
   // Sets the value of the key `name`. `value` must have the key's type.
   void set(std::string_view name, TaskKey::Value value);
-  // A copy in which each key has its default value.
+  // Returns a copy in which each key has its default value.
   TaskConfig defaults() const;
 
  private:

@@ -1,6 +1,6 @@
 // A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). In a job on one machine,
 // the agent stores them. In a multi-node job they are a part of the Budget that every node stores
-// (rendezvous/protocol/round.hpp), so that an elected coordinator can continue to count. Values only.
+// (rendezvous/protocol/round.hpp), so that an elected coordinator can continue to count. All types are plain values.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct FailedRound {
   // after an out-of-memory failure: whether a restart would need less memory
   channel::Shrink shrink = channel::Shrink::kNothingKnown;
   bool operator==(const FailedRound&) const = default;
-  // True if the round published a checkpoint newer than the step at which it started.
+  // Returns true if the round published a checkpoint newer than the step at which it started.
   bool has_newer_checkpoint() const { return newest_checkpoint > resumed_from; }
 };
 

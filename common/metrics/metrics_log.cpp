@@ -28,8 +28,8 @@ void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
   if (!added) found->second = std::max(found->second, step);
 }
 
-// True if the line is a complete record, and its step is not after `resume_step`. A machine that lost power can leave a line of
-// zero bytes, which is not a record.
+// Returns true if the line is a complete record, and its step is not after `resume_step`. A machine that lost power can leave a
+// line of zero bytes, which is not a record.
 bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
   if (!record.is_object()) return false;

@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// The folders of the checkpoints, newest first; empty if there are none. The link `latest` is not used, since it may be
+// Returns the folders of the checkpoints, newest first; empty if there are none. The link `latest` is not used, since it may be
 // outdated or missing. A writer may be killed between its two renames, and users may remove the link.
 std::vector<std::filesystem::path> published_checkpoints(const RunLayout& layout);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder in which the locked file is now; empty if the file was removed or can't be accessed.
+// Returns the folder in which the locked file is now; empty if the file was removed or can't be accessed.
 fs::path folder_of(int held_lock) {
   std::error_code error;
   const fs::path file = fs::read_symlink("/proc/self/fd/" + std::to_string(held_lock), error);

@@ -38,7 +38,7 @@ std::string numbered(const char* format, long long number) {
   return text.data();
 }
 
-// The absolute path without a slash at the end, so that --fresh can append a number.
+// Returns the absolute path without a slash at the end, so that --fresh can append a number.
 fs::path tidy(const fs::path& root) {
   fs::path path = fs::absolute(root).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -249,8 +249,8 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// True if early stopping ended the run before its last step, but would not have ended it with the rule in the new config. The
-// names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
+// Returns true if early stopping ended the run before its last step, but would not have ended it with the rule in the new
+// config. The names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
   if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
@@ -261,7 +261,7 @@ bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
 }
 
-// The manifest of a checkpoint. The result is not an object if the file is missing, not regular, or not valid JSON.
+// Returns the manifest of a checkpoint. The result is not an object if the file is missing, not regular, or not valid JSON.
 Json read_manifest_of(const fs::path& checkpoint) {
   const fs::path file = checkpoint / "manifest.json";
   std::error_code unknown;
@@ -323,9 +323,9 @@ void read_latest(RunState& state, const TrainConfig& config) {
       (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-// True if the directory only contains files of starts that ended before the first step, usually because of a wrong path in the
-// config. Then no result depends on the old config. A directory with run.json, which is written when training starts, counts as
-// trained: even without a checkpoint there, nodes may have copies of checkpoints.
+// Returns true if the directory only contains files of starts that ended before the first step, usually because of a wrong path
+// in the config. Then no result depends on the old config. A directory with run.json, which is written when training starts,
+// counts as trained: even without a checkpoint there, nodes may have copies of checkpoints.
 bool is_untrained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);

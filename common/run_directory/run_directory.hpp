@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// The paths of the files inside a run directory. Pure.
+// The paths of the files inside a run directory. The code is pure: no I/O, no clock.
 struct RunLayout {
   std::filesystem::path root;
   std::filesystem::path config() const { return root / "config.json"; }

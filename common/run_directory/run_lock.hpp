@@ -23,14 +23,14 @@ int take_run_lock(const std::filesystem::path& root);
 // directory. Returns the descriptor (CLOEXEC); -1 if a lock file already exists, or if a system call fails.
 int take_lock_of_moved_run(const std::filesystem::path& root, int held);
 
-// True if `fd` is still the lock file of this directory; false after the directory was removed, renamed or replaced.
+// Returns true if `fd` is still the lock file of this directory; false after the directory was removed, renamed or replaced.
 bool run_lock_is_in_place(int fd, const std::filesystem::path& root);
 
-// The term in the lock file; 0 if it contains none. Without a lock file, the directory was moved or cleaned while its job was
-// running. Then the result is the term of the checkpoint claim, or 0 if there is none.
+// Returns the term in the lock file; 0 if it contains none. Without a lock file, the directory was moved or cleaned while its
+// job was running. Then the result is the term of the checkpoint claim, or 0 if there is none.
 std::int64_t read_run_term(const std::filesystem::path& root);
 
-// True if any process holds the lock now. False if the directory does not exist.
+// Returns true if any process holds the lock now. False if the directory does not exist.
 bool run_lock_is_held(const std::filesystem::path& root);
 
 // Throws UsageError if any process holds the lock now. The message names the holder.

@@ -10,11 +10,11 @@
 
 namespace ddprun {
 
-// True if the path is a link of another user. False if the path does not exist or is not a link.
+// Returns true if the path is a link of another user. False if the path does not exist or is not a link.
 bool is_others_link(const std::filesystem::path& path) noexcept;
 
-// The same as open(2), but fails with ELOOP if the last component of the path is a link of another user. It also fails if the
-// link is created during the call.
+// Returns the same as open(2), but fails with ELOOP if the last component of the path is a link of another user. It also fails
+// if the link is created during the call.
 int open_unless_others_link(const std::filesystem::path& path, int flags, mode_t mode = 0) noexcept;
 
 // Throws UsageError if the folder contains a link of another user. The message contains the path of the first one.

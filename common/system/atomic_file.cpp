@@ -58,7 +58,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
-// A hidden name in the folder of `file` that no other process of this machine uses.
+// Returns a hidden name in the folder of `file` that no other process of this machine uses.
 std::filesystem::path temporary_name(const std::filesystem::path& file) {
   static std::atomic<unsigned> counter{0};
   return folder_of(file) /

@@ -28,7 +28,7 @@ class Descriptor {
   int fd_;
 };
 
-// True if `path` names the open file. For locks: the path may have been renamed or replaced since the file was opened.
+// Returns true if `path` names the open file. For locks: the path may have been renamed or replaced since the file was opened.
 inline bool is_same_file(int fd, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};

@@ -36,8 +36,8 @@ class FileQueue {
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
-  // Call it on the owner's thread. `work` runs on the queue's thread after all earlier work; `then` runs on the owner's thread
-  // after `work`.
+  // Call this on the owner's thread. `work` runs on the queue's thread after all earlier work; `then` runs on the owner's
+  // thread after `work`.
   void add(Work work, Work then = {}, About about = {});
 
   void start_async() { inline_ = false; }
@@ -63,7 +63,7 @@ class FileQueue {
   // if the work is done. Call both on the owner's thread, like wait_for().
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
-  // The file of the work in progress; nullptr if the queue is idle or the work has no file.
+  // Returns the file of the work in progress; nullptr if the queue is idle or the work has no file.
   About waits_for();
 
  private:

@@ -18,7 +18,7 @@ int start_program(const std::vector<std::string>& command, int standard_output, 
 // container, it also gets the orphans of other processes. Code that reaps orphans must not reap the children in this set, since
 // the owner calls waitpid() for them. start_program() adds its child. Any thread may call these functions.
 void note_own_child(pid_t pid);
-void forget_own_child(pid_t pid);  // call it after the child was reaped
+void forget_own_child(pid_t pid);  // call this after the child was reaped
 bool is_own_child(pid_t pid);
 
 }  // namespace ddprun

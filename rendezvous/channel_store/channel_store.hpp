@@ -46,7 +46,7 @@ class Store {
   std::optional<TimePoint> next_deadline() const;
   // Removes the waiting requests of a client that has disconnected. The keys that the client has set stay in the store.
   void forget(int client);
-  // Removes all keys and all waiting requests. Call it before the workers are started for a new round.
+  // Removes all keys and all waiting requests. Call this before the workers are started for a new round.
   void clear();
 
  private:

@@ -352,7 +352,7 @@ bool Coordinator::self_is_ready() const {
 }
 
 // Starts a round if all conditions are met. If a round is running and a spare is ready, sets the time at which the round ends
-// to admit the spare. Call it after each event that may add or remove a node, or make a node ready.
+// to admit the spare. Call this after each event that may add or remove a node, or make a node ready.
 void Coordinator::advance() {
   if (phase_ == Phase::kRunning) {
     if (round_progress_.connected() < settings_.max_nodes && spares_ready() > 0 && round_progress_.done() == 0 &&
@@ -387,7 +387,7 @@ void Coordinator::advance() {
   form();
 }
 
-// True if this coordinator was elected and has not started a round yet. The current round is then one of an earlier
+// Returns true if this coordinator was elected and has not started a round yet. The current round is then one of an earlier
 // coordinator.
 bool Coordinator::inherits_round() const {
   return membership_.current().exists() && membership_.current().born != term_;

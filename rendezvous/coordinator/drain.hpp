@@ -1,6 +1,6 @@
 // Collects the nodes that have received a stop signal and request to leave the job. A scheduler that stops a job signals all of
 // its nodes, but not at the same moment. So after the first signal the coordinator waits a short time for signals to other
-// nodes. Only then can it decide whether some nodes leave or the whole job stops. Pure.
+// nodes. Only then can it decide whether some nodes leave or the whole job stops. The code is pure: no I/O, no clock.
 //
 // This class stores the leaving nodes and the signal, and decides how long to wait for further nodes.
 #pragma once

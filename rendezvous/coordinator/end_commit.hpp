@@ -1,4 +1,4 @@
-// Ends a job in two phases, like a two-phase commit (propose, then announce). Pure.
+// Ends a job in two phases, like a two-phase commit (propose, then announce). The code is pure: no I/O, no clock.
 //
 // The problem. Suppose the coordinator sends only JobOver, and dies before all nodes have it. Then the nodes without the
 // message elect another coordinator, which runs the finished job again.
@@ -42,7 +42,7 @@ class EndCommit {
   bool enough(const Rules& rules) const {
     return awaited_.empty() && current_tally_.enough(rules) && previous_tally_.enough(rules);
   }
-  // Call it when the current round is committed. From then on no majority of the previous round is needed.
+  // Call this when the current round is committed. From then on no majority of the previous round is needed.
   void committed() { previous_tally_ = Tally(); }
   std::size_t waits_for() const { return awaited_.size(); }
 

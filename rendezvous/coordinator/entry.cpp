@@ -69,8 +69,8 @@ Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
 }
 
-// True if the node has recorded a round of a later coordinator. If this coordinator was not elected and has not had a round,
-// any recorded round counts as later.
+// Returns true if the node has recorded a round of a later coordinator. If this coordinator was not elected and has not had a
+// round, any recorded round counts as later.
 bool knows_later_round(const Hello& hello, const EntryView& view) {
   const Config& reported = hello.state.current;
   const bool no_round_yet = !view.membership.current().exists();

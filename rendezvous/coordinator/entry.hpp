@@ -48,8 +48,8 @@ Entry entry_of(const Hello& hello, const EntryView& view);
 // not the coordinator also use this check.
 std::optional<Refused> refusal_of_foreign(const Hello& hello, const RunDigest& run);
 
-// True if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process, or from
-// a node with a damaged record.
+// Returns true if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process,
+// or from a node with a damaged record.
 bool is_plausible(const PersistentState& state);
 
 // Returns the host name of the node, for messages.

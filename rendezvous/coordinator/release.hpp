@@ -30,7 +30,7 @@ Roster roster_of(const PlacedNodes& placed, const Config& round);
 // round overwrites the files of an earlier one.
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before);
 
-// Builds the fields of the Release message that are equal for all nodes. Call it after Membership has set the ranks of the
+// Builds the fields of the Release message that are equal for all nodes. Call this after Membership has set the ranks of the
 // peers.
 Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
                        const CoordinatorSettings& settings);

@@ -64,8 +64,8 @@ double bits_of_phrase(std::string_view text) {
   return bits;
 }
 
-// An upper limit for the number of random bits in a text. A hexadecimal digit counts 4 bits. A letter of a word counts 2 bits,
-// since Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
+// Returns an upper limit for the number of random bits in a text. A hexadecimal digit counts 4 bits. A letter of a word counts
+// 2 bits, since Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
 double possible_bits(std::string_view text) {
   const auto hex = static_cast<double>(std::count_if(text.begin(), text.end(), is_hex));
   const bool only_hex = std::all_of(text.begin(), text.end(), [](char c) { return is_hex(c) || c == '-' || c == ':'; });

@@ -27,7 +27,7 @@ constexpr std::size_t kLargestTokenFile = 8192;
 constexpr std::chrono::milliseconds kFirstPoll{50};
 constexpr std::chrono::milliseconds kLongestRetryPause{500};
 
-// True if the file's mount is read-only. Then no process can change the file through this mount.
+// Returns true if the file's mount is read-only. Then no process can change the file through this mount.
 bool on_read_only_mount(int fd) {
   struct statvfs mount {};
   return ::fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_RDONLY) != 0;
@@ -92,8 +92,8 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// True if the file exists. A network file system may have cached that the file does not exist, so we first open the folder to
-// refresh that cache.
+// Returns true if the file exists. A network file system may have cached that the file does not exist, so we first open the
+// folder to refresh that cache.
 bool exists_now(const fs::path& file) {
   const Descriptor folder(::open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder.get() >= 0 && ::faccessat(folder.get(), file.filename().c_str(), F_OK, 0) == 0;

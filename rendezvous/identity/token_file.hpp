@@ -25,7 +25,7 @@ struct TokenFileFacts {
 };
 
 // Returns why `user` must not use this token file, for a message that starts with "the token file FILE ". Returns "" if the
-// file is accepted. Pure.
+// file is accepted. The code is pure: no I/O, no clock.
 std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const std::string& file);
 
 // Reads a token file and checks it. Throws TokenError if the file cannot be read, if token_file_problem() refuses its

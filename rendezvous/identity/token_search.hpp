@@ -15,8 +15,8 @@ namespace ddprun {
 // /proc/self/environ. Returns nullopt if the variable is unset or empty.
 std::optional<std::string> take_token_variable();
 
-// The path of the user's token file: $XDG_CONFIG_HOME/ddprun/token, or else ~/.config/ddprun/token. The path is empty if
-// neither XDG_CONFIG_HOME nor HOME is set.
+// Returns the path of the user's token file: $XDG_CONFIG_HOME/ddprun/token, or else ~/.config/ddprun/token. The path is empty
+// if neither XDG_CONFIG_HOME nor HOME is set.
 std::filesystem::path token_file_of_user();
 
 struct TokenSources {

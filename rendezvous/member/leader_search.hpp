@@ -1,6 +1,6 @@
 // Decides which addresses a node without a coordinator dials, and when. It dials the coordinator and the successors in its
 // record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses this
-// class during its search. Pure.
+// class during its search. The code is pure: no I/O, no clock.
 //
 // This class owns the list of addresses, the link to each of them, and the newest kSuccessors hints.
 #pragma once
@@ -27,7 +27,7 @@ class LeaderSearch {
   // Dials each address whose next attempt is due. Closes the links that were silent for one lease, and returns them.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Call it when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
+  // Call this when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
   // dialed address of `link`.
   Address settle(LinkId link, MemberActions& actions);
   // Closes all links except `but`, if it is set.
@@ -36,7 +36,7 @@ class LeaderSearch {
   // ---- events of one link; no effect if this class has not dialed the link ----
   bool dialled(LinkId link) const;
   void closed(LinkId link, Time now);
-  // Call it when a message has arrived over the link. The link then counts as silent only from `now` on.
+  // Call this when a message has arrived over the link. The link then counts as silent only from `now` on.
   void answered(LinkId link, Time now);
   // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);

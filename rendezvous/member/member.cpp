@@ -437,8 +437,8 @@ void Member::workers_ended(const member_event::WorkersEnded& event, bool done) {
   if (workers_ != Workers::kDone) send_ready(workers_round_);
 }
 
-// True if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can elect a new
-// one. Otherwise it stays, and the restart policy judges the failure.
+// Returns true if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can elect
+// a new one. Otherwise it stays, and the restart policy judges the failure.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
   return others_are_enough(record_.state.current, settings_.rules);

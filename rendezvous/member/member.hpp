@@ -88,7 +88,7 @@ class Member {
 
   // ---- for the election of a coordinator (node.cpp) ----
   bool searching() const { return phase_ == Phase::kSearching; }
-  // True if the member has a coordinator, or if it only waits until its workers have ended.
+  // Returns true if the member has a coordinator, or if it only waits until its workers have ended.
   bool following() const { return phase_ == Phase::kFollowing || phase_ == Phase::kEnding; }
   bool over() const { return phase_ == Phase::kOver; }
   bool was_welcome() const { return was_welcome_; }
@@ -98,21 +98,21 @@ class Member {
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   nanoseconds lease() const { return lease_; }
-  // The coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in use, or
-  // may belong to another process.
+  // Returns the coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in
+  // use, or may belong to another process.
   Address leader_listens() const;
   // This node's position in the list of candidates for the next election; 0 is the first candidate.
   std::size_t candidate_rank() const { return rendezvous::candidate_rank(record_, settings_.node); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // The earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits until that
-  // candidate should have won.
+  // Returns the earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits
+  // until that candidate should have won.
   Time may_campaign_at() const { return voter_.may_campaign_at(lease_); }
   const Roster& roster() const { return record_.roster; }
   void set_own_host(const std::string& own_host) { settings_.own_host = own_host; }
   // Sets the field `run_directory` of the next Hello (NodeDescription).
   void set_lock_holder(std::uint64_t holder) { settings_.run_directory = holder; }
-  // The TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor. Otherwise
-  // nullptr. The message is dropped when this node follows another coordinator.
+  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor.
+  // Otherwise returns nullptr. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
   //
   // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
@@ -120,7 +120,7 @@ class Member {
   // Returns the addresses at which other nodes of the job may search for a coordinator.
   std::vector<Address> known_addresses() const { return search_.addresses(others_of(record_, settings_.node)); }
   Hello hello(const std::string& local_host);
-  // Call it when another node of the round, which searches for a coordinator too, has reported that the job ends.
+  // Call this when another node of the round, which searches for a coordinator too, has reported that the job ends.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
@@ -129,7 +129,7 @@ class Member {
   std::vector<MemberAction> take() { return std::exchange(actions_, {}); }
   // Records this node's vote for itself in `term`. Returns false if this node has already promised that term or a later one.
   bool promise(std::uint64_t term, Now now);
-  // Records the nodes of a round that this node, as the coordinator, is about to start. Call it before the release is sent.
+  // Records the nodes of a round that this node, as the coordinator, is about to start. Call this before the release is sent.
   void keep_roster(Roster roster);
   //
   // Call this when another node reports that it has taken part in a round of this job. If this node has not taken part in any
@@ -139,7 +139,7 @@ class Member {
   // Call this when the coordinator is certainly dead. After each message of the coordinator, the node had promised not to vote
   // for a while. This call ends that promise.
   void leader_is_dead();
-  // Closes the member's links. Call it before this Member is replaced by another one.
+  // Closes the member's links. Call this before this Member is replaced by another one.
   void abandon() { search_.end(std::nullopt, actions_); }
 
  private:
@@ -213,16 +213,16 @@ class Member {
   bool may_leave() const;
   bool got_signal() const { return stop_.signal != 0; }
   bool is_saving() const { return save_ != Save::kNone; }
-  // True if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save the
-  // workers' state first. Without a coordinator the node leaves immediately.
+  // Returns true if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save
+  // the workers' state first. Without a coordinator the node leaves immediately.
   bool leaves() const { return got_signal() && (!leader_ || leave_allowed_); }
-  // True if this node has a rank in its newest round, and its workers have not finished that round. After the end of a round,
-  // it stays the newest round until the next one starts.
+  // Returns true if this node has a rank in its newest round, and its workers have not finished that round. After the end of a
+  // round, it stays the newest round until the next one starts.
   bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
   void send_ready(const RoundId& round);
 
-  // True if the end of the job was proposed to this node for its current round. A proposal for an older round is void, since
-  // the job has started another round after it.
+  // Returns true if the end of the job was proposed to this node for its current round. A proposal for an older round is void,
+  // since the job has started another round after it.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {

@@ -36,7 +36,8 @@ std::vector<Successor> others_of(const Record& record, const NodeId& self);
 // Converts a release into the round that its receiver records.
 Config config_of(const Release& release);
 
-// True if this node is in a two-node round and is not a majority alone: it has group rank 1, or the round has an arbiter.
+// Returns true if this node is in a two-node round and is not a majority alone: it has group rank 1, or the round has an
+// arbiter.
 bool is_other_of_two(const Record& record);
 
 // Returns the node's position among the candidates if the coordinator is lost. 0 is the last coordinator, 1 the first

@@ -1,6 +1,7 @@
 //
 // The nodes of the job, as the coordinator has recorded them. Each node has a link, the time of its last message, and a flag
-// whether it is ready for a round. The coordinator and its parts look up nodes in this class. Pure.
+// whether it is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no I/O, no
+// clock.
 //
 // This class owns the table of nodes, their links, the order of their last messages, and which node has requested which rank.
 // It also owns the two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still
@@ -66,13 +67,13 @@ class Peers {
   Peer& at(const NodeId& id) { return peers_.at(id); }
   const Peer& at(const NodeId& id) const { return peers_.at(id); }
   Peer* by_link(LinkId link);
-  // The nodes with a link, sorted by the time of their last message, oldest first.
+  // Returns the nodes with a link, sorted by the time of their last message, oldest first.
   const std::list<Peer*>& by_age() const { return by_age_; }
   std::int64_t connected() const { return std::ssize(by_age_); }
-  // The oldest `last_contact` of all nodes with a link; nullopt if no node has a link.
+  // Returns the oldest `last_contact` of all nodes with a link; nullopt if no node has a link.
   std::optional<Time> oldest_contact() const;
   bool knows(const Address& address) const;
-  // The connected node that was first to request this group rank; nullptr if no node has requested it.
+  // Returns the connected node that was first to request this group rank; nullptr if no node has requested it.
   const NodeId* holder_of(std::int32_t wanted_rank) const;
   // Returns the nodes of `ids` that are connected and have a rank in the current round. Keeps the order of `ids`.
   std::vector<Peer*> in_round(const std::vector<NodeId>& ids);
@@ -88,7 +89,7 @@ class Peers {
   void receive(Peer& peer, Time now);
   // Removes the node's link, but keeps the node in the table.
   void disconnect(Peer& peer);
-  void forget(const NodeId& id) { peers_.erase(id); }  // call it only for a node without a link
+  void forget(const NodeId& id) { peers_.erase(id); }  // call this only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
   //
@@ -98,8 +99,8 @@ class Peers {
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // Call it if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have ended
-  // since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer; it
+  // Call this if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have
+  // ended since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer; it
   // returns true for the first one.
   void set_ready_once_confirmed(Peer& peer);
   bool take_confirmed(Peer& peer);
@@ -110,7 +111,7 @@ class Peers {
     const Peer* const peer = find(id);
     return peer != nullptr && peer->awaited;
   }
-  // Call it when the node's workers of `round` have ended. Returns false if the coordinator was not waiting for them and the
+  // Call this when the node's workers of `round` have ended. Returns false if the coordinator was not waiting for them and the
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }

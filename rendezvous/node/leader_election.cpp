@@ -51,8 +51,8 @@ const PersistentState& LeaderElection::newest(const Candidate& self) const {
   return *by_round_.rbegin()->second.begin()->second;
 }
 
-// True if this node or a connected voter has recorded that the round is committed. Then no majority of the previous round is
-// needed.
+// Returns true if this node or a connected voter has recorded that the round is committed. Then no majority of the previous
+// round is needed.
 bool LeaderElection::known_committed(const Candidate& self, const Config& round) const {
   const bool self_knows = self.state.current.origin() == round.origin() && !self.state.previous.exists();
   return self_knows || committed_.contains(round.origin());

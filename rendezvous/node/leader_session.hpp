@@ -1,7 +1,7 @@
 //
 // A member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection. Node passes
-// the messages of both directions through this class. It also reports to this class when the connection is lost or a new one is open.
-// After a reset, this class returns the link to dial. Pure.
+// the messages of both directions through this class. It also reports to this class when the connection is lost or a new one is
+// open. After a reset, this class returns the link to dial. The code is pure: no I/O, no clock.
 //
 // This class stores which connection carries the session, and until when a new connection may replace a lost one.
 #pragma once
@@ -22,7 +22,7 @@ class LeaderSession {
  public:
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation) : rules_(rules), id_{self, incarnation} {}
 
-  // Call it when the node takes another node id. Ends the session.
+  // Call this when the node takes another node id. Ends the session.
   void become(const NodeId& self) {
     end();
     id_.node = self;
@@ -59,10 +59,10 @@ class LeaderSession {
   //
   // Call this when the session's connection was lost. Returns the link to dial now; nullopt if the session cannot be resumed.
   std::optional<LinkId> lost(nanoseconds lease, Time now);
-  // Call it when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no time
-  // is left for another attempt.
+  // Call this when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no
+  // time is left for another attempt.
   bool failed(Time now);
-  // Returns the link to dial now, if the time for the next attempt has come. Otherwise nullopt.
+  // Returns the link to dial now, if the time for the next attempt has come. Otherwise returns nullopt.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;

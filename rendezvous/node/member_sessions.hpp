@@ -1,5 +1,5 @@
-// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection.
-// Pure.
+// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection. The
+// code is pure: no I/O, no clock.
 //
 // The problem. The coordinator identifies each member by the link over which its Hello arrived. After a reset, the member
 // returns over another connection with a different number. Without this class, the coordinator would detect a lost node and a

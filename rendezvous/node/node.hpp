@@ -55,9 +55,10 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // Total number of node visits in all counts for elections and for the leader lease. Tests use it to measure the work.
+  // Returns the total number of node visits in all counts for elections and for the leader lease. Tests use it to measure the
+  // work.
   std::int64_t counted() const { return leader_election_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
-  // Number of members that have lost their connection but may still resume their session.
+  // Returns the number of members that have lost their connection but may still resume their session.
   std::int64_t away() const { return sessions_.away(); }
   // True while this node searches for the job of an earlier process, and no coordinator has sent a Welcome yet.
   bool searches_for_old_job() const { return previous_job_.remembers_round() && !member_.was_welcome() && !coordinator_; }

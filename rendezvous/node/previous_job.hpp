@@ -1,6 +1,6 @@
 //
-// Decides what a node does if an earlier process on this machine took part in the same job. Pure; Node (node.hpp) uses this
-// class.
+// Decides what a node does if an earlier process on this machine took part in the same job. The code is pure (no I/O, no
+// clock). Node (node.hpp) uses this class.
 //
 // A restarted agent may find a record of its job. The job may still be running elsewhere: then the node must search for it, and
 // must not lead a second copy of it. Or the job may have ended: then the node must give up the search at some time. This class
@@ -31,11 +31,12 @@ class PreviousJob {
   // `alone` has the meaning of NodeSettings::alone. If it is true, the node need not search for the old job.
   PreviousJob(RestoredState restored, bool alone, const Rules& rules);
 
-  // The earlier process whose node id this process uses; nullopt if there is none.
+  // Returns the earlier process whose node id this process uses; nullopt if there is none.
   const std::optional<RestoredState::Identity>& self() const { return restored_state_.self; }
   // Returns the record with which this process starts.
   Record record() const;
-  // True if the record of an earlier process contains a round. False after this node has given up the node id of that process.
+  // Returns true if the record of an earlier process contains a round. False after this node has given up the node id of that
+  // process.
   bool remembers_round() const { return remembers_; }
   const std::vector<Address>& addresses() const { return restored_state_.addresses; }
 
@@ -66,10 +67,10 @@ class PreviousJob {
   // has not recorded. So the term is larger than any that such a job can have used.
   std::uint64_t first_term(const Record& record, std::uint64_t incarnation) const;
 
-  // Call it when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.
+  // Call this when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.
   // `leads` is true if this node is the coordinator.
   std::optional<Record> end(const node_action::Finish& over, const Record& record, bool leads);
-  // True if the caller must delete the record. Valid only after end().
+  // Returns true if the caller must delete the record. Valid only after end().
   bool forgets() const { return forgets_; }
 
  private:

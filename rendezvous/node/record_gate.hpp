@@ -1,5 +1,5 @@
 // Decides which messages and other actions of a node must wait until its record is on disk (in Raft: persist before you
-// respond). Pure.
+// respond). The code is pure: no I/O, no clock.
 //
 // The problem. Suppose a node votes, and its agent is restarted before the vote is on disk. The new process could vote for
 // another candidate in the same term, and two coordinators could win. But a write may take seconds on a slow disk, and
@@ -43,7 +43,7 @@ class RecordGate {
   // event, so the changes of one event are recorded together or not at all.
   std::vector<NodeAction> pass(std::vector<NodeAction> actions);
 
-  // Call it when the oldest unwritten record is on disk. If `ok` is false, the write has failed, and a vote that waited for
+  // Call this when the oldest unwritten record is on disk. If `ok` is false, the write has failed, and a vote that waited for
   // this record is dropped. Returns the actions to carry out now.
   std::vector<NodeAction> written(bool ok);
 

@@ -1,7 +1,7 @@
 // Counts the nodes that support a candidate, both in the round that the candidate would inherit and in the previous round. A
 // node that connects or leaves changes the counts by one. All nodes are counted again only if one of these rounds changes. So
 // ten thousand voters cost ten thousand steps and not a hundred million. leader_election.hpp has one VoteTally for the
-// connected nodes, and another for the nodes that have voted. Pure.
+// connected nodes, and another for the nodes that have voted. The code is pure: no I/O, no clock.
 //
 // This class stores which nodes are counted. A node may have two links, since an old connection may close late. Each node
 // counts once, with its newest Hello.
@@ -42,7 +42,7 @@ class VoteTally {
   enum class Majority { kNone, kBoth, kPreviousOnly };
   Majority with(const NodeId& self, const PersistentState& state) const;
 
-  // Total number of node visits in all counts so far. Tests use it to measure the work.
+  // Returns the total number of node visits in all counts so far. Tests use it to measure the work.
   std::int64_t counted() const { return counted_; }
 
  private:

@@ -1,5 +1,5 @@
 // The constructor arguments of a coordinator: the job's settings, the function that judges failures, and the result of the
-// election. The launcher sets the settings, and node.hpp sets the result of the election. Values only.
+// election. The launcher sets the settings, and node.hpp sets the result of the election. All types are plain values.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Verdict {
   std::string failure{};  // for messages: "worker 3 on b: exit code 7"
   milliseconds delay{};
   Budget after{};  // restart budget after this restart
-  // The job's final message, if `restart` is false.
+  // Returns the job's final message, if `restart` is false.
   std::string end() const { return failure.empty() ? why : failure + "; " + why; }
 };
 using JudgeFailure = std::function<Verdict(const FailureReport& first, const Budget& before)>;

@@ -1,7 +1,7 @@
 //
 // Every way in which the rendezvous ends a job, or one node's part in it, with the exit code and the last message. No other
 // file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
-// (launcher/agent_state/job_ending.hpp). Pure.
+// (launcher/agent_state/job_ending.hpp). The code is pure: no I/O, no clock.
 //
 // Within a job, the coordinator decides. It sends its JobEnd to all nodes, and each node exits with that code. A node chooses a
 // code itself only if it leaves the job or finds no coordinator.

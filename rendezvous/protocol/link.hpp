@@ -60,7 +60,7 @@ inline std::optional<Time> if_after(const std::optional<Time>& time, Time now) {
   return time && *time > now ? time : std::nullopt;
 }
 
-// A duration in milliseconds that another node has sent, clamped to the range from 1 ms to 1 hour.
+// Returns a duration in milliseconds that another node has sent, clamped to the range from 1 ms to 1 hour.
 inline milliseconds clamped_milliseconds(std::int64_t count) {
   return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
 }

@@ -1,5 +1,5 @@
 // The types for a round (one start of all workers on agreed nodes) and for a node's persistent state. Messages (message.hpp),
-// records on disk and state machines share these types. Values only.
+// records on disk and state machines share these types. All types are plain values.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ struct Config {
   // identifies the round, even after a later coordinator has released it again
   RoundId origin() const { return {born, id.round}; }
   bool has_arbiter() const { return arbiter != Arbiter::kNone; }
-  // The number of voters. An arbiter has the rank after the last node.
+  // Returns the number of voters. An arbiter has the rank after the last node.
   std::int32_t voters() const { return nodes + (has_arbiter() ? 1 : 0); }
   bool operator==(const Config&) const = default;
 };

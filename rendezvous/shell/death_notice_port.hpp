@@ -15,7 +15,7 @@
 
 namespace ddprun::rendezvous {
 
-// The bytes of a death notice. Sender and receiver both compute them.
+// Returns the bytes of a death notice. Sender and receiver both compute them.
 std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 
 class DeathNoticePort {

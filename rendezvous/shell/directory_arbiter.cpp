@@ -23,7 +23,8 @@ namespace {
 
 constexpr const char* kFolder = "arbiter";
 
-// The first line of the lock file, which describes the process that holds the lock. Empty if the lock is free.
+// Returns the first line of the lock file, which describes the process that holds the lock. The result is empty if the lock is
+// free.
 std::string holder_of_lock(int directory) {
   const Descriptor lock(::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (lock.get() < 0) return "";

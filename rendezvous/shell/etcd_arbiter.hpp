@@ -28,9 +28,9 @@ class EtcdArbiter : public ArbiterPort {
   NameLookup names_;
 };
 
-// The JSON text of the transaction.
+// Returns the JSON text of the transaction.
 std::string etcd_query(const std::string& key, const std::string& self);
-// The arbiter's answer in etcd's response `body`. Throws an exception if `body` is not a response to this transaction.
+// Returns the arbiter's answer in etcd's response `body`. Throws an exception if `body` is not a response to this transaction.
 BallotAnswer etcd_answer(const std::string& body, const std::string& self);
 
 }  // namespace ddprun::rendezvous

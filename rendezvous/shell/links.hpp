@@ -55,7 +55,7 @@ class Links {
   // Closes the link immediately, and calls `lost` as if the other node had closed it.
   void cut(LinkId link);
 
-  // True if a closing connection is still sending queued data.
+  // Returns true if a closing connection is still sending queued data.
   bool are_closing() const { return !closing_.empty(); }
   void forget_closing() { closing_.clear(); }
   // Closes all connections immediately, for the end of the process.

@@ -36,8 +36,8 @@ TlsCredentials credentials(const NodeShellSettings& settings, std::string_view r
           .instance = instance};
 }
 
-// The local address of the default route, or "" if it is unknown. connect() of a UDP socket sends no packet; the kernel only
-// looks up the route.
+// Returns the local address of the default route, or "" if it is unknown. connect() of a UDP socket sends no packet; the kernel
+// only looks up the route.
 std::string address_of_route() {
   const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return "";

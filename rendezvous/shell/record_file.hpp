@@ -19,8 +19,8 @@
 
 namespace ddprun::rendezvous {
 
-// The incarnation (start time in ns) of a process that starts at `realtime_ns`. It is larger than that of the previous process
-// with the same identity, even if the clock was set back.
+// Returns the incarnation (start time in ns) of a process that starts at `realtime_ns`. It is larger than that of the previous
+// process with the same identity, even if the clock was set back.
 std::uint64_t next_incarnation(const RestoredState& before, std::int64_t realtime_ns);
 
 class RecordFile {
@@ -45,7 +45,7 @@ class RecordFile {
   // and removes the old record, because this process will make promises (votes) that the old record does not contain.
   bool write(const RestoredState::Identity& self);
   int write_error() const { return error_; }  // errno of the last failed write()
-  // Call it when the job has ended for this node. Removes the record; the destructor then removes the lock file.
+  // Call this when the job has ended for this node. Removes the record; the destructor then removes the lock file.
   void forget();
 
  private:
@@ -69,8 +69,8 @@ class RecordFile {
   bool lost_;  // if the record file is missing: true if it was lost, false if it never existed
 };
 
-// The folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. Empty if the user
-// has no home directory.
+// Returns the folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. The result
+// is empty if the user has no home directory.
 std::filesystem::path record_folder();
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,4 @@
-// The settings of a NodeShell (node_shell.hpp). The launcher sets them. Values only.
+// The settings of a NodeShell (node_shell.hpp). The launcher sets them. All types are plain values.
 #pragma once
 
 #include <cstdint>

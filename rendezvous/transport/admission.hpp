@@ -51,18 +51,18 @@ class Admission {
 
   explicit Admission(Limits limits) : limits_(limits) {}
 
-  // True if the next connection may be accepted now.
+  // Returns true if the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // The time at which may_admit() becomes true without another event. Valid only while may_admit() is false.
+  // Returns the time at which may_admit() becomes true without another event. Valid only while may_admit() is false.
   TimePoint admits_at() const;
-  // Call it only when may_admit() is true.
+  // Call this only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);
   void started(Id id);
-  void forget(Id id);  // call it when the peer of this newcomer is authenticated, or its connection is closed
-  // The newcomer that the caller must close if the process has no free descriptor; nullopt if there is none. The newcomer no
-  // longer counts toward the limits.
+  void forget(Id id);  // call this when the peer of this newcomer is authenticated, or its connection is closed
+  // Returns the newcomer that the caller must close if the process has no free descriptor; nullopt if there is none. The
+  // newcomer no longer counts toward the limits.
   std::optional<Id> evict_one();
-  // The newcomers whose handshake took too long, which the caller must close. They no longer count toward the limits.
+  // Returns the newcomers whose handshake took too long, which the caller must close. They no longer count toward the limits.
   std::vector<Id> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   std::size_t size() const { return where_.size(); }

@@ -93,12 +93,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `received`: bytes that another process has already read from this socket (handover.hpp). They may be enough to call a
   // handler before this function returns.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
-  // The descriptor of the socket, for a process that continues to serve the peer. Valid during on_done with kWrongRunId or
-  // kNotTls: then no byte has been sent to the peer yet.
+  // Returns the descriptor of the socket, for a process that continues to serve the peer. Valid during on_done with kWrongRunId
+  // or kNotTls: then no byte has been sent to the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }
-  // Call it during on_done if another process has a duplicate of the socket and serves the peer. Closes this socket without
+  // Call this during on_done if another process has a duplicate of the socket and serves the peer. Closes this socket without
   // sending any byte.
   void hand_off();
 

@@ -65,8 +65,8 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// True if the kernel has retransmitted packets or waits for an acknowledgement. Then the network, and not the peer, may be the
-// reason why no data arrives.
+// Returns true if the kernel has retransmitted packets or waits for an acknowledgement. Then the network, and not the peer, may
+// be the reason why no data arrives.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;

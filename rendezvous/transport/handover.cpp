@@ -48,7 +48,7 @@ Descriptor unix_socket() {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// A socket that listens at that abstract address; -1 if the address is in use.
+// Returns a socket that listens at that abstract address; -1 if the address is in use.
 int listen_at(const UnixAddress& address) {
   Descriptor socket = unix_socket();
   const bool listens = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
@@ -56,15 +56,15 @@ int listen_at(const UnixAddress& address) {
   return listens ? socket.release() : -1;
 }
 
-// True if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this host
-// can bind an abstract name.
+// Returns true if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this
+// host can bind an abstract name.
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// A socket that is connected to that abstract address; -1 if no process of this user listens there.
+// Returns a socket that is connected to that abstract address; -1 if no process of this user listens there.
 int connect_to(const UnixAddress& address) {
   Descriptor socket = unix_socket();
   const bool connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0;

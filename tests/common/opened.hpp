@@ -25,7 +25,7 @@ class Opened {
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
-  // Number of opens since the previous call or the construction. Reads at most 100 events in a call.
+  // Returns the number of opens since the previous call or the construction. Reads at most 100 events in a call.
   int times() const {
     alignas(inotify_event) std::array<char, 100 * sizeof(inotify_event)> events{};
     const ssize_t bytes = ::read(fd_, events.data(), events.size());

@@ -41,8 +41,8 @@ double number_of(const json& text) {
   throw UsageError("has '" + short_quote(digits) + "' where a number is expected");
 }
 
-// True if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only these fit
-// the first format of the manifest.
+// Returns true if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only
+// these fit the first format of the manifest.
 bool has_files_of_first(const std::map<std::string, StateFile>& files) {
   const auto is_of = [&](const char* role) {
     const auto found = files.find(file_of_role(role));

@@ -41,16 +41,16 @@ Manifest decode_manifest(const std::string& text);
 // entries about the end of the run, which may differ between copies of a checkpoint.
 std::string content_digest(const Manifest& manifest);
 
-// True if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
+// Returns true if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
 // `present`.
 bool belongs_to_training(const CheckpointState& one, const CheckpointState& present);
 
-// True if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which affect
-// rounding, and in the entries about the end of the run.
+// Returns true if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which
+// affect rounding, and in the entries about the end of the run.
 bool same_step_of_run(const CheckpointState& a, const CheckpointState& b);
 // Copies the entries about the end of the run, the values and the evaluation (if any) from `state` to `saved`.
 void copy_run_end(CheckpointState& saved, const CheckpointState& state);
-// True if both states have equal entries about the end of the run.
+// Returns true if both states have equal entries about the end of the run.
 bool same_run_end(const CheckpointState& a, const CheckpointState& b);
 
 // The functions below read the files of a published checkpoint. They throw UsageError, which names the file and the problem.

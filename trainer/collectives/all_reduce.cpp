@@ -28,7 +28,8 @@ class ReduceExchange final : public Exchange {
   // A rank must not write its result into an exposed input that another rank still reads.
   bool combines() const override { return !short_ || any_exposed(); }
 
-  // The slice of a chunk that a rank reduces. Slices start at cache lines, so that two ranks don't write to the same line.
+  // Returns the slice of a chunk that a rank reduces. Slices start at cache lines, so that two ranks don't write to the same
+  // line.
   Chunk slice_of(int rank, const Chunk& chunk) const {
     const std::uint64_t line = kLineBytes / type_bytes();
     const auto divisor = static_cast<std::uint64_t>(ranks()) * line;

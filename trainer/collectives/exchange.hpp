@@ -1,5 +1,6 @@
-// One collective: the loop over chunks that all collectives share. Pure; tests/trainer/collectives checks it with a model of
-// memory.
+//
+// One collective: the loop over chunks that all collectives share. The code is pure, so tests/trainer/collectives can check it
+// with a model of memory.
 //
 // A collective derives from Exchange, and implements up to three steps for a chunk. Each rank calls run():
 //
@@ -46,7 +47,7 @@ class Exchange {
   void run();
 
  protected:
-  // True if combine() is called. Call only after the descriptors were compared.
+  // Returns true if combine() is called. Call only after the descriptors were compared.
   virtual bool combines() const { return false; }
   // The default copies all pieces, except that for this rank itself.
   virtual void write(const Chunk& chunk);

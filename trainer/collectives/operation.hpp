@@ -1,4 +1,4 @@
-// Operations, their descriptors, and the comparison of the descriptors of all ranks. Pure.
+// Operations, their descriptors, and the comparison of the descriptors of all ranks. The code is pure: no I/O, no clock.
 //
 // Each rank publishes the descriptor of its next operation together with its first phase (exchange.hpp). So every rank can
 // compare all descriptors before it uses the data of another rank. All ranks compare the same descriptors, so they report the

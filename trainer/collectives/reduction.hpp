@@ -1,5 +1,5 @@
-// Reductions of the same elements of all ranks, always in the order of ranks. Pure; the loops are vectorized by the compiler
-// (-O3 in trainer/CMakeLists.txt).
+// Reductions of the same elements of all ranks, always in the order of ranks. The code is pure (no I/O, no clock). The loops
+// are vectorized by the compiler (-O3 in trainer/CMakeLists.txt).
 //
 // Order. Each element is ((rank 0 op rank 1) op rank 2) op ..., whatever the size, the alignment and the chunk. So a gradient
 // has the same bits in any bucket, and under any strategy.
@@ -9,8 +9,8 @@
 // the number of ranks per machine, or would need partial sums in float, with twice the traffic. The average divides the rounded
 // sum and rounds again.
 //
-// Other types. Integers wrap around. Minimum and maximum are NaN if the element of any rank is NaN. For bool, the
-// operations kSum, kMax and kOr all compute the logical or; kProduct, kMin and kAnd all compute the logical and.
+// Other types. Integers wrap around. Minimum and maximum are NaN if the element of any rank is NaN. For bool, the operations
+// kSum, kMax and kOr all compute the logical or; kProduct, kMin and kAnd all compute the logical and.
 #pragma once
 
 #include <cstddef>

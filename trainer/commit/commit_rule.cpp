@@ -9,12 +9,13 @@
 namespace ddprun::trainer {
 namespace {
 
-// True if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that it has kept.
+// Returns true if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that it has
+// kept.
 bool completes(const StepReport& report, std::int64_t step) {
   return report.place && !report.next && report.made == step - 1 && report.gradients == step;
 }
 
-// True if the pieces that the rank computes will be at `step` when the transfers start.
+// Returns true if the pieces that the rank computes will be at `step` when the transfers start.
 bool has_made(const StepReport& report, std::int64_t step) {
   return report.made == step || completes(report, step);
 }

@@ -1,6 +1,6 @@
 // Element types of the tensors in a training state: exactly those that a safetensors file can have
 // (trainer/checkpoint/safetensors.cpp). at::ScalarType is not used here, so that a layout can be computed without LibTorch's
-// headers. Pure.
+// headers. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>

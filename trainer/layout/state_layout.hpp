@@ -1,8 +1,9 @@
+//
 // The layout of a training state: which rank stores which elements of which tensor. Ranks never send a layout to each other:
 // all ranks compute the same layout from the same shapes, mesh and nodes. After a rank was lost, they can also compute the
 // former layout. The code that sends, loads, saves or compares the state takes the list of pieces from the layout.
 // strategy_layout.hpp computes the layouts of the sharding strategies. transfer_plan.hpp plans the transfers from one layout to
-// another. Pure; safe to read from several threads.
+// another. Several threads may read a layout. The code is pure: no I/O, no clock.
 //
 // The problem. Code that assumes that each rank stores every tensor in full must change for each new sharding strategy. Code
 // that iterates over a list of pieces stays the same.

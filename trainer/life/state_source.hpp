@@ -24,7 +24,7 @@ class StateSource {
   // Makes the initial state from the seed, unless a usable state exists. Called before the worker waits for other ranks, and on
   // a standby before it has a rank. The device must be set. Throws UsageError.
   void prepare();
-  // Number of finished steps of the state that this rank could send to others; nullopt without a state.
+  // Returns the number of finished steps of the state that this rank could send to others; nullopt without a state.
   std::optional<std::int64_t> held() const;
 
   // Collective. Afterwards the state is complete and the log is open. Throws UsageError and BadCheckpointError if there is no

@@ -42,17 +42,17 @@ double seconds(std::chrono::steady_clock::duration time) {
       "schedule.warmup_steps or clip_grad_norm");
 }
 
-// A lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step. The lock
-// makes them save one after another, so the disk needs space for only one unfinished checkpoint at a time. If the folder cannot
-// be locked (NFS), the ranks save at the same time.
+// Returns a lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step.
+// The lock makes them save one after another, so the disk needs space for only one unfinished checkpoint at a time. If the
+// folder cannot be locked (NFS), the ranks save at the same time.
 Descriptor lock_for_save(const std::filesystem::path& folder, const std::function<void()>& wait) {
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   while (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) wait();
   return lock;
 }
 
-// True if another rank has already published a valid checkpoint of this step of this run. Checks the manifest and the lengths
-// of the files. The contents are not checked, since the files have just been written.
+// Returns true if another rank has already published a valid checkpoint of this step of this run. Checks the manifest and the
+// lengths of the files. The contents are not checked, since the files have just been written.
 bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
   for (Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step != state.step) continue;

@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// True if a higher value of the metric is better. With kAuto this holds only for metrics whose name ends with "accuracy".
+// Returns true if a higher value of the metric is better. With kAuto this holds only for metrics whose name ends with
+// "accuracy".
 bool higher_is_better(MetricMode mode, const std::string& metric);
 
 // The state of torch.optim.lr_scheduler.ReduceLROnPlateau.

@@ -51,8 +51,8 @@ class DataParallel {
   // Removes the gradients instead of setting them to zero. The note [Gradients are removed, not set to zero] in
   // data_parallel.cpp explains why.
   void zero_grad();
-  // Returns the current assignment of parameters to buckets, for checkpoints. Empty if there is only one rank, before the end
-  // of the first step, and if buckets are never rebuilt (find_unused_parameters).
+  // Returns the current assignment of parameters to buckets, for checkpoints. The result is empty if there is only one rank,
+  // before the end of the first step, and if buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

@@ -77,7 +77,7 @@ Value option_of(int fd, int option, Value default_value) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : default_value;
 }
 
-// True if the socket is connected or connecting. False before connect(), and after the connection has ended.
+// Returns true if the socket is connected or connecting. False before connect(), and after the connection has ended.
 bool is_connected(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;

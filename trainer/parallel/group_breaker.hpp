@@ -59,7 +59,7 @@ class GroupBreaker {
   // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call from the thread that
   // calls break_group().
   void set_backend(c10::intrusive_ptr<c10d::Backend> backend);
-  // True if collectives of a broken group return without an error, which is the case for NCCL.
+  // Returns true if collectives of a broken group return without an error, which is the case for NCCL.
   bool aborts_silently() const { return aborts_silently_; }
   // Sets the size of the next group. Call only while no group is broken.
   void set_world(int world) { world_ = world; }

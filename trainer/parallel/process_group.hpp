@@ -42,8 +42,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
                                                           int generation, std::chrono::milliseconds timeout,
                                                           GroupBreaker* breaker = nullptr, bool live_nccl = false);
 
-// True if the error of a collective means that another rank was lost ("Connection closed by peer", "Connection reset by peer",
-// ...).
+// Returns true if the error of a collective means that another rank was lost ("Connection closed by peer", "Connection reset by
+// peer", ...).
 bool is_lost_peer(const std::exception& error);
 
 }  // namespace ddprun::trainer

@@ -16,8 +16,8 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
-// A machine with two sockets, two NUMA nodes per socket, four cores per node and two threads per core. CPUs c and c + 16 share
-// core c. Two cores share a cache.
+// Returns a machine with two sockets, two NUMA nodes per socket, four cores per node and two threads per core. CPUs c and c +
+// 16 share core c. Two cores share a cache.
 Topology big_machine() {
   Topology topology;
   for (int id = 0; id < 32; ++id) {

@@ -75,7 +75,7 @@ class ManyAgents {
     }
     return true;
   }
-  // True if `nodes` nodes run all of their workers in the same round.
+  // Returns true if `nodes` nodes run all of their workers in the same round.
   bool all_work(int nodes) const { return working_ == nodes * 2 && rounds_at_work().size() == 1; }
   bool all_ended() const { return ended_ == std::ssize(agents_) - lost_; }
 

@@ -121,7 +121,7 @@ class FewNodes {
   // ---- State ----
 
   bool leads(int number) { return (*this)[number].node && (*this)[number].node->coordinator() != nullptr; }
-  // True if the workers of this node run in a round that has `nodes` nodes.
+  // Returns true if the workers of this node run in a round that has `nodes` nodes.
   bool works(int number, std::int32_t nodes) { return (*this)[number].works && (*this)[number].works->nodes == nodes; }
   std::int32_t rank_of(int number) { return (*this)[number].works ? (*this)[number].works->group_rank : -1; }
 

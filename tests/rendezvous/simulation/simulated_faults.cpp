@@ -235,7 +235,7 @@ void World::lose_memory(int index) {
   agent.disk.had_storage = !in_containers_;
 }
 
-// Call it when an agent has died but its machine is running. The guardian reaps all workers and then sends the death notice.
+// Call this when an agent has died but its machine is running. The guardian reaps all workers and then sends the death notice.
 void World::schedule_death_notice(Agent& agent, int index, bool silent) {
   const coordinator_action::SetDeathNotice death_notice = std::exchange(agent.death_notice, {});
   if (silent || death_notice.to.port == 0) return;

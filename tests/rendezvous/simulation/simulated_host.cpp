@@ -114,7 +114,7 @@ void World::call(const Event& event) {
   what();
 }
 
-// Reschedules the calls that waited for the end of a freeze. Call it when a freeze has ended early.
+// Reschedules the calls that waited for the end of a freeze. Call this when a freeze has ended early.
 void World::hasten_calls() {
   for (const auto& [number, call] : calls_) {
     const Agent& agent = agents_[static_cast<std::size_t>(call.agent)];

@@ -107,8 +107,9 @@ void World::check_training(int index) {
   }
 }
 
-// True if the coordinator of this round was started in a new container, after its record was lost, and could reach no other
-// node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a guarantee.
+// Returns true if the coordinator of this round was started in a new container, after its record was lost, and could reach no
+// other node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a
+// guarantee.
 bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
@@ -250,9 +251,9 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// True if a fault of this node or of the coordinator may have kept the end of the job from this node. Such a node may search
-// for the other nodes until it gives up, or may end alone. A node that has saved after a signal also ends by itself if its
-// coordinator is lost, because the job may continue elsewhere.
+// Returns true if a fault of this node or of the coordinator may have kept the end of the job from this node. Such a node may
+// search for the other nodes until it gives up, or may end alone. A node that has saved after a signal also ends by itself if
+// its coordinator is lost, because the job may continue elsewhere.
 bool World::may_miss_end(int index) const {
   // How long after its last fault a node may still miss the end of the job. Normally this is the time in which a session can be
   // resumed, since the last message may be in flight when a coordinator is killed. It is longer if nodes are reclaimed, since a
@@ -266,7 +267,8 @@ bool World::may_miss_end(int index) const {
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// True if spares have started the job again. If there are spares, enough nodes may be cut off from the job to start it again.
+// Returns true if spares have started the job again. If there are spares, enough nodes may be cut off from the job to start it
+// again.
 bool World::started_by_spares(const RoundId& id) const {
   return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
 }

@@ -637,7 +637,7 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   }
 }
 
-// True if the node ended because it did not find the other nodes. Such a node may return.
+// Returns true if the node ended because it did not find the other nodes. Such a node may return.
 bool World::is_missing(const node_action::Finish& action) {
   return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
          action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);

@@ -20,8 +20,8 @@ struct MemoryLimit {
   std::uint64_t available = 0;  // bytes
 };
 
-// Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. nullopt if
-// none is known.
+// Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. Returns
+// nullopt if none is known.
 std::optional<MemoryLimit> tightest_memory_limit();
 
 // Sizes the memfd and allocates its pages. Returns an error message, or nullopt.

@@ -50,7 +50,7 @@ inline void expect_healthy(const std::string& machine, const Checks& checks) {
   }
 }
 
-// A healthy value with one change.
+// Returns a healthy value with one change.
 template <class Facts, class Change>
 Facts with(Facts facts, Change change) {
   change(facts);

@@ -1,11 +1,13 @@
-// Decides when a coordinator that was not elected may start its first round (one start of all workers). The code is pure (no
-// I/O, no clock). The coordinator calls it before its first rounds.
+//
+// Decides when a coordinator that was not elected may start its first round (one start of all workers). The coordinator calls
+// it before its first rounds. The code is pure: no I/O, no clock.
 //
 // The problem. A job of the same name may already be running on nodes that this coordinator cannot reach, for example after a
-// network failure. Two rounds of one job would then run at the same time. The idea: a round is released only when enough nodes
-// answer, so that the remaining nodes are too few for a round. A node that has only answered may still join another round. So
-// no worker may run before the same number of nodes has also installed this round (recorded it on disk). From then on, none of
-// these nodes can be in another round.
+// network failure. If the coordinator started a round, two rounds of one job would run at the same time.
+//
+// The idea. A round is released only when enough nodes have answered: the nodes that have not answered are then too few for
+// another round. But a node that has answered may still join another round. So no worker may run before the same number of
+// nodes has also installed this round (recorded it on disk). From then on, none of these nodes can be in another round.
 //
 // The bootstrap is complete when enough nodes have installed the first round. After that, every round is allowed. For an
 // elected coordinator the bootstrap is complete from the start.
@@ -26,7 +28,8 @@ class Bootstrap {
       : settings_(settings), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
-  // Call this when a node has sent back a timestamp of this coordinator, which proves that the node is alive
+  //
+  // Call this whenever a node has returned a timestamp of this coordinator, which proves that the node is alive
   // (leader_lease.hpp).
   void answered() { --answers_missing_; }
   // Returns true if the coordinator may start a round. Otherwise appends a notice with the reason to `outbox`.
@@ -49,6 +52,7 @@ class Bootstrap {
   const CoordinatorSettings& settings_;
   FirstRound first_;
   bool done_;
+  //
   // Number of answers that must arrive before the nodes are counted again. A count takes one pass over all nodes. Each message
   // adds at most one answer, so an earlier count could not reach the required number.
   std::int64_t answers_missing_ = 0;

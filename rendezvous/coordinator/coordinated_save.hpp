@@ -20,8 +20,9 @@ namespace ddprun::rendezvous {
 
 class CoordinatedSave {
  public:
-  // Sends `order` to `nodes`: the nodes of the running round. If order.held is true, they are nodes of the last round, which
-  // has ended.
+  //
+  // Sends `order` to `nodes`, the nodes of the running round. If order.held is true, that round has already ended, and its
+  // workers wait with their state.
   CoordinatedSave(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);
 
   void receive(const Peer& peer, const StopReady& message, Outbox& outbox);

@@ -223,13 +223,13 @@ class Coordinator {
   // ---- the current round, and how it ended ----
   Budget budget_;
   Release release_;                       // contains only the fields that are equal for all nodes
-  bool held_ = false;                     // if true, the workers of the ended round may keep their state and wait
-  std::optional<FailureReport> failure_;  // the cause of the round's end, according to the reports received so far
-  bool members_changed_ = false;          // a node was lost or left while the round ended, so the failure costs no restart
+  bool held_ = false;                     // if true, workers of the ended round may keep their state and wait
+  std::optional<FailureReport> failure_;  // cause of the round's end, from the reports received so far
+  bool members_changed_ = false;  // a node was lost or left while the round ended, so the failure does not count as a restart
   bool judged_ = false;                   // true if the restart policy has already judged the failure
   JobOver over_;
 
-  std::optional<Time> absorb_at_;  // If set, the round ends at this time to admit the nodes that joined late.
+  std::optional<Time> absorb_at_;  // if set, the round ends at this time, to admit the nodes that joined late
   std::optional<Time> pause_ends_;
   Time over_at_{};
   std::optional<Time> linger_ends_;

@@ -24,12 +24,13 @@ class EndCommit {
     current_tally_ = Tally(round);
     previous_tally_ = Tally(previous);
     for (const auto& [id, peer] : peers.all()) {
-      if (peer.departed) count(peer);  // A departed node counts without an answer, since its workers never run again.
+      if (peer.departed) count(peer);  // a departed node counts without an answer, since its workers never run again
       if (peer.connected()) await(peer);
     }
   }
-  // The end also needs an answer from this node. A node that joins now may be a new process without a record of the proposed
-  // end.
+  //
+  // Makes the end depend on an answer from this node too. A node that joins now may be a new process without a record of the
+  // proposed end.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {
     if (peer.departed) count(peer);

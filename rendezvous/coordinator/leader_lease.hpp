@@ -90,10 +90,11 @@ class LeaderLease {
   std::optional<Time> deadline(Time now) const;
   bool has_ended(Time now) const;
 
+  //
   // alone_in() returns the two-node rounds in which this node is alone. A node is alone if the other node is lost or has been
   // silent for 0.6 leases, and the arbiter has not voted for this node. The lease then ends soon, unless the other node answers
-  // or the arbiter votes. alone_at() returns when this node becomes alone in one more round if no message arrives. nullopt if
-  // that cannot happen now.
+  // or the arbiter votes. alone_at() returns the time at which this node becomes alone in another round if no message arrives;
+  // nullopt if that cannot happen now.
   std::vector<Config> alone_in(Time now) const;
   std::optional<Time> alone_at(Time now) const;
 
@@ -117,14 +118,14 @@ class LeaderLease {
   const Membership& membership_;
   const Peers& peers_;
   const CoordinatorSettings& settings_;
-  Time stays_until_;             // Until this time a newly elected coordinator leads even if no majority has answered.
+  Time stays_until_;             // until this time, a newly elected coordinator leads even if no majority has answered
   Time released_at_{};           // when the current round was released; Time{} if an earlier coordinator released it
   Time previous_released_at_{};  // when the previous round was released
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed; nullopt: compute it again
   mutable std::int64_t counted_ = 0;
   using Stamps = std::unordered_map<NodeId, std::int64_t, HashNodeId>;
-  Stamps short_answers_;        // for each node whose last grant was too short to start workers, the stamp of its newest ping
+  Stamps short_answers_;        // for each node whose last grant was too short to start workers: the stamp of its newest ping
   std::uint64_t releases_ = 1;  // incremented at each release of a round and at each commit of a round
 };
 

@@ -1,3 +1,4 @@
+//
 // An orderly stop: a signal ends the job, or some nodes leave it while the others continue. A stop starts with the first stop
 // request of a node. It ends when the job ends, or when the leaving nodes have left. This class makes the decisions, and the
 // coordinator (coordinator.hpp) carries them out and changes its phase. The code is pure: no I/O, no clock.
@@ -5,11 +6,11 @@
 //     stop requests -- after a while, or if too few nodes would stay --> save together --> finish, or end the round
 //                   `--- enough nodes stay, and their workers can keep their state --> end the round, the nodes leave
 //     the round is over, but its workers hold their state --> the next round starts only to save it
-//     no such round can start, or no restart is possible --> one node after the other gets a request to save --> finish
+//     no such round can start, or no restart is possible --> one node after the other is requested to save --> finish
 //
 // A scheduler that stops a job signals all of its nodes, but not at the same moment (drain.hpp). So the coordinator waits a
-// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If a common
-// save is not possible, one node saves the state that its workers hold (salvage_save.hpp).
+// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they cannot
+// save together, one node saves the state that its workers hold (salvage_save.hpp).
 //
 // This class stores which nodes have requested to leave, how far a save has progressed, and whether the next round starts only
 // to save.
@@ -76,7 +77,8 @@ class OrderlyStop {
   // Call this when all workers of the node have finished. The node then stays until the job ends.
   void done(const Peer& peer);
   StopDecision round_started(Time now);
-  // Call this if the job ends without another round while workers wait with their state. First one node saves that state.
+  //
+  // Call this if workers wait with their state, and the job ends without another round. One node then saves that state.
   // `otherwise` is the verdict if no node can save.
   StopDecision salvage(const Verdict& otherwise) { return salvage(otherwise, peers_.round_members()); }
 
@@ -130,7 +132,8 @@ class OrderlyStop {
   std::optional<SaveNext> save_next_;
   std::optional<CoordinatedSave> save_;
   bool continues_after_saving_ = false;
-  // set while single nodes are requested to save; contains the nodes that can still be requested
+  //
+  // set while nodes are requested one by one to save; contains the nodes that have not been requested yet
   std::optional<SalvageSave> salvage_save_;
 };
 

@@ -1,6 +1,7 @@
+//
 // The release starts a round (one start of all workers). These functions decide which node gets which ranks, and build the
-// Release message for each node. The coordinator calls them in the order of this file. Pure functions; they do not change the
-// peers.
+// Release message for each node. The coordinator calls them in the order of this file. The functions are pure and do not change
+// the peers.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,8 @@ namespace ddprun::rendezvous {
 
 class EtcdArbiter : public ArbiterPort {
  public:
-  // `prefix`: prepended to each key.
+  //
+  // Each key starts with `prefix`.
   EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
 
   void query(const std::string& key, const std::string& self, milliseconds limit, Then then) override;

@@ -1,9 +1,10 @@
-// The connections of one node, by the LinkId that its state machine uses: pending dials, open connections, and closing
-// connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames. All calls
-// are on one thread; handlers of events may call this class.
 //
-// This class owns the tables of these three kinds, and the set of dialed links that have received a frame. After this node has
-// closed a link, its only further event is nothing_received().
+// The connections of one node, by the LinkId that its state machine uses. There are pending dials, open connections, and
+// closing connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames.
+// All calls are on one thread. Handlers of events may call this class.
+//
+// This class owns the tables of these three kinds, and the set of dialed links over which a frame has arrived. After this node
+// has closed a link, nothing_received() is the only event that may still follow for it.
 #pragma once
 
 #include <chrono>
@@ -71,7 +72,7 @@ class Links {
   Events& events_;
   std::map<LinkId, std::shared_ptr<boost::asio::cancellation_signal>> dialling_;
   std::map<LinkId, std::shared_ptr<Connection>> open_;
-  std::set<LinkId> received_from_;  // dialed links that have received a frame
+  std::set<LinkId> received_from_;  // dialed links over which a frame has arrived
   std::set<std::shared_ptr<Connection>> closing_;
   LinkId next_accepted_ = 1;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object

@@ -1,6 +1,6 @@
 // Computes the time between checkpoints for "every": "auto". Frequent saves cost training time. With rare saves, a failure
 // loses more steps. The best interval follows from the duration of a save and the mean time between failures. The code is pure
-// (no I/O, no clock). Trainer/loop/checkpointing.cpp measures the inputs.
+// (no I/O, no clock). trainer/loop/checkpointing.cpp measures the inputs.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
+//
 // The pre-shared key of one job, as an OpenSSL object. It is derived from the token, the run id and the protocol version. In a
-// handshake, a client offers the key and a server looks it up (tls_session.hpp).
+// handshake, a client offers the key, and a server searches for it by its identity (tls_session.hpp).
 #pragma once
 
 #include <openssl/ssl.h>

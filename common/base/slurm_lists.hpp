@@ -1,5 +1,7 @@
-// Parses Slurm's compressed lists. The command scontrol can expand these lists, but containers do not have it. Pure.
-// trainer/surroundings/environment.cpp and launcher/options/scheduler.cpp call these functions.
+//
+// Parses Slurm's compressed lists. The command scontrol can expand these lists, but containers do not have it.
+// trainer/surroundings/environment.cpp and launcher/options/scheduler.cpp call these functions. The code is pure: no I/O, no
+// clock.
 #pragma once
 
 #include <string>

@@ -9,7 +9,8 @@
 namespace ddprun {
 namespace {
 
-// Converts to lower case, and a dash to an underscore, so that these differences do not count as typing errors.
+//
+// Converts a letter to lower case and a dash to an underscore, so that these differences do not count as typing errors.
 char folded(char c) {
   if (c == '-') return '_';
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -34,7 +35,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Names longer than this get no suggestion, which limits the quadratic cost for hostile input.
+//
+// Longer names get no suggestion. This limits the quadratic cost for hostile input.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
@@ -47,7 +49,9 @@ std::string closest_name(std::string_view typed, std::span<const std::string_vie
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words can be within the limit without a common character. Such a suggestion would not help, so it is skipped.
+    //
+    // Two short words can be within the limit although they have no common character. Such a suggestion would not help, so it
+    // is skipped.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;

@@ -184,7 +184,7 @@ class Reader {
         return;
       }
       if constexpr (std::is_same_v<T, Stage>) {
-        value = Stage::kSomewhere;  // unknown stage: a newer minor version has added it
+        value = Stage::kSomewhere;  // a newer minor version has added this stage
         return;
       }
       throw ProtocolError("field " + name(field) + " has an unknown value");
@@ -330,8 +330,9 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
+  //
   // Removes the messages that were returned, so that the buffer holds at most one frame and the data that arrived with its last
-  // bytes. The remaining bytes are moved only if they are less than half of the buffer, so the cost per byte is constant.
+  // bytes. The remaining bytes are moved only if they fill less than half of the buffer, so the cost per byte is constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
     if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // frees the memory after a large value

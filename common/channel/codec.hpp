@@ -1,9 +1,11 @@
+//
 // The frames of the worker channel. A frame consists of the number of bytes that follow (4 bytes, little endian), the length of
-// the JSON (4 bytes), the JSON, and the bytes of binary values. Pure: the codec converts between bytes and messages, and the
-// callers own the sockets. Limits are checked before memory is allocated. A frame over a limit, or a known message with a wrong
-// or missing field, throws channel::ProtocolError, and the caller closes the channel. A closed channel does not prove that the
-// worker has ended; only the worker's pidfd does. Unknown messages and fields are ignored, since a newer minor version may have
-// added them.
+// the JSON (4 bytes), the JSON, and the bytes of binary values. The codec is pure: it converts between bytes and messages, and
+// the callers own the sockets. It checks limits before it allocates memory.
+//
+// A frame over a limit, or a known message with a wrong or missing field, throws channel::ProtocolError, and the caller closes
+// the channel. A closed channel does not prove that the worker has ended; only the worker's pidfd does. Unknown messages and
+// fields are ignored, since a newer minor version may have added them.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,8 @@
+//
 // The table of all keys of a train.json: name, type, range, default, description, and whether the key may change within a run
-// directory. Parsing, printing, comparing, the JSON Schema and the reference in docs/configuration.md all use this table. So a
-// new key only needs an entry in keys.cpp and a member in train_config.hpp. Internal to common/config.
+// directory. The code that parses, prints and compares configs uses this table, and so do the JSON Schema and the reference in
+// docs/configuration.md. So a new key only needs an entry in keys.cpp and a member in train_config.hpp. Only common/config uses
+// this file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@ namespace ddprun {
 struct BoolKind {};
 struct IntegerKind {
   std::int64_t min = 0;
-  std::int64_t max = std::int64_t{1} << 53;  // the largest limit up to which every JSON parser represents integers exactly
+  std::int64_t max = std::int64_t{1} << 53;  // the largest limit below which every JSON parser represents integers exactly
   bool nullable = false;                     // null is accepted and means "not given"
 };
 struct NumberKind {
@@ -83,8 +85,9 @@ struct Key : KeyTraits {
 // Returns all built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-// All built-in keys, followed by the keys of a custom worker program in the section "task". The result is valid for every
-// config with the same task keys.
+//
+// All built-in keys, followed by the keys of a custom worker program in the section "task". The result can be used with every
+// config that has the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
 std::vector<Key> keys_with(const TaskConfig& task);
 // Returns a config in which all keys have their default values.
@@ -107,7 +110,8 @@ bool applies(const Key& key, const TrainConfig& config);
 // \"adamw\"".
 std::string expectation(const Kind& kind);
 
-// True for a non-empty string without null characters.
+//
+// Returns true for a non-empty string without null characters.
 bool is_text(const nlohmann::json& value);
 
 // Returns true if the value is of that kind and within its range.

@@ -1,5 +1,6 @@
-// The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Internal to
-// common/config.
+//
+// The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Only common/config
+// uses this file.
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+//
 // Implementation of task_keys.hpp. It also converts the keys of a worker program to entries of the table of all keys
 // (keys.hpp).
 #include "common/config/task_keys.hpp"
@@ -159,8 +160,9 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-// The functions get() and set() of a key find its value by the key's name. So a returned key can be used with every config that
-// has the same task keys.
+//
+// Each returned key finds its value by name (its functions get() and set()). So the keys can be used with every config that has
+// the same task keys.
 std::vector<Key> keys_with(const TaskConfig& task) {
   std::vector<Key> out = config_keys();
   for (const TaskKey& own : task.keys()) {

@@ -1,7 +1,8 @@
-// The keys of a custom worker program: the table of the keys, and their values in a config. They are in the section "task" of
-// train.json. They are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
-// contains the table, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports the
-// table to ddprun.
+//
+// The keys of a custom worker program: their definitions, and their values in a config. They are in the section "task" of a
+// train.json, and are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
+// contains the definitions, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports
+// the definitions to ddprun.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct TaskKey {
   std::vector<std::string> choices{};  // for a string: the allowed values; any string if empty
   bool path = false;                   // for a string: a path, relative to the config's folder; it becomes absolute
   bool required = false;               // each config must set the key; `value` then only defines the type
-  bool may_change = false;             // the value may change when a run resumes, since the trained model does not depend on it
+  bool may_change = false;  // whether the value may change when a run resumes: the trained model does not depend on it
   bool operator==(const TaskKey&) const = default;
 };
 

@@ -1,5 +1,6 @@
+//
 // A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). ddprun
-// reads the description before it starts workers, to get the program's keys. The code is pure: no I/O, no clock.
+// reads it before it starts workers, to get the program's keys. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

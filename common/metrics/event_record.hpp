@@ -1,7 +1,8 @@
+//
 // The encoding of TensorBoard's event files: Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
-// supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, which is header-only,
-// encodes the messages: libprotobuf would conflict with the other version of libprotobuf that libtorch_cpu.so exports. The code
-// is pure (no I/O, no clock). EventFile writes the bytes.
+// supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, a header-only library,
+// encodes the messages. We do not use libprotobuf, because it would conflict with the version of libprotobuf that
+// libtorch_cpu.so exports. The code is pure (no I/O, no clock). EventFile writes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace ddprun {
 
-// CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
+//
+// Returns the CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 // Returns a TFRecord: the length of the payload (8 bytes), the masked CRC of the length (4 bytes), the payload, and its masked

@@ -1,5 +1,6 @@
-// Lists the published checkpoints of a run directory by their names, without reading them. Used when a directory is opened
-// (run_directory.cpp) and after it was moved away (moved_run.cpp). The trainer verifies a checkpoint before it uses it.
+//
+// Lists the published checkpoints of a run directory by their names, without reading them. It is called when a directory is
+// opened (run_directory.cpp), and after it was moved away (moved_run.cpp). The trainer verifies a checkpoint before it uses it.
 #pragma once
 
 #include <filesystem>

@@ -30,8 +30,9 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGuardianTime{5};  // time in which the guardian of a killed agent ends its workers
-// A process in run_lock_is_held() has a shared lock for a moment, but is not recorded in the file. So a lock without a known
-// holder is reported only after this time.
+//
+// run_lock_is_held() takes a shared lock for a moment without recording itself in the file. So a lock without a known holder is
+// reported only after this time.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -73,7 +74,8 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
-// Returns how long to wait for the lock before an error reports that this process holds it.
+//
+// Returns how long to wait for the lock before an error reports its holder.
 std::chrono::milliseconds patience(const Holder& holder) {
   if (is_gone(holder)) return kGuardianTime;
   const bool is_local = holder.pid > 0 && holder.host == host_name();
@@ -112,8 +114,9 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
                    "; fix the cause or choose another --run-dir");
 }
 
+//
 // Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a
-// file, since that could change a file with a different purpose.
+// file, because that could change a file with a different purpose.
 bool is_link_or_special(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));

@@ -27,7 +27,6 @@ inline std::string to_base64(std::string_view bytes) {
   return text;
 }
 
-//
 // Decodes Base64. Returns nullopt for invalid text. It does not check the unused bits of the last digit.
 inline std::optional<std::string> from_base64(std::string_view text) {
   static constexpr std::uint8_t kNone = 64;

@@ -8,7 +8,6 @@
 namespace ddprun {
 namespace {
 
-//
 // Returns the path of a source file relative to the repository. __FILE__ is the path from the compiler's command line, so it
 // may be absolute.
 std::string_view in_repository(std::string_view file) {

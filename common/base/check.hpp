@@ -1,4 +1,3 @@
-//
 // Checks of ddprun's own invariants, such as "a list is not empty". They are active in release builds too, independent of
 // NDEBUG.
 //
@@ -13,7 +12,6 @@
 
 namespace ddprun {
 
-//
 // Throws InternalError. It is for code that must be unreachable, such as the end of a switch. `sentence` describes the bug:
 // "the round has no worker that failed".
 [[noreturn]] void check_failed(const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE());

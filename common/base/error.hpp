@@ -1,4 +1,3 @@
-//
 // The exception types. Each type has one exit code. Every message contains what was expected, what was found, where, and what
 // to do next. Users see the message unchanged, after "ddprun: " or "ddptrain: ".
 #pragma once

@@ -51,7 +51,6 @@ struct Fault {
   std::optional<std::int64_t> above{};
 };
 
-//
 // Parses one fault. `where` is the name of the setting, for the error message. Throws UsageError with the expected syntax.
 Fault parse_fault(std::string_view specification, const std::string& where = "DDPTRAIN_FAULT");
 

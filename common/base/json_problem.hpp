@@ -1,4 +1,3 @@
-//
 // Describes an error of nlohmann/json for users. The library's own messages contain its internal names. The readers of files
 // that may be damaged use it.
 #pragma once

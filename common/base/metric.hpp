@@ -1,4 +1,3 @@
-//
 // A metric of an evaluation, such as the accuracy: its name and its value. The worker channel, checkpoints, metrics.jsonl,
 // TensorBoard, the console and the report all identify a metric by its name. None of them has a fixed list of metrics, so a new
 // metric needs no change in them.

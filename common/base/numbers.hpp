@@ -1,4 +1,3 @@
-//
 // Parses numbers in a text. For a double, ddprun calls leading_decimal() instead of std::from_chars(). That function would load
 // the C math library, which takes 0.08 ms at each start.
 #pragma once
@@ -11,7 +10,6 @@
 
 namespace ddprun {
 
-//
 // Parses a text that contains a number and nothing else. Returns nullopt if the text contains anything else, or if the number
 // does not fit into the type. For an integer, `base` is its base (default 10).
 template <class Number, class... Base>

@@ -1,4 +1,3 @@
-//
 // Combines several callables into one for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant). If
 // no callable has an `auto` parameter, the compiler reports each alternative of the variant that no callable handles.
 #pragma once
@@ -9,7 +8,6 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-//
 // Clang-tidy 14 checks these files, and Clang 14 needs this deduction guide, although C++20 does not.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;

@@ -1,4 +1,3 @@
-//
 // Escapes text from a user or a file before it is written to a terminal. The code is pure: no I/O, no clock.
 #pragma once
 
@@ -8,12 +7,10 @@
 
 namespace ddprun {
 
-//
 // Returns the size of the first character in bytes; 0 if `text` does not start with a UTF-8 character. `text` must not be
 // empty.
 std::size_t bytes_of_first_character(std::string_view text);
 
-//
 // Returns the longest prefix of the text that has at most `limit` bytes and does not end within a UTF-8 character.
 std::string_view cut_to(std::string_view text, std::size_t limit);
 

@@ -1,4 +1,3 @@
-//
 // Rounds to the nearest integer without the C math library. ddprun does not load that library, which saves 0.08 ms at each
 // start.
 #pragma once

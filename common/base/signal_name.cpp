@@ -1,4 +1,3 @@
-//
 // Implementation of signal_name.hpp. It has a separate table of names, because only glibc 2.32 and later have a function for
 // them.
 #include "common/base/signal_name.hpp"

@@ -1,4 +1,3 @@
-//
 // Parses Slurm's compressed lists. The command scontrol can expand these lists, but containers do not have it.
 // trainer/surroundings/environment.cpp and launcher/options/scheduler.cpp call these functions. The code is pure: no I/O, no
 // clock.

@@ -9,7 +9,6 @@
 namespace ddprun {
 namespace {
 
-//
 // Converts a letter to lower case and a dash to an underscore, so that these differences do not count as typing errors.
 char folded(char c) {
   if (c == '-') return '_';
@@ -35,7 +34,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-//
 // Longer names get no suggestion. This limits the quadratic cost for hostile input.
 constexpr std::size_t kLongestName = 256;
 
@@ -49,7 +47,6 @@ std::string closest_name(std::string_view typed, std::span<const std::string_vie
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    //
     // Two short words can be within the limit although they have no common character. Such a suggestion would not help, so it
     // is skipped.
     if (distance >= std::max(typed.size(), candidate.size())) continue;

@@ -10,7 +10,6 @@ extern const char* const kVersion;  // "0.1.0"
 // "0486c001d2f3"; "0486c001d2f3+" if the checkout had local changes; empty if built outside a git checkout
 extern const char* const kCommit;
 
-//
 // A string in the executable file of ddptrain. It is followed by LibTorch's version and a zero byte, so ddprun can read that
 // version from the file.
 #define DDPRUN_LIBTORCH_MARK "ddptrain was built with LibTorch "

@@ -1,4 +1,3 @@
-//
 // Reads a small file completely, up to a limit. Every file that another user, node or program may have written is read with it.
 #pragma once
 

@@ -1,4 +1,3 @@
-//
 // Limits on the size and the depth of a JSON text, checked before the text is parsed. The code is pure: no I/O, no clock.
 //
 // The problem. A parsed JSON value needs up to thirty times the memory of its text. Functions of nlohmann/json that copy or

@@ -1,4 +1,3 @@
-//
 // Quotes a part of a file, or of a message of another process, in an error message. The quote is printable and short. The code
 // is pure: no I/O, no clock.
 #pragma once
@@ -13,7 +12,6 @@ namespace ddprun {
 
 inline constexpr std::size_t kMaxQuotedBytes = 100;
 
-//
 // Returns at most kMaxQuotedBytes bytes of `text`, truncated between two characters. A truncated text ends with "... (N
 // bytes)".
 inline std::string short_quote(std::string_view text) {

@@ -330,7 +330,6 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
-  //
   // Removes the messages that were returned, so that the buffer holds at most one frame and the data that arrived with its last
   // bytes. The remaining bytes are moved only if they fill less than half of the buffer, so the cost per byte is constant.
   if (consumed_ == buffer_.size()) {

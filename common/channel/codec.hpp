@@ -1,4 +1,3 @@
-//
 // The frames of the worker channel. A frame consists of the number of bytes that follow (4 bytes, little endian), the length of
 // the JSON (4 bytes), the JSON, and the bytes of binary values. The codec is pure: it converts between bytes and messages, and
 // the callers own the sockets. It checks limits before it allocates memory.

@@ -76,7 +76,6 @@ struct PhaseChange {
   std::int64_t epoch = 0;
 };
 
-//
 // The heartbeat, which a worker sends a few times a second (trainer/loop/run_log.hpp). Only rank 0 sets loss, lr, samples_per_s
 // and `figures`, and only at logged steps.
 struct Progress {
@@ -109,7 +108,6 @@ struct StepTime {
   bool operator==(const StepTime&) const = default;
 };
 
-//
 // Times of the steps since the last Pace, sent at most five times a second (step_times.hpp). The agent finds stragglers by
 // own_us, because own_us + waiting_us is the same on all ranks. A rank that cannot measure the two times separately sends no
 // Pace.
@@ -128,7 +126,6 @@ enum class ErrorKind {
   kSuperseded,    // another process continues this run, so this job must not restart
 };
 
-//
 // Whether a restarted worker will need less memory, after an out-of-memory error. kDone: yes, since the worker has recorded a
 // smaller setting. kNothingLeft: no, since no smaller setting exists, so a restart would fail again.
 enum class Shrink { kNothingKnown, kDone, kNothingLeft };
@@ -157,7 +154,6 @@ struct CheckpointPublished {
   std::int64_t bytes = 0;
 };
 
-//
 // The worker process itself has received a signal such as SIGTERM. If the job is already stopping, the agent answers Stop.
 // Otherwise the answer depends on the worker: ddptrain gets IgnoreSignal, and for a script the agent stops the whole job.
 struct SignalReceived {
@@ -174,7 +170,6 @@ struct StopReady {
 // always handles Stop{save}.
 struct SavesOnStop {};
 
-//
 // Sent before the worker joins its first process group. It announces that the worker can leave its group if the agent sends
 // Regroup. A worker can always leave a Gloo group, but it can leave an NCCL group only with --recovery live. All workers have
 // the same config, so one message applies to all of them. Without this message, the agent never sends Regroup.
@@ -234,7 +229,6 @@ using FromWorker =
 
 // ---- agent to worker ----
 
-//
 // Orders the worker to stop. kNow: the worker must exit immediately. kSave: the worker must agree with the other ranks on a
 // step (StopReady, StopAt). It saves after that step, and exits with ExitCode::kPreempted. deadline_ms counts from the receipt
 // of the message. A worker that cannot save within that time exits without saving.
@@ -260,7 +254,6 @@ struct IgnoreSignal {
 // own store keys (process_group.hpp). A Regroup replaces an earlier one that the worker has not completed.
 struct Regroup {
   int generation = 0;  // number of the first process group that includes the replacement
-  //
   // The rank of this worker in the new group; -1 if the rank does not change.
   int rank = -1;
   int world_size = 0;
@@ -280,7 +273,6 @@ struct AssignRank {
   int restart_count = 0;
 };
 
-//
 // The workers have made no progress for too long. The agent queries the stage of each of them, and each answers Position.
 struct PositionRequest {};
 

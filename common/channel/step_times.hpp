@@ -1,4 +1,3 @@
-//
 // Collects the step times of one rank until the next report to the agent (channel::Pace). The trainer
 // (trainer/loop/step_pace.hpp) and the channel library (sdk/channel) use it. The code is pure: no I/O, no clock.
 // python/ddprun/_pace.py implements the same algorithm in Python.

@@ -16,7 +16,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-//
 // Returns the position of the first byte, from `at` on, that belongs neither to white space nor to a comment. If a comment has
 // no end, returns the position of that comment.
 std::size_t skip_space(std::string_view text, std::size_t at) {
@@ -58,7 +57,6 @@ std::size_t end_of_token(std::string_view text, std::size_t at) {
   return std::max(end, at + 1);
 }
 
-//
 // Returns "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes
 // next to '{'. Otherwise returns "".
 std::string_view wide_encoding(std::string_view text) {
@@ -122,7 +120,6 @@ class Parser {
     return true;
   }
 
-  //
   // `key` is the position of the value's key, or of the value if it has no key. `expected` and `hint` are for the error message
   // if there is no value.
   bool parse_value(Json& value, const std::string& pointer, std::size_t key, const char* expected, const char* hint) {

@@ -24,7 +24,6 @@ struct JsonProblem {
   std::string message;
   std::optional<std::size_t> earlier{};  // for a duplicate key: position of the first key with that name
 
-  //
   // Returns a text to append to the message. It counts the lines of `text`, which takes time. So call it only for problems that
   // are shown.
   std::string hint(std::string_view text) const;
@@ -42,7 +41,6 @@ PositionedJson parse_with_positions(std::string_view text);
 // Returns the token at `offset`, as written in the text: a string with its quotes, a number, a word, or one character.
 std::string_view token_at(std::string_view text, std::size_t offset);
 
-//
 // Returns line and column as text: "7:3". Both are counted from 1. A column is a UTF-8 character and not a byte.
 std::string line_and_column(std::string_view text, std::size_t offset);
 

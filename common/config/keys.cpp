@@ -1,4 +1,3 @@
-//
 // The entries of the table of keys. The descriptions also appear in the schema and in the reference for users. The code that
 // reads and prints configs contains no names of keys, except in rules between two keys (rules.cpp).
 //
@@ -18,7 +17,6 @@ using Json = nlohmann::json;
 
 // The lower limit of data.std. Pixels are within 0..1, and after a division by a smaller number, training cannot converge.
 constexpr double kSmallestStd = 1e-6;
-//
 // upper limit for config values that are counts: a product of two of them cannot overflow
 constexpr std::int64_t kMany = 1'000'000'000;
 
@@ -40,7 +38,6 @@ struct Reading<std::optional<T>> {
   static std::optional<T> from(const Json& json) { return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>()); }
 };
 
-//
 // Makes an entry of the table. `path` is "section.name", or the name of a key at the top level. `access` takes a TrainConfig&
 // or a const TrainConfig&, and returns the member for the key.
 template <class Access>

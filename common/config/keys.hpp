@@ -1,4 +1,3 @@
-//
 // The table of all keys of a train.json: name, type, range, default, description, and whether the key may change within a run
 // directory. The code that parses, prints and compares configs uses this table, and so do the JSON Schema and the reference in
 // docs/configuration.md. So a new key only needs an entry in keys.cpp and a member in train_config.hpp. Only common/config uses
@@ -85,7 +84,6 @@ struct Key : KeyTraits {
 // Returns all built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-//
 // All built-in keys, followed by the keys of a custom worker program in the section "task". The result can be used with every
 // config that has the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
@@ -110,7 +108,6 @@ bool applies(const Key& key, const TrainConfig& config);
 // \"adamw\"".
 std::string expectation(const Kind& kind);
 
-//
 // Returns true for a non-empty string without null characters.
 bool is_text(const nlohmann::json& value);
 

@@ -1,4 +1,3 @@
-//
 // The checks of the values for each kind of key, and the descriptions of the valid values for users.
 #include <algorithm>
 #include <cmath>
@@ -32,7 +31,6 @@ bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
            value.get<std::int64_t>() <= max;
   if (value.is_number_integer()) return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
   if (!value.is_number_float()) return false;
-  //
   // 1e3 is accepted as an integer too, because JSON Schema accepts it.
   const double number = value.get<double>();
   if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max))) return false;

@@ -1,4 +1,3 @@
-//
 // The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Only common/config
 // uses this file.
 #pragma once

@@ -104,7 +104,6 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  //
   // Returns the worker program of the config, including overrides. The parser needs the program's keys to read the overrides,
   // so this function runs first. An invalid value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
@@ -155,7 +154,6 @@ class ConfigReader {
     std::erase_if(origins_, inside);
   }
 
-  //
   // If an override changes the type of a section, removes the keys in the file that only the old type has. Otherwise users
   // would get errors about them. Keys from overrides are not removed. A key that was already wrong for the old type remains an
   // error.
@@ -181,7 +179,6 @@ class ConfigReader {
 
   Json override_value(const std::string& path, const std::string& text) const {
     const Key* const key = known_.find(path);
-    //
     // The value of a text key stays text even if it could be a number, as in name=2024.
     const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);
     try {
@@ -224,7 +221,6 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  //
   // Returns the found value, for messages. A number is shown as it is written in the file, since its parsed value may differ:
   // 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
@@ -283,7 +279,6 @@ class ConfigReader {
 
   // ---- rules between keys ----
 
-  //
   // Reports keys that the type of their section does not have. Without this error, they would have no effect.
   void check_types() {
     for (const Key& key : config_keys()) {

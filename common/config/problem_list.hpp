@@ -1,4 +1,3 @@
-//
 // The list of a config's errors, and the exception that reports all of them. They are in the order of the file, followed by the
 // errors of overrides. Line numbers and hints are computed only for the reported errors, since each computation scans the whole
 // text. So a file with a hundred thousand unknown keys is rejected quickly. Only common/config uses this file.

@@ -34,7 +34,6 @@ struct PipeEnd {
   ~PipeEnd() { ::close(fd); }
 };
 
-//
 // Reads a named pipe. A blocking open(2) would wait for a writer without a limit. So this function opens with O_NONBLOCK and
 // limits the wait for the first data. Later reads have no limit, because then the writer exists, and it may be a slow shell
 // command: <(command).

@@ -95,7 +95,6 @@ class Rules {
     }
   }
 
-  //
   // Checks that the model type and the data type fit together. An exported model also determines some settings, so the config
   // must not set their keys.
   void check_exported_models() {
@@ -180,7 +179,6 @@ class Rules {
     }
   }
 
-  //
   // Class names must differ: if two were equal, the second class would have no samples.
   void check_class_names() {
     const std::vector<std::string>& names = config_.data.class_names;

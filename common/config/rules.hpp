@@ -1,4 +1,3 @@
-//
 // The rules that concern several keys of a config. parse_config.cpp checks them after the single keys.
 #pragma once
 
@@ -17,7 +16,6 @@ struct BrokenRule {
   std::string message;
 };
 
-//
 // Returns the rules that the config violates. `failed` contains the JSON pointers of invalid values, to which no rule is
 // applied.
 std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed);

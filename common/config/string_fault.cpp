@@ -1,4 +1,3 @@
-//
 // Implementation of string_fault.hpp. It follows the grammar of RFC 8259, section 7.
 #include "common/config/string_fault.hpp"
 

@@ -1,4 +1,3 @@
-//
 // Finds the first error in a JSON string. json_positions.cpp calls it when nlohmann's parser has rejected the string. The code
 // is pure: no I/O, no clock.
 #pragma once

@@ -1,4 +1,3 @@
-//
 // Implementation of task_keys.hpp. It also converts the keys of a worker program to entries of the table of all keys
 // (keys.hpp).
 #include "common/config/task_keys.hpp"
@@ -160,7 +159,6 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-//
 // Each returned key finds its value by name (its functions get() and set()). So the keys can be used with every config that has
 // the same task keys.
 std::vector<Key> keys_with(const TaskConfig& task) {

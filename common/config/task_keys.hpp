@@ -1,4 +1,3 @@
-//
 // The keys of a custom worker program: their definitions, and their values in a config. They are in the section "task" of a
 // train.json, and are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
 // contains the definitions, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports

@@ -1,4 +1,3 @@
-//
 // The content of a train.json as plain structs with safe defaults. The launcher uses them to validate, plan and show a job, and
 // the worker uses them to train. The launcher is built without LibTorch, so these structs must not depend on it.
 // parse_config.hpp parses a train.json into a TrainConfig. configs/train.schema.json describes the same keys for editors, and
@@ -15,7 +14,6 @@
 
 namespace ddprun {
 
-//
 // LoRA: a low-rank update of linear layers (Hu et al. 2021). The keys have the names of the library PEFT. Only the update is
 // trained, and the weights of these layers stay fixed.
 struct LoraConfig {
@@ -172,7 +170,6 @@ struct ScheduleConfig {
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   std::int64_t decay_steps = 0;  // warmup_stable_decay: number of steps of the decay at the end; 0: a tenth of the run
-  //
   // Type "plateau": from here on, the keys have the names and defaults of PyTorch's ReduceLROnPlateau. Only `metric` is new: in
   // PyTorch, the caller passes the value of the metric instead.
   std::string metric = "loss";  // any metric of the evaluation
@@ -196,7 +193,6 @@ struct EarlyStoppingConfig {
 
 struct CheckpointConfig {
   enum class Every { kGiven, kAuto };
-  //
   // kGiven: save by every_steps and every_seconds. kAuto: compute the interval from the measured save time and failure rate.
   Every every = Every::kGiven;
   std::int64_t every_steps = 0;       // save every N steps; 0: off

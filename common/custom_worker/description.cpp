@@ -21,7 +21,6 @@ constexpr int kFormat = 1;
 constexpr std::array<std::string_view, std::variant_size_v<TaskKey::Value>> kTypes{"boolean", "integer",  "number",
                                                                                    "string",  "integers", "strings"};
 
-//
 // Reading stops after this number of keys, which is over the limit of a table, so the table is then rejected.
 constexpr std::size_t kMaxKeysRead = 1000;
 

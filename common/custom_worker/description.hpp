@@ -1,4 +1,3 @@
-//
 // A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). ddprun
 // reads it before it starts workers, to get the program's keys. The code is pure: no I/O, no clock.
 #pragma once

@@ -7,7 +7,6 @@
 namespace ddprun {
 namespace {
 
-//
 // The names are in the order of the enum.
 constexpr std::array kNames{"exit_code",
                             "signal",

@@ -1,4 +1,3 @@
-//
 // A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). On one machine, the
 // agent stores them. In a multi-node job they are part of the Budget that every node stores (rendezvous/protocol/round.hpp), so
 // an elected coordinator can continue to count. All types are plain values.
@@ -22,7 +21,6 @@ struct FailedRound {
   std::int32_t rank = -1;
   ExitStatus status{};     // exit status of the worker whose failure ended the round
   std::int64_t step = -1;  // the last step that the failed rank reported; -1 if it reported none
-  //
   // the step at which the round started, or the step of the newest checkpoint at that time
   std::int64_t resumed_from = -1;
   std::int64_t newest_checkpoint = -1;  // the step of the newest checkpoint when the round ended
@@ -36,7 +34,6 @@ struct FailedRound {
   bool has_newer_checkpoint() const { return newest_checkpoint > resumed_from; }
 };
 
-//
 // The number of failed rounds that are stored. The restart delay doubles for each of them that crashed at its start, at most
 // twenty times.
 inline constexpr std::size_t kRoundsRemembered = 22;

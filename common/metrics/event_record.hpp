@@ -1,4 +1,3 @@
-//
 // The encoding of TensorBoard's event files: Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
 // supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, a header-only library,
 // encodes the messages. We do not use libprotobuf, because it would conflict with the version of libprotobuf that
@@ -11,7 +10,6 @@
 
 namespace ddprun {
 
-//
 // Returns the CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
 

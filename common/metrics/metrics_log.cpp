@@ -28,7 +28,6 @@ void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
   if (!added) found->second = std::max(found->second, step);
 }
 
-//
 // Returns true if the line is a complete record whose step is not after `resume_step`. After a power failure, a file can
 // contain a line of zero bytes, which is not a record.
 bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
@@ -81,7 +80,6 @@ void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestStep
     write_file_atomically(file, kept.text);
     return;
   }
-  //
   // truncate(2) is used because it is atomic, and works on a full disk.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.text.size())) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot truncate " + file.string());
@@ -95,7 +93,6 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
   open();
 }
 
-//
 // Opens the file. The first successful open removes the lines after the resume step. Later ones must not, since those lines are
 // then from this process.
 void MetricsLog::open() {
@@ -157,7 +154,6 @@ void MetricsLog::put(const std::string& lines) {
   kept_ = lines;
 }
 
-//
 // Removes the last `bytes` bytes of the file, which are an incomplete line. Otherwise the next line would be appended to them.
 void MetricsLog::remove_torn_line(std::int64_t bytes) {
   const off_t size = ::lseek(opened_.get(), 0, SEEK_END);

@@ -1,4 +1,3 @@
-//
 // Maps options and keys of other tools (such as torchrun, Accelerate, Hugging Face and Lightning) to the option or key of
 // ddprun with the same meaning. Messages about an unknown option or key use this mapping, since such names are too different
 // for a search by edit distance. The code is pure: no I/O, no clock.
@@ -9,7 +8,6 @@
 
 namespace ddprun {
 
-//
 // Returns a hint for an unknown key of a train.json, with a space at the start: " In ddprun it is 'optimizer.lr'." The result
 // is empty if the name is not in the table. Case is ignored, and a dash equals an underscore.
 std::string hint_for_foreign_key(std::string_view name);

@@ -1,4 +1,3 @@
-//
 // Lists the published checkpoints of a run directory by their names, without reading them. It is called when a directory is
 // opened (run_directory.cpp), and after it was moved away (moved_run.cpp). The trainer verifies a checkpoint before it uses it.
 #pragma once

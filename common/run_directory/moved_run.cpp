@@ -58,7 +58,6 @@ DirectoryIdentity identity_of_directory(const fs::path& path) {
 }
 
 int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock, const std::string& config) {
-  //
   // The old directory is still in its place, and only its lock file was removed. Probably `rm -r` is running, and a new file
   // would make it fail.
   if (old != DirectoryIdentity{} && identity_of_directory(root) == old) return -1;

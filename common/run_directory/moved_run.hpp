@@ -1,4 +1,3 @@
-//
 // Handles a run directory that is removed, renamed or unmounted while its job runs. The job creates a new directory with the
 // same name and continues there (docs/run-directory.md). Workers that start later read config.json and the lock in the new
 // directory. A lock contains a term, a number that is larger for each later start.
@@ -25,7 +24,6 @@ struct DirectoryIdentity {
 };
 DirectoryIdentity identity_of_directory(const std::filesystem::path& path);
 
-//
 // Creates the directory again if `root` no longer names the directory `old` and contains no lock. `held_lock` is the lock of
 // the lost directory. `config` is the text for config.json; it is empty for a script's job, which has no config. Returns the
 // descriptor of the new lock (CLOEXEC), which the caller must keep open. Returns -1 if it did nothing: the old directory is

@@ -1,4 +1,3 @@
-//
 // Opens a run directory in three steps, so that it overwrites no file of another run. Step 1 checks that the directory is a run
 // directory. Step 2 takes its lock and compares the configs. Step 3 writes config.json.
 #include "common/run_directory/run_directory.hpp"
@@ -85,7 +84,6 @@ bool has(const std::vector<std::string>& names, const char* name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-//
 // Throws UsageError if the directory contains files that are not from ddprun: they must not be mixed with those of a run, and
 // --fresh must not rename them. A directory with both config.json and a lock file of ddprun is accepted with any other files,
 // since users may add notes to it. config.json alone is not enough, since other programs have a file of that name too.
@@ -191,7 +189,6 @@ void require_regular_file(const fs::path& config) {
   throw UsageError(config.string() + " is not a regular file: expected the run's config file; move it away, or " + kElsewhere);
 }
 
-//
 // Reads the config.json of the run. `task` has the keys of the worker program that will continue the run.
 TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
@@ -232,7 +229,6 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   }
 }
 
-//
 // Throws UsageError if `checkpoints` is not a folder. Otherwise each worker would fail later, when it lists checkpoints, and
 // restarts would not help.
 void require_checkpoint_folder(const RunLayout& layout) {
@@ -293,7 +289,6 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
   return "";
 }
 
-//
 // Sets latest_step and finished from the newest checkpoint without visible damage. It does not verify the bytes, since the
 // trainer verifies a checkpoint before it uses it, and reports the checkpoints that it skips. But if the run is finished, no
 // trainer runs. Then this function reports the damage of a newer checkpoint.
@@ -328,7 +323,6 @@ void read_latest(RunState& state, const TrainConfig& config) {
       (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-//
 // Returns true if no start in this directory has reached its first step, usually because of a wrong path in the config. Then no
 // result depends on the old config. A directory with run.json, which is written when training starts, counts as trained: even
 // if it has no checkpoint, nodes may have copies of checkpoints.
@@ -363,10 +357,8 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   Descriptor lock(take_run_lock(layout.root));
 
-  //
   // The directory is locked now, so its content is read again. If no start has trained a step, --fresh renames nothing.
   if (fresh == FreshStart::kRename && !is_untrained(layout, names_in(layout.root))) {
-    //
     // If the run directory is a link, the link stays. Its target folder is renamed, and created again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();

@@ -1,4 +1,3 @@
-//
 // The run directory: the paths of its files, its lock, and the check whether a config may continue the run. In a job of ddprun,
 // the agent opens the directory. If ddptrain runs under torchrun or alone, its rank 0 does. These functions never delete
 // results of a run.
@@ -38,7 +37,6 @@ struct RunState {
   std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
   bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
   std::string renamed_to;  // after --fresh: the new name of the old directory; otherwise empty
-  //
   // Notes for the console, one line each: the changed keys, and the damage of the newest checkpoint if an older one shows that
   // the run is finished.
   std::string notes;

@@ -30,7 +30,6 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGuardianTime{5};  // time in which the guardian of a killed agent ends its workers
-//
 // run_lock_is_held() takes a shared lock for a moment without recording itself in the file. So a lock without a known holder is
 // reported only after this time.
 constexpr std::chrono::seconds kInstant{1};
@@ -74,7 +73,6 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
-//
 // Returns how long to wait for the lock before an error reports its holder.
 std::chrono::milliseconds patience(const Holder& holder) {
   if (is_gone(holder)) return kGuardianTime;
@@ -114,7 +112,6 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
                    "; fix the cause or choose another --run-dir");
 }
 
-//
 // Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a
 // file, because that could change a file with a different purpose.
 bool is_link_or_special(int fd) {

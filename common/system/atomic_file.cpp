@@ -1,4 +1,3 @@
-//
 // Implementation of atomic_file.hpp. It writes config.json, manifests, report.json and other files that must be complete after
 // a crash. After a failure, the old file is unchanged and no temporary file is left.
 #include "common/system/atomic_file.hpp"
@@ -69,7 +68,6 @@ std::filesystem::path temporary_name(const std::filesystem::path& file) {
 void replace_with_temporary(const std::filesystem::path& file, std::string_view content, unsigned mode,
                             TemporaryFile::Fsync fsync) {
   std::filesystem::path name = temporary_name(file);
-  //
   // The temporary name contains our pid, so an existing file of that name is from a killed process and not in use.
   ::unlink(name.c_str());
   TemporaryFile temporary(std::move(name), mode);

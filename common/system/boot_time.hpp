@@ -1,4 +1,3 @@
-//
 // The clock of leases: the time since boot, including suspends. A lease also expires while its machine is suspended, and the
 // process must detect that when it resumes. std::chrono::steady_clock cannot be used, since it stops during a suspend.
 #pragma once

@@ -1,4 +1,3 @@
-//
 // RAII for an open file descriptor, and a function that compares an open file with a path.
 #pragma once
 
@@ -29,7 +28,6 @@ class Descriptor {
   int fd_;
 };
 
-//
 // Returns true if `path` names the open file. Code that takes locks needs this: the path may have been renamed or replaced
 // since the file was opened.
 inline bool is_same_file(int fd, const std::filesystem::path& path) {

@@ -55,7 +55,6 @@ void FileQueue::run() {
     try {
       piece.work();
     } catch (const std::exception&) {
-      //
       // The work has failed, for example because memory is exhausted. It still counts as done, since wait_for() counts finished
       // pieces, and the next piece may succeed.
     }
@@ -80,7 +79,6 @@ bool FileQueue::wait_for(std::chrono::milliseconds limit) {
   return false;
 }
 
-//
 // Waits until all pieces are done. Returns false if that takes longer than `limit`; nullopt means no limit. The owner's thread
 // waits, so it adds no pieces during the wait. It is woken only once, after the last piece, because a wake-up costs both
 // threads more time than a piece of work.

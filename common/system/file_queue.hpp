@@ -1,4 +1,3 @@
-//
 // Does file work on a separate thread, one piece after the other. If a file system stalls, only this thread waits, and not the
 // owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's record
 // through another one.
@@ -47,7 +46,6 @@ class FileQueue {
   // The longest time that the owner may block. A longer block could delay other events, such as those of a lease.
   static constexpr std::chrono::milliseconds kMaxBlock{200};
 
-  //
   // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. After a timeout, further calls
   // return false immediately until that work is done, so several queries in a row wait only once.
   bool wait_for(std::chrono::milliseconds limit);

@@ -1,4 +1,3 @@
-//
 // Threads prepare items before the consumer needs them: batches of the loader and of an evaluation. The consumer gets the items
 // in the order of their numbers, no matter which thread prepared each item. If the preparation of an item fails, the consumer
 // gets the exception instead.
@@ -35,7 +34,6 @@ class Prefetcher {
     const char* thread_name = "";
   };
 
-  //
   // The threads call `make` once with each item number, several of them at the same time. Throws std::system_error if no thread
   // can be started.
   Prefetcher(const Options& options, std::function<Item(std::int64_t)> make)
@@ -56,7 +54,6 @@ class Prefetcher {
     }
   }
 
-  //
   // Waits for the items that the threads are preparing now. They start no further item.
   ~Prefetcher() {
     {
@@ -81,7 +78,6 @@ class Prefetcher {
     if (slot.failure) std::rethrow_exception(slot.failure);
     Item item = *std::exchange(slot.item, std::nullopt);
     ++taken_;
-    //
     // The threads are woken only when half of the items are used. So one wake-up serves several items, and most calls need no
     // system call.
     if (threads_wait_ > 0 && started_ - taken_ <= refill_at_) {

@@ -6,7 +6,6 @@
 
 namespace ddprun {
 
-//
 // Returns the nanoseconds since 1970 (CLOCK_REALTIME).
 inline std::int64_t realtime_ns() {
   timespec time{};

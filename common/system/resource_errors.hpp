@@ -1,4 +1,3 @@
-//
 // Detects a lack of memory or descriptors by errno. Such an error is not a fault of a user's file. So code that opens, maps or
 // reads such a file calls this function before it reports the file as invalid.
 #pragma once

@@ -1,4 +1,3 @@
-//
 // Calls write(2) until all bytes are written. It is for files, pipes and terminals in blocking mode.
 #pragma once
 

@@ -1,4 +1,3 @@
-//
 // Implementation of channel_store.hpp. A waiter is a get or wait request whose keys are not all set yet. As in TCPStore, it
 // stores the set of missing keys. When a client sets one of these keys, the key leaves the set. From then on, the key counts as
 // present for this waiter, even if another request deletes it before the other keys are set.
@@ -132,7 +131,6 @@ void Store::add_to(const channel::StoreRequest& request, channel::StoreReply& re
   reply.number = sum;
 }
 
-//
 // Behaves like c10d::HashStore::compareSet: an absent key matches if `expected` is empty. If it does not match, the reply
 // contains `expected` instead of a value.
 void Store::compare_and_set(const channel::StoreRequest& request, channel::StoreReply& reply) {
@@ -165,7 +163,6 @@ void Store::wait_for(int client, const channel::StoreRequest& request, TimePoint
   for (const std::string& key : request.keys) {
     if (!values_.contains(key)) waiter.missing.insert(key);
   }
-  //
   // A timeout of 100 years or more counts as no timeout, because its addition to `now` could overflow.
   constexpr std::int64_t kUnlimitedMs = 100LL * 365 * 24 * 3600 * 1000;
   if (request.timeout_ms > 0 && request.timeout_ms < kUnlimitedMs) {

@@ -1,4 +1,3 @@
-//
 // The workers' key-value store, with the semantics of c10d::Store (HashStore and TCPStore). It is a pure state machine: its
 // inputs are requests and the time, and its outputs are replies. launcher/workers/store_server.hpp connects the store to the
 // worker channels, and clears it before each round (a start of the job's workers). Keys, values and the number of waiting
@@ -31,7 +30,6 @@ class Store {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  //
   // A reply, and the client that receives it. The rank of a worker identifies the client.
   struct Answer {
     int client = 0;
@@ -40,7 +38,6 @@ class Store {
 
   explicit Store(StoreLimits limits = {}) : limits_(limits) {}
 
-  //
   // Handles one request. The first element of the result is the reply to this request, unless the request must wait for a key.
   // The other elements are replies to waiting requests that this request has completed, oldest first.
   std::vector<Answer> handle(int client, const channel::StoreRequest& request, TimePoint now);

@@ -1,4 +1,3 @@
-//
 // The actions that the coordinator (the agent that leads the rendezvous) requests from its node, as plain values. The
 // coordinator and its parts append their actions to one Outbox, which preserves the order. Coordinator::on() returns the
 // actions, and the node carries them out.
@@ -31,7 +30,6 @@ struct StepDown {
 struct KeepRoster {
   Roster roster{};
 };
-//
 // Sets the death notice: a message that this node's guardian process sends to the other node of a two-node round. If the agent
 // dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that this
 // node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.

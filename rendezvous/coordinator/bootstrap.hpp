@@ -1,4 +1,3 @@
-//
 // Decides when a coordinator that was not elected may start its first round (one start of all workers). The coordinator calls
 // it before its first rounds. The code is pure: no I/O, no clock.
 //
@@ -28,7 +27,6 @@ class Bootstrap {
       : settings_(settings), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
-  //
   // Call this whenever a node has returned a timestamp of this coordinator, which proves that the node is alive
   // (leader_lease.hpp).
   void answered() { --answers_missing_; }
@@ -52,7 +50,6 @@ class Bootstrap {
   const CoordinatorSettings& settings_;
   FirstRound first_;
   bool done_;
-  //
   // Number of answers that must arrive before the nodes are counted again. A count takes one pass over all nodes. Each message
   // adds at most one answer, so an earlier count could not reach the required number.
   std::int64_t answers_missing_ = 0;

@@ -20,7 +20,6 @@ namespace ddprun::rendezvous {
 
 class CoordinatedSave {
  public:
-  //
   // Sends `order` to `nodes`, the nodes of the running round. If order.held is true, that round has already ended, and its
   // workers wait with their state.
   CoordinatedSave(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);

@@ -54,7 +54,6 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
 std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kSteppedDown) return {};
-  //
   // The lease is checked first, since a coordinator whose lease has ended must not answer any message.
   check_authority();
   if (phase_ != Phase::kSteppedDown) std::visit([this](const auto& concrete) { handle(concrete); }, event);
@@ -93,7 +92,6 @@ void Coordinator::handle_hello(LinkId link, const Hello& hello) {
   if (entry.step_down) return step_down(*std::move(entry.step_down));
   if (entry.replaces) {
     Peer& known = peers_.at(hello.node);
-    //
     // The node's Done message may have been lost with its old connection. So a Hello that reports finished workers counts as
     // Done.
     if (entry.admitted && hello.workers == Workers::kDone) note_done(known, hello.workers_round);
@@ -122,7 +120,6 @@ void Coordinator::handle_hello(LinkId link, const Hello& hello) {
     // The previous coordinator proposed the end of the job to this node. This coordinator completes that proposal.
     finish({hello.ending.exit_code, hello.ending.why});
   }
-  //
   // A node that has promised a later term is admitted only before the first round. This job has not elected a coordinator yet,
   // so every later term is unused. But another job of the same name may be running elsewhere. So the new term must be larger
   // than any term that the elections of that job can reach.
@@ -157,7 +154,6 @@ void Coordinator::welcome(Peer& peer) {
   }
   if (phase_ == Phase::kCommittingEnd) propose_end(peer);
   const Config& current = membership_.current();
-  //
   // A round is committed only after a majority of its nodes has installed it. So a node that joins must install the current
   // round.
   if (current.exists()) {
@@ -178,7 +174,6 @@ void Coordinator::welcome(Peer& peer) {
     late_nodes_.await(peer, now_.steady);
   } else {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
-    //
     // The node has finished the running round and has reconnected. It waits for the end of the round, like the other nodes that
     // have finished.
     if (phase_ == Phase::kRunning && peer.done) {
@@ -202,18 +197,15 @@ void Coordinator::note_spare(const Peer& peer) {
 // ---- lost nodes ----
 
 void Coordinator::receive(Peer& peer, const Leave&) {
-  //
   // The node leaves because one of its devices failed. That device is then no longer part of the job, so the failure does not
   // count as a restart, and the other nodes continue.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
-  //
   // A departed node does not vote again, so it counts as if it had installed the round.
   const bool now_committed = membership_.install(peer, peers_);
   bootstrap_.installed(peers_);
   if (peer.hello.node == settings_.self) leadership_transfer_.begin();
   close_and_lose({peer.hello.node}, "left");
-  //
   // This must follow close_and_lose(). Otherwise a round that starts here could include the departed node.
   if (now_committed) note_committed();
 }
@@ -226,7 +218,6 @@ void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::st
   for (const LinkId link : links) close(link);
 }
 
-//
 // First marks all nodes as lost, and then handles the consequences once: a round ends or starts, or the job ends. If both were
 // done node by node, a decision could count a node that is marked as lost a moment later.
 void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why) {
@@ -274,7 +265,6 @@ void Coordinator::drop_silent() {
   if (!silent.empty()) close_and_lose(silent, "sent nothing for " + std::to_string(settings_.lease.count()) + " ms");
 }
 
-//
 // Handles nodes whose workers do not end in time. The coordinator cannot drop its own node. If its own node is late, it steps
 // down so that another connected node can lead.
 void Coordinator::check_late_nodes() {
@@ -310,7 +300,6 @@ void Coordinator::receive(Peer& peer, const Ping& message) {
   const bool was_installed = peer.installed;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (!was_installed && peer.installed && !bootstrap_.done()) {
-    //
     // An answer that is sent now cannot contain a grant (time for which workers may run). A later answer may contain one.
     leader_lease_.answer_later(peer, message.stamp);
   } else {
@@ -388,12 +377,10 @@ void Coordinator::advance() {
   const bool may_be_all = elected_ && peers_.unconfirmed() == 0;
   if (!join_barrier_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!bootstrap_.may_release(peers_, now_.steady, outbox_)) return;
-  //
   // This coordinator was elected, and no earlier coordinator has judged this failure (counted it as a restart). It is judged
   // only if all nodes of the round are back. If a node was lost, the failure does not count, because a lost node makes the
   // other workers fail.
   if (failure_ && inherits_round() && all_are_ready()) {
-    //
     // The surviving workers keep their state and wait during the election, if the failure report allows it.
     held_ = failure_->others_stay;
     return judge();
@@ -489,7 +476,6 @@ void Coordinator::receive(Peer& peer, const FailureReport& message) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  //
   // The coordinator that started this round is lost, and neither it nor this coordinator has judged the failure.
   if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {
     failure_ = message;
@@ -526,7 +512,6 @@ void Coordinator::receive(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0 && !peer.done) {
-    //
     // The workers of this node have ended without finishing the round, so their state is lost. The next round starts new
     // workers on every node, so no node needs to keep its state.
     end_round(OverReason::kMembershipChange, peer.hello.hostname + " no longer has workers", Others::kStop);

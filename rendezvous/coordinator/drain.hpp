@@ -1,4 +1,3 @@
-//
 // Collects the nodes that request to leave the job after a stop signal. A scheduler that stops a job signals all of its nodes,
 // but not at the same moment. So after the first signal, the coordinator waits a short time for signals to other nodes. Only
 // then can it decide whether some nodes leave or the whole job stops. The code is pure: no I/O, no clock.
@@ -36,7 +35,6 @@ class Drain {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
-    //
     // A request from another node has passed through the network, and during that time requests of further nodes can arrive
     // too. A request of the coordinator's own node arrives without a delay. So after it we also wait for the longest expected
     // network delay.

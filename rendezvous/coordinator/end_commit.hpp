@@ -28,7 +28,6 @@ class EndCommit {
       if (peer.connected()) await(peer);
     }
   }
-  //
   // Makes the end depend on an answer from this node too. A node that joins now may be a new process without a record of the
   // proposed end.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }

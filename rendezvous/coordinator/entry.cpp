@@ -56,7 +56,6 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   return std::nullopt;
 }
 
-//
 // Resolves a conflict with another coordinator, which has sent a Hello. In general, the coordinator with the later term leads.
 // But a coordinator without a round always steps down in favor of one with a round.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
@@ -79,7 +78,6 @@ bool knows_later_round(const Hello& hello, const EntryView& view) {
   return promised_later_term || (reported.exists() && (reported.id.term > view.term || (no_round_yet && !view.elected)));
 }
 
-//
 // Decides whether the node is admitted. Only one connection may use a node id, and only one may use a requested rank.
 Entry place_for(const Hello& hello, const EntryView& view) {
   Entry entry;
@@ -108,7 +106,6 @@ Entry place_for(const Hello& hello, const EntryView& view) {
     return refuse(Refusal::kRankTaken, "node rank " + std::to_string(hello.wanted_group_rank) + " is taken by " +
                                            name_of(view.peers.at(*holder).hello) + "; give every node its own --node-rank");
   }
-  //
   // The nodes of one job may have different command lines. But if the job already has all its nodes, a new node with another
   // command line probably belongs to another job.
   const bool is_new = view.peers.find(hello.node) == nullptr && !hello.state.current.exists();
@@ -123,7 +120,6 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
-//
 // Rejects values that are out of range. They come from another node, and a later addition must not overflow.
 bool budget_is_plausible(const Budget& budget) {
   constexpr std::int32_t kMax = 1 << 30;

@@ -1,4 +1,3 @@
-//
 // Decides the answer to a Hello, the first message of a node: the node is admitted, refused or redirected. If the node has
 // recorded a later state of the job than this coordinator has, the coordinator must step down. The coordinator calls entry_of()
 // for each Hello, and applies the fields of the result in their order. The functions are pure and change nothing.
@@ -21,7 +20,6 @@ struct Entry {
   // Set if this coordinator must step down, since the node has recorded a later term or round. The caller must then ignore the
   // other fields.
   std::optional<coordinator_action::StepDown> step_down{};
-  //
   // True if an older link of the same node is still open. The caller must close that link. If the link belongs to an earlier
   // process of the node, the caller must first send `to_replaced` over it.
   bool replaces = false;

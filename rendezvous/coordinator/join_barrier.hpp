@@ -1,4 +1,3 @@
-//
 // The wait for enough nodes before a round starts. It first waits for min_nodes nodes, and then a limited time for more nodes
 // (the last call, as in torchrun). This class decides when the last call ends, and when the whole wait times out. The
 // coordinator calls enough() whenever another node may have become ready. The code is pure: no I/O, no clock.
@@ -17,7 +16,6 @@ class JoinBarrier {
  public:
   explicit JoinBarrier(const CoordinatorSettings& settings) : settings_(settings) {}
 
-  //
   // Starts a wait. `last` is the previous round, if there was one. In that case the last call ends after `call` from now.
   // Before the first round, the last call starts when min_nodes nodes have joined.
   void begin(const Config& last, milliseconds call, Time now);

@@ -1,4 +1,3 @@
-//
 // Late nodes: nodes that still answer, but whose workers do not end after a round. For example, a worker that is stuck in the
 // kernel cannot be killed. Without this class, such a node would block all other nodes without a limit. The coordinator
 // registers each node for which it waits. At the deadlines it queries which nodes are overdue. The code is pure: no I/O, no
@@ -35,7 +34,6 @@ class LateNodes {
 
   // ---- overdue nodes; each is returned once ----
 
-  //
   // Returns a message that names the nodes for which the coordinator has waited so long that users should see it. The result is
   // empty if no further node has reached that time.
   std::string take_message(Peers& peers, Time now);

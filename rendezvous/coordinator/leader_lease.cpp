@@ -6,7 +6,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // A ping that arrives before a majority has answered gets a grant that is too short to start workers. The first ping of the
 // coordinator's own node always arrives that early. Such a ping is answered a second time, so that the node need not wait for
 // its next ping.
@@ -154,7 +153,6 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
   for (const auto& [id, peer] : peers_.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;
-    //
     // A departed node does not vote for another coordinator, so it counts as if it had answered just now.
     answers.emplace_back(id == settings_.self || peer.departed ? now : time_of(peer.answered), rank);
   }
@@ -167,7 +165,6 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
     if (tally.enough(settings_.rules)) break;
   }
   if (!tally.enough(settings_.rules)) begins = Time{};
-  //
   // The release counts as a stamp too, because a node votes as part of this round only after it has received the release.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }

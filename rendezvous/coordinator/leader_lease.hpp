@@ -90,7 +90,6 @@ class LeaderLease {
   std::optional<Time> deadline(Time now) const;
   bool has_ended(Time now) const;
 
-  //
   // alone_in() returns the two-node rounds in which this node is alone. A node is alone if the other node is lost or has been
   // silent for 0.6 leases, and the arbiter has not voted for this node. The lease then ends soon, unless the other node answers
   // or the arbiter votes. alone_at() returns the time at which this node becomes alone in another round if no message arrives;

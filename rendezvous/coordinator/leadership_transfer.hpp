@@ -1,4 +1,3 @@
-//
 // Leadership transfer (Raft) of a coordinator whose own node leaves the job. This class decides when it may transfer the
 // leadership, and to which node. The code is pure: no I/O, no clock.
 //
@@ -30,14 +29,12 @@ class LeadershipTransfer {
   // and this node.
   bool possible(const Drain& drain) const;
 
-  //
   // Call this when a node is lost while its workers may still be running. Without contact they run until their grant ends.
   void lost_with_workers(const Peer& peer) {
     workers_gone_at_ = std::max(workers_gone_at_, peer.last_contact + part_of(settings_.lease, settings_.rules.give_up));
   }
   void begin() { left_ = true; }
   bool has_started() const { return left_; }
-  //
   // Returns true if the coordinator's node has left, the round is committed, and no node can have running workers, not even a
   // lost one.
   bool is_ready_to_transfer(Time now) const;

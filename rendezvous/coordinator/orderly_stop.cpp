@@ -33,7 +33,6 @@ StopDecision OrderlyStop::requested(Peer& peer, const StopRequest& message, Roun
   }
   if (round == Round::kRunning && peer.done) {
     if (!coordinates) return decision::Wait{};
-    //
     // The workers of the coordinator's node have finished, but the node must coordinate until the job ends. So it cannot leave
     // alone, and a stop signal to it ends the job.
     return save(message.signal, /*continues=*/false, now);
@@ -97,7 +96,6 @@ void OrderlyStop::allow_all_to_leave(Round round, Time now) {
   }
 }
 
-//
 // Allows the node to leave. If the round has ended, the node no longer counts as ready, and the coordinator waits for its
 // workers. So no round starts before the node has left.
 void OrderlyStop::allow_to_leave(Peer& peer, Round round, Time now) {
@@ -155,7 +153,6 @@ StopDecision OrderlyStop::receive(Peer& peer, const Stopped& message, Time now) 
   save_->receive(peer, message);
   const bool alone = message.holds && !salvage_save_ && !continues_after_saving_ && !save_->step_is_sent();
   if (!alone) return check_saving(now);
-  //
   // The workers of this node could not join the process group of the others, so they cannot all save together. One node must
   // save alone, and this node is tried first. Two nodes must not write at the same time, so another node is requested only if
   // the nodes before it have failed.
@@ -187,7 +184,6 @@ StopDecision OrderlyStop::salvage(const Verdict& otherwise, const std::vector<Pe
   return salvage_by_next_node();
 }
 
-//
 // Cancels the common save. Instead, the nodes are requested one by one, until one of them has saved alone.
 StopDecision OrderlyStop::salvage_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes) {
   return salvage(job_end::stopped_while_waiting(signal, why), nodes);

@@ -1,4 +1,3 @@
-//
 // An orderly stop: a signal ends the job, or some nodes leave it while the others continue. A stop starts with the first stop
 // request of a node. It ends when the job ends, or when the leaving nodes have left. This class makes the decisions, and the
 // coordinator (coordinator.hpp) carries them out and changes its phase. The code is pure: no I/O, no clock.
@@ -77,7 +76,6 @@ class OrderlyStop {
   // Call this when all workers of the node have finished. The node then stays until the job ends.
   void done(const Peer& peer);
   StopDecision round_started(Time now);
-  //
   // Call this if workers wait with their state, and the job ends without another round. One node then saves that state.
   // `otherwise` is the verdict if no node can save.
   StopDecision salvage(const Verdict& otherwise) { return salvage(otherwise, peers_.round_members()); }
@@ -132,7 +130,6 @@ class OrderlyStop {
   std::optional<SaveNext> save_next_;
   std::optional<CoordinatedSave> save_;
   bool continues_after_saving_ = false;
-  //
   // set while nodes are requested one by one to save; contains the nodes that have not been requested yet
   std::optional<SalvageSave> salvage_save_;
 };

@@ -1,4 +1,3 @@
-//
 // The release starts a round (one start of all workers). These functions decide which node gets which ranks, and build the
 // Release message for each node. The coordinator calls them in the order of this file. The functions are pure and do not change
 // the peers.

@@ -1,4 +1,3 @@
-//
 // Converts bytes to lower-case hexadecimal text, for tokens and for names that contain digests or ids.
 #pragma once
 
@@ -7,7 +6,6 @@
 
 namespace ddprun {
 
-//
 // Returns two hexadecimal digits for each byte of `bytes`. It first reserves memory for the whole text, so the text never
 // moves. A move would leave a copy of a token in freed memory.
 template <class Bytes>

@@ -1,4 +1,3 @@
-//
 // TLS 1.3 with a pre-shared key that is derived from the job's token. These classes have no sockets: their input is bytes from
 // the network, and their output is plaintext and bytes for the network. rendezvous/transport uses them. docs/security.md lists
 // the attacks that TLS prevents.
@@ -16,11 +15,9 @@
 
 namespace ddprun {
 
-//
 // The first 16 bytes of the SHA-256 of the run id. They are visible on the network, so an observer without the token can check
 // a guess of the run id.
 using ShortRunDigest = std::array<std::uint8_t, 16>;
-//
 // A random id of this process. If a peer presents our own id, it only sends our own bytes back to us (the Selfie attack). Then
 // we refuse the connection.
 using InstanceId = std::array<std::uint8_t, 16>;
@@ -41,7 +38,6 @@ enum class TlsRole { kClient, kServer };
 
 enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer has ended the connection with close_notify
 
-//
 // Reasons why a connection is refused or closed. The TLS code detects the faults from the first to kBroken, and the transport
 // detects the others (rendezvous/transport/fault.hpp).
 enum class PeerFault {
@@ -62,7 +58,6 @@ enum class PeerFault {
   kCount,
 };
 
-//
 // The peer's data about itself. A server gets all fields, and in state kOpen they are authenticated. A client gets only the
 // version, and only if the server refused the client because of the version.
 struct TlsPeer {
@@ -97,7 +92,6 @@ class TlsKeys {
   virtual const ShortRunDigest& run() const noexcept = 0;
 };
 
-//
 // A POST request to a server. A given certificate authority must have signed the server's certificate. The call blocks, so only
 // a process that does nothing else makes it (launcher/kubeflow/status_post.hpp).
 struct HttpsPost {

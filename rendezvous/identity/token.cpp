@@ -43,7 +43,6 @@ double letter_bits(char letter) {
   return kBits[static_cast<std::size_t>(std::tolower(static_cast<unsigned char>(letter)) - 'a')];
 }
 
-//
 // True for a text that consists of words with numbers and signs between them, such as Summer2024!Winter2025!. In such a text,
 // characters of the same class follow each other, and the letters have the frequencies of English.
 bool is_phrase(std::string_view text) {
@@ -75,7 +74,6 @@ double possible_bits(std::string_view text) {
       std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || c == '-' || c == '_' || c == '.'; });
   const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
   const auto capitals = std::count_if(text.begin(), text.end(), is_upper);
-  //
   // Random Base64 contains about as many upper-case as lower-case letters. Words contain few upper-case letters, or no
   // lower-case ones.
   const bool words =
@@ -119,7 +117,6 @@ std::string weakness(std::string_view text) {
 
 }  // namespace
 
-//
 // We copy the text and then wipe `other`, since moving a std::string could leave the token in the buffer of `other`.
 Token::Token(Token&& other) noexcept : text_(other.text_) {  // NOLINT(performance-move-constructor-init)
   other.wipe();

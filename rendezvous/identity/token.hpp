@@ -1,4 +1,3 @@
-//
 // The job's token, a secret that all nodes of a job share. This file checks the strength of a token and creates new tokens.
 // token_file.hpp stores tokens in files, and token_search.hpp finds the token of a job.
 //

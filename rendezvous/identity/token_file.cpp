@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestTokenFile = 8192;
-//
 // On a network file system, inotify does not report files that other nodes create. So we also poll: first after kFirstPoll,
 // then at growing intervals.
 constexpr std::chrono::milliseconds kFirstPoll{50};
@@ -47,7 +46,6 @@ void check_permissions(int fd, const fs::path& file) {
 
 std::string read_all(int fd, const fs::path& file) {
   std::string text;
-  //
   // Reserves the whole size first, since a reallocation would leave a copy of the token in freed memory.
   text.reserve(kLargestTokenFile + 1);
   std::array<char, 512> part{};
@@ -94,7 +92,6 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-//
 // Returns true if the file exists. A network file system may have cached that it does not exist. So this function opens the
 // folder first, which refreshes that cache.
 bool exists_now(const fs::path& file) {
@@ -127,7 +124,6 @@ std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const st
     return found + ", so other users can read or write it. If no other user did, run chmod 600 '" + file +
            "'; otherwise create a new token";
   }
-  //
   // This user cannot change a file of root, which is probably the file of a Kubernetes Secret.
   const std::string expected = only_group_reads ? "A token file of root may have mode 0440 only on a read-only mount"
                                                 : "A token file of root needs mode 0400, or 0440 on a read-only mount";

@@ -1,4 +1,3 @@
-//
 // Reads and writes token files. The functions read a file and check its permissions, create a file, or wait for a file that
 // another node creates on a shared file system. token_search.hpp and `ddprun token` call them.
 //

@@ -1,4 +1,3 @@
-//
 // Finds the token of a job in a command-line option, an environment variable, or one of two files. On the first node, missing
 // files are created. The launcher calls these functions at the start of a multi-node job. `ddprun join` and `ddprun token` call
 // them too.

@@ -1,4 +1,3 @@
-//
 // The actions of a member (the agent as a follower of the coordinator), as plain values. An action requests a change to the
 // workers, to the record on disk, or to the node's links. Member::on() returns the actions in the order in which they must be
 // carried out.
@@ -33,7 +32,6 @@ struct StartWorkers {
   Release release{};
   Time until{};  // end of the worker lease; the workers are killed then, unless ExtendWorkerLease follows
 };
-//
 // The workers may run until this time. If no further extension arrives, the guardian process kills them then, even if this
 // agent is suspended (SIGSTOP). After that time another coordinator may lead.
 struct ExtendWorkerLease {

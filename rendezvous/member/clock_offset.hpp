@@ -14,7 +14,6 @@ namespace ddprun::rendezvous {
 
 class ClockOffset {
  public:
-  //
   // Call this when the node follows a new coordinator. The old estimate stays in use until the new coordinator has answered a
   // ping.
   void begin() { best_round_trip_.reset(); }

@@ -20,7 +20,6 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  //
   // Starts the search. `known` contains the nodes in the record, including the last coordinator. The search dials that
   // coordinator too, since it may be alive: perhaps only the connection was lost, or the coordinator was restarted.
   void begin(const std::vector<Successor>& known);
@@ -40,11 +39,9 @@ class LeaderSearch {
   void answered(LinkId link, Time now);
   // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);
-  //
   // Same as retry(), but the address also stays in the list for the whole search, because a coordinator has answered there.
   void retry_lasting(LinkId link, Time at);
 
-  //
   // ---- hints ----
   //
   // Adds the address of a node that may be the coordinator, or may have the coordinator's address. If `searching` is true, the

@@ -29,7 +29,6 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  //
   // tick() handles timeouts, and dials every address whose next attempt is due.
   if (phase_ != Phase::kOver) tick();
   return take();
@@ -41,7 +40,6 @@ void Member::handle(const node_event::LinkOpened& event) {
   if (phase_ == Phase::kSearching && (event.link == kSelfLink || search_.dialled(event.link))) {
     if (event.link == kSelfLink)
       searching_since_ =
-          //
           // This node now leads, so its search timeout starts now. If the machine was suspended, the timeout could already have
           // passed since the old start.
           now_.steady;
@@ -69,7 +67,6 @@ void Member::receive(LinkId link, const Welcome& message) {
     if (!leads(link)) act(node_action::CloseLink{link});
     return;
   }
-  //
   // The sender leads an earlier term than this node has promised, so this node cannot follow it. It retries later.
   if (message.term < record_.state.promised_term) {
     act(node_action::CloseLink{link});

@@ -50,7 +50,6 @@
 namespace ddprun::rendezvous {
 
 namespace member_event {
-//
 // All workers of the round have exited, and so have all processes that they started. If `holds` is true, the workers have not
 // exited: they keep their state and wait for the next round.
 struct WorkersEnded {
@@ -79,7 +78,6 @@ using MemberEvent = std::variant<node_event::LinkOpened, node_event::LinkClosed,
 
 class Member {
  public:
-  //
   // `record` is the record that an earlier process with the same node id has written; nullopt if the node id is new.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
@@ -114,7 +112,6 @@ class Member {
   // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor.
   // Otherwise returns nullptr. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
-  //
   // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
   void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }
   // Returns the addresses at which other nodes of the job may search for a coordinator.
@@ -131,11 +128,9 @@ class Member {
   bool promise(std::uint64_t term, Now now);
   // Records the nodes of a round that this node, as the coordinator, is about to start. Call this before the release is sent.
   void keep_roster(Roster roster);
-  //
   // Call this when another node reports that it has taken part in a round of this job. If this node has not taken part in any
   // round, it records that the job may be running elsewhere.
   void note_job_elsewhere();
-  //
   // Call this when the coordinator is certainly dead. After each message of the coordinator, the node had promised not to vote
   // for a while. This call ends that promise.
   void leader_is_dead();
@@ -145,7 +140,6 @@ class Member {
  private:
   // kEnding: the node waits until its workers have ended, and then exits.
   enum class Phase { kSearching, kFollowing, kEnding, kOver };
-  //
   // The kind of save that StopAndSave has requested. After the save, the job ends (kThenEnd), or continues without some nodes
   // (kThenContinue).
   enum class Save { kNone, kThenEnd, kThenContinue };

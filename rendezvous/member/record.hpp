@@ -10,7 +10,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // The record must survive a restart of the agent under the same node id. If the record is lost, the node could contradict its
 // earlier votes, so it must take a new id. The record changes about once per round and once per vote. A message that depends on
 // a change may be sent only after the change is on disk (record_gate.hpp).
@@ -19,7 +18,6 @@ struct Record {
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // the nodes of the newest round that this node released when it was the coordinator
-  //
   // True if a job of this name might still be running elsewhere, while this node has recorded none of its rounds. There are
   // three cases: the node followed that job's coordinator before the first round, it has left that job, or its record was lost.
   bool job_elsewhere = false;

@@ -12,7 +12,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // The time between two pings, as a fraction of the lease. Before the first round, kPingWithoutRound applies: the node then has
 // no workers that need a grant, and its vote is not needed for a majority. Such pings only show that the node is alive. They
 // are sent less often, because with ten thousand waiting nodes they are most of the coordinator's work.
@@ -24,7 +23,6 @@ inline constexpr std::int32_t kFewNodes = 8;
 
 // If the host in `listens` is empty, the local address of the connection to the coordinator is used.
 struct MemberSettings : NodeDescription {
-  //
   // An address of this machine. It is needed if the coordinator runs in this process, since such a link has no connection with
   // a local address. The value is the local address of the newest connection to any other node. Before the first connection, it
   // is a guess of the shell.

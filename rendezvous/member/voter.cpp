@@ -22,7 +22,6 @@ bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
   return term > promised_term || (term == promised_term && !rules_.one_vote_per_term);
 }
 
-//
 // Only the term decides whether the vote is granted. The candidate has received this node's rounds in its Hello, and decides
 // for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the 1.25 leases without
 // votes; a vote does not. So after a split vote, the candidates can try again soon.

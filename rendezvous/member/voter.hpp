@@ -20,7 +20,6 @@ namespace ddprun::rendezvous {
 
 class Voter {
  public:
-  //
   // `promised` is true if an earlier process of this node may have made the promise not to vote shortly before `now`.
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 

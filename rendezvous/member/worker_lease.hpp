@@ -16,7 +16,6 @@ class WorkerLease {
   bool is_leaders() const { return is_leaders_; }
   bool is_over(Time now) const { return until_ <= now; }
 
-  //
   // Call this when the node has lost its coordinator or follows a new one. The time that was already granted stays valid.
   void lose_leader() { is_leaders_ = false; }
   void forget() { until_ = Time{}; }

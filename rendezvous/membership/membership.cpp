@@ -21,7 +21,6 @@ Membership::Membership(const Authority& authority, const Rules& rules)
   installed_previous_ = Tally(previous_);
 }
 
-//
 // Sets the node's ranks from the rounds in its Hello. The Hello may be old and contain no rank for the round, so std::max()
 // keeps a rank that is already set.
 void Membership::recall_ranks(Peer& peer, const Hello& hello) {

@@ -27,7 +27,6 @@ class Membership {
   Membership(const Authority& authority, const Rules& rules);
 
   const Config& current() const { return current_; }
-  //
   // the previous round; its exists() is false after the current round is committed
   const Config& previous() const { return previous_; }
   bool committed() const { return committed_; }

@@ -1,4 +1,3 @@
-//
 // The nodes of the job, as the coordinator has recorded them. Each node has a link, the time of its last message, and a flag
 // whether it is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no I/O, no
 // clock.
@@ -45,7 +44,6 @@ struct Peer {
   bool is_late = false;
   std::uint16_t master_port = 0;
   std::int64_t answered = 0;  // the newest of this coordinator's timestamps (stamps) that the node has returned
-  //
   // stamp in the newest ping that the coordinator answered before the current round was committed
   std::int64_t unconfirmed_ping = 0;
   std::uint64_t unconfirmed_release = 0;  // LeaderLease::releases_ at the arrival of that ping (see unconfirmed_ping)
@@ -80,7 +78,6 @@ class Peers {
   // Returns the connected nodes of the current round, sorted by rank. An earlier coordinator may have started that round.
   std::vector<Peer*> round_members();
 
-  //
   // ---- arrivals and lost nodes ----
   //
   // Returns the node with that id. Adds the node if it is unknown.
@@ -92,7 +89,6 @@ class Peers {
   void forget(const NodeId& id) { peers_.erase(id); }  // call this only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
-  //
   // Only for a test that turns off the rule later_process_replaces: the older connection of the node then still counts.
   void keep_counting(Peer& peer);
 
@@ -115,7 +111,6 @@ class Peers {
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }
-  //
   // Only for a test that turns off the rule wait_for_ready: nodes whose workers are still running then count as ready.
   void stop_awaiting_all();
 

@@ -1,4 +1,3 @@
-//
 // The accepted links over which no Hello has arrived yet (a node's first message). If it does not arrive within 5 s, the
 // coordinator closes the link. This class owns the set of these links and their deadlines. The code is pure: no I/O, no clock.
 #pragma once

@@ -19,14 +19,12 @@ struct StoreAnswered {  // the reply to ServeStore, for a worker of another node
   LinkId link = 0;
   StoreAnswer answer{};
 };
-//
 // A death notice for this round has arrived, and this node's key has proved that it is authentic. The guardian process on the
 // coordinator's node has sent it. So the coordinator's agent and all its workers have ended, and no later process will use its
 // node id.
 struct DeathNoticeReceived {
   RoundId round{};
 };
-//
 // The reply to QueryArbiter. If the arbiter has not answered, `answer` is kNone, and `why` is the reason, for messages. It
 // contains the arbiter's name.
 struct ArbiterAnswered {
@@ -49,7 +47,6 @@ using NodeEvent =
                  node_event::ArbiterAnswered, node_event::RunDirectoryProbed, node_event::Local>;
 
 namespace node_action {
-//
 // Requests the arbiter's vote for this node. The arbiter votes only once in a round. The shell must reply with ArbiterAnswered
 // within a fifth of the lease.
 struct QueryArbiter {

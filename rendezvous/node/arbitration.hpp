@@ -34,7 +34,6 @@ enum class BallotAnswer { kMine, kOthers, kNone };
 
 class Arbitration {
  public:
-  //
   // `remembered` is the round of an earlier process of this node. For that round, this process must not use the run directory
   // as the arbiter, because its path may refer to another directory by now.
   Arbitration(const Rules& rules, const Config& remembered) : rules_(rules), remembered_(remembered.origin()) {}
@@ -51,7 +50,6 @@ class Arbitration {
   // Returns the Hello of an artificial node that represents the arbiter, so that an election counts its vote like any other
   // vote. `record` is this node's record. Returns nullopt if the arbiter has not voted for this node in a round of that record.
   std::optional<Hello> voter(const Record& record) const;
-  //
   // Returns the reason why this node did not get the vote, as a suffix for a message; "" if no arbiter was queried.
   std::string why_not() const;
 

@@ -39,13 +39,11 @@ struct DeadCoordinator {
 // node. Returns nullopt if the coordinator died in neither of the two rounds of that record.
 std::optional<Hello> hello_of_dead(const DeadCoordinator& coordinator, const Record& survivor);
 
-//
 // Returns a Hello on behalf of a coordinator that has transferred its leadership to this node. `survivor` is the record of this
 // node, which may have started another round since the transfer. In that round the departed node counts as if it had installed
 // the round (Membership::install). So the Hello contains that round.
 Hello hello_of_departed(const TransferLeadership& message, const Record& survivor);
 
-//
 // Records whether the coordinator is dead, and adds the voters without a connection to an election.
 class DepartedVoters {
  public:

@@ -5,7 +5,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-//
 // An election first waits for votes for a fifth of the lease. Each failed election doubles this time, up to 0.8 leases, since
 // the network may be slow.
 constexpr int kMaxDoublings = 2;

@@ -1,4 +1,3 @@
-//
 // Elections (Raft, with PreVote). A node without a coordinator becomes the coordinator of a new term. Node (node.hpp) uses this
 // class. The code is pure: no I/O, no clock.
 //
@@ -68,7 +67,6 @@ class LeaderElection {
     std::uint64_t term = 0;
     Time started_at{};
   };
-  //
   // The data of this node on which its candidacy depends.
   struct Candidate {
     NodeId id{};
@@ -103,7 +101,6 @@ class LeaderElection {
   // coordinator counted the failure and released the next round, but too few nodes received that release.
   bool has_judged(const Candidate& self, const PersistentState& base) const;
   const std::optional<Election>& election() const { return election_; }
-  //
   // Call this when another node has promised that term, so that the next election uses a later one.
   void note_term(std::uint64_t term);
 

@@ -1,4 +1,3 @@
-//
 // A member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection. Node passes
 // the messages of both directions through this class. It also reports to this class when the connection is lost or a new one is
 // open. After a reset, this class returns the link to dial. The code is pure: no I/O, no clock.
@@ -27,7 +26,6 @@ class LeaderSession {
     end();
     id_.node = self;
   }
-  //
   // Call this when a Hello was sent over the link. When the Welcome arrives over that link, call begin() to open the session.
   void sent_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);
@@ -37,7 +35,6 @@ class LeaderSession {
   // ---- which connection ----
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
-  //
   // carrier() is the connection that carries the session now. link() is the number by which the member identifies the session.
   // It does not change after a reset.
   LinkId carrier() const { return carrier_; }
@@ -45,7 +42,6 @@ class LeaderSession {
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
   bool is_away() const { return away_until_.has_value(); }
 
-  //
   // ---- messages ----
   //
   // Counts the message and keeps a copy. Returns true if the caller must send the message now, over carrier().
@@ -54,7 +50,6 @@ class LeaderSession {
   bool receive(const FromCoordinator& message) { return end_.receive(message); }
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
-  //
   // ---- a reset ----
   //
   // Call this when the session's connection was lost. Returns the link to dial now; nullopt if the session cannot be resumed.

@@ -43,7 +43,6 @@ class MemberSessions {
  public:
   MemberSessions(const Rules& rules, nanoseconds lease) : rules_(rules), lease_(lease) {}
 
-  //
   // Call this when a connection was accepted. The connection becomes a new link, unless it later resumes an existing session.
   // After a Hello, begin() opens the session when the Welcome is sent.
   void accept(LinkId link);
@@ -53,7 +52,6 @@ class MemberSessions {
   // Returns all links, in the order in which they were accepted.
   std::vector<LinkId> links() const;
 
-  //
   // ---- which connection ----
   //
   // session_link() returns the link that a connection carries. carrier_of() returns the connection that carries a link. The two
@@ -62,7 +60,6 @@ class MemberSessions {
   LinkId carrier_of(LinkId link) const;
   std::int64_t away() const { return away_count_; }  // number of sessions without a connection
 
-  //
   // ---- messages ----
   //
   // Counts the message and keeps a copy. Returns the connection over which the caller must send the message; nullopt if the
@@ -74,7 +71,6 @@ class MemberSessions {
   };
   Incoming receive(LinkId link, const FromMember& message);
 
-  //
   // ---- a reset ----
   //
   // Call this when the connection of the link was reset. Returns false if the link has no session that could be resumed.
@@ -85,7 +81,6 @@ class MemberSessions {
     Resumed answer{};
     std::vector<FromCoordinator> missing{};
   };
-  //
   // Resumes the session that the message names, over the new `connection`. That connection then no longer counts as a link
   // itself. Returns nullopt if the session cannot be resumed, or if the connection already carries a session.
   std::optional<Return> resume(LinkId connection, const Resume& message);

@@ -19,7 +19,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-//
 // Completes the settings. If this process continues an earlier one, it keeps the node id of that process.
 NodeSettings complete(NodeSettings settings, const PreviousJob& previous_job) {
   if (previous_job.self()) settings.member.node = previous_job.self()->id;
@@ -279,7 +278,6 @@ void Node::carry_out(std::vector<MemberAction> actions) {
                                    if (close.link == kSelfLink) {
                                      for_coordinator(node_event::LinkClosed{kSelfLink});
                                      if (!coordinator_ || !member_.searching()) return;
-                                     //
                                      // The member on the coordinator's own node received no grant in time and closed its link.
                                      // It sends another Hello, as any other node does.
                                      for_coordinator(node_event::LinkOpened{kSelfLink});
@@ -347,7 +345,6 @@ void Node::answer_hello(LinkId link, const Hello& hello) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    //
     // This node has promised a later term than the sender's, so it can follow the sender only after another election.
     if (hello.state.promised_term < promised) {
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
@@ -424,7 +421,6 @@ void Node::query_arbiter_if_alone() {
   if (ballot) act(node_action::QueryArbiter{*ballot, settings_.member.node});
 }
 
-//
 // ---- the end of the search for an earlier job ----
 
 std::optional<Time> Node::may_give_up_at() const {
@@ -432,7 +428,6 @@ std::optional<Time> Node::may_give_up_at() const {
   return previous_job_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-//
 // True if this node may start a new job under a new node id. The nodes of the old job cannot elect this node after that. So
 // enough other nodes must be connected that have never recorded a round.
 bool Node::enough_fresh_nodes() {
@@ -480,7 +475,6 @@ void Node::handle_announce_reply(LinkId link, const FromCoordinator& message) {
   member_.add_hint(redirect->coordinator);
 }
 
-//
 // Makes this node the first coordinator of a job, without votes. It steps down if another node reports a round of this job.
 void Node::lead_unelected() {
   const FirstRound first = previous_job_.first_round(member_.record(), settings_.coordinator, now_.steady);
@@ -490,7 +484,6 @@ void Node::lead_unelected() {
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
-//
 // True if this node, which stepped down for a node of an earlier job, may lead again. Enough time must have passed for a
 // majority of the old job to elect a coordinator. In addition, no connected node may have a recorded round.
 bool Node::may_lead_again() const {

@@ -1,4 +1,3 @@
-//
 // The rendezvous logic of one agent (a server in Raft), as one pure state machine. A node is always a member (a follower). It
 // is a candidate while there is no coordinator, and it is also the coordinator while it leads.
 //
@@ -44,7 +43,6 @@ struct NodeSettings {
 
 class Node {
  public:
-  //
   // `settings` contains a new node id. If this process continues an earlier one, the node uses the id of the earlier process
   // instead.
   Node(NodeSettings settings, RestoredState restored, Now now);

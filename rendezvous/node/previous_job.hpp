@@ -1,4 +1,3 @@
-//
 // Decides what a node does if an earlier process on this machine took part in the same job. The code is pure (no I/O, no
 // clock). Node (node.hpp) uses this class.
 //
@@ -43,11 +42,9 @@ class PreviousJob {
   void met_node(Time now) {
     if (!met_) met_ = now;
   }
-  //
   // Call this when this node has voted or has requested votes. Such an election shows that the old job may soon have a
   // coordinator, since a candidate is connected to a majority of its round. So the node must not give up that job yet.
   void voted(Time now) { voted_ = now; }
-  //
   // The time at which a node without a coordinator may give up its old node id and the recorded round; nullopt if it may not.
   // Two conditions must hold: another node has been connected for kOldJobSearch, and no election can still be running. The
   // promises of the old node id then have no effect, since no node uses that id any more.
@@ -58,11 +55,9 @@ class PreviousJob {
   // Returns a notice for users: the node is still waiting for nodes of the old job.
   NodeNotice waits_for(const Record& record, std::int64_t connected, std::int64_t needed) const;
 
-  //
   // Returns the condition under which a coordinator that was not elected may start its first round. The condition prevents a
   // second copy of a job that might still be running elsewhere.
   FirstRound first_round(const Record& record, const CoordinatorSettings& settings, Time now) const;
-  //
   // Returns the first term of a coordinator that was not elected. Another job of this name may have used terms that this node
   // has not recorded. So the term is larger than any that such a job can have used.
   std::uint64_t first_term(const Record& record, std::uint64_t incarnation) const;

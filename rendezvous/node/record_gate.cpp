@@ -19,7 +19,6 @@ bool is_vote(const NodeAction& action) {
   return vote != nullptr && vote->granted();
 }
 
-//
 // True for a message that is only sent to get a reply. After its link is closed, the message is useless.
 bool is_greeting(const NodeAction& action) {
   const auto* sent = std::get_if<node_action::ToListener>(&action);
@@ -38,7 +37,6 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   }
   for (NodeAction& action : actions) {
     if (std::holds_alternative<node_action::Finish>(action) && !has_held_transfer()) {
-      //
       // This process is about to end, so the held messages can no longer wait for their records: they are sent now. Votes are
       // the exception and are dropped, since a vote must not count before it is recorded.
       for (Held& held : std::exchange(held_, {})) {

@@ -135,7 +135,6 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  //
   // `acknowledged` is the other end's count of received messages. Returns false if this end no longer has copies of all later
   // messages, so that the session cannot be resumed.
   bool resume(std::uint64_t acknowledged) {
@@ -146,7 +145,6 @@ class SessionEnd {
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  //
   // The usual number of messages between two confirmations, used as the reserved capacity. With a capacity of four, the
   // messages of 100 sessions were large enough that freeing them returned memory to the kernel. The handling of the next
   // failure then started with 33 page faults.

@@ -18,7 +18,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // The ranks of a round, taken from its roster. They replace the ranks of nodes that did not receive the release of the round.
 struct ReleasedRanks {
   RoundId origin{};
@@ -36,7 +35,6 @@ class VoteTally {
 
   // Counts the nodes in these two rounds from now on. `released` must stay valid.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  //
   // Whether the counted nodes and this node are a majority. kBoth: of both rounds. kPreviousOnly: only of the previous round,
   // and too few of its nodes have the newest round, so that the newest round can never be committed.
   enum class Majority { kNone, kBoth, kPreviousOnly };

@@ -14,7 +14,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // The decision whether the job continues after a failed round (a round is one start of all workers). JudgeFailure, which is the
 // launcher's restart policy, makes this decision. It must be pure, since it is also called when no restart follows.
 struct Verdict {
@@ -59,13 +58,11 @@ struct CoordinatorSettings {
   Rules rules{};
 };
 
-//
 // The condition for the first round of a coordinator that was not elected. A job of the same name may already be running
 // (coordinator/bootstrap.hpp). So enough nodes must be connected that the other job has fewer than min_nodes, and cannot start
 // a round.
 struct FirstRound {
   std::int32_t nodes = 0;  // number of nodes that must be connected; 0: no condition
-  //
   // From this time on, the round may start with fewer nodes: a coordinator that was already running would have connected to
   // this node by then.
   std::optional<Time> alone_after{};

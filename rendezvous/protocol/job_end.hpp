@@ -1,4 +1,3 @@
-//
 // Every way in which the rendezvous ends a job, or one node's part in it, with the exit code and the last message. No other
 // file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
 // (launcher/agent_state/job_ending.hpp). The code is pure: no I/O, no clock.
@@ -23,15 +22,12 @@ namespace job_end {
 JobEnd done();
 JobEnd too_few_nodes(std::string why);
 JobEnd after_failure(const Verdict& verdict);
-//
 // The job ends because of the verdict, after one node has saved the state that its waiting workers held.
 JobEnd after_failure_and_save(const Verdict& verdict);
 JobEnd stopped(int signal);
 JobEnd stopped_without_saving(int signal, const std::string& why);
-//
 // The workers of all nodes were ordered to save; `all_saved` is true if all of them did.
 JobEnd stopped_and_saved(int signal, bool all_saved);
-//
 // Returns the verdict after a stop signal that came while workers waited for replacements, if no node saves.
 Verdict stopped_while_waiting(int signal, const std::string& why);
 }  // namespace job_end

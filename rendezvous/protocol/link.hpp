@@ -1,4 +1,3 @@
-//
 // The types for time and connections in the pure state machines. The shell (or the simulator) owns the real clock and the real
 // connections. It passes times to the state machines as values, and identifies connections by numbers.
 #pragma once

@@ -1,4 +1,3 @@
-//
 // The messages by which agents agree on rounds (a round is one start of all workers on agreed nodes). codec.hpp encodes and
 // decodes them. The state machines in coordinator.hpp, member.hpp and leader_election.hpp send and receive them.
 //
@@ -33,11 +32,9 @@ inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 // ---- messages of the agent that dialed ----
 
-//
 // A node's description of itself. It stays constant while the process runs, except for the ports of the next round.
 struct NodeDescription {
   NodeId node{};
-  //
   // start time of the process in ns; if two processes have the same identity, only the later one is valid
   std::uint64_t incarnation = 0;
   RunDigest run{};
@@ -75,7 +72,6 @@ struct Hello : NodeDescription {
   bool coordinates = false;  // true if the sender is a coordinator that announces itself to nodes without its address
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of the workers that are running or being stopped on this node
-  //
   // True if a worker has failed, and no round has started since then. After the Welcome the node sends FailureReport, then
   // Ready.
   bool failed = false;
@@ -94,7 +90,6 @@ struct Ready {
   RoundId installed{};  // the newest round in the node's persistent state, as in Ping
 };
 
-//
 // A worker has failed. The restart policy bases its decision on this report.
 struct FailureReport {
   RoundId round{};
@@ -105,7 +100,6 @@ struct FailureReport {
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round
   bool others_stay = false;
-  //
   // Adds the values as unsigned numbers: another node may send any values, and a signed overflow is undefined.
   std::int64_t coordinator_time_ns() const {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));
@@ -120,7 +114,6 @@ struct Done {
 // This node received a stop signal and leaves the job. If too few nodes would remain, the whole job stops.
 struct StopRequest {
   std::int32_t signal = 0;
-  //
   // true: if only this node leaves, all workers must save first, because those on the other nodes cannot keep their state
   bool saves = false;
 };

@@ -46,7 +46,6 @@ enum class Arbiter : std::uint8_t {
   kEtcd,          // the etcd server of --arbiter
 };
 
-//
 // A round as each of its nodes stores it: enough to compute how many votes are a majority. A coordinator that inherits a round
 // releases it again under its own term, with the same nodes and ranks (quorum.hpp). This changes id.term, but not `born`.
 struct Config {
@@ -55,7 +54,6 @@ struct Config {
   std::int32_t nodes = 0;            // 0: no round
   std::int32_t rank = -1;            // this node's group rank in the round; -1: the node is a spare
   Arbiter arbiter = Arbiter::kNone;  // only in a round of two nodes
-  //
   // The node that first released the round. Used only with an arbiter, which stores its vote under `founder` and origin().
   NodeId founder{};
   bool exists() const { return nodes > 0; }

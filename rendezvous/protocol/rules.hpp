@@ -14,7 +14,6 @@
 namespace ddprun::rendezvous {
 
 struct Rules {
-  //
   // ---- times, in leases ----
   //
   // After the coordinator has answered a ping, the workers may run for this long from the time of that ping. This is shorter
@@ -23,13 +22,11 @@ struct Rules {
   double grant = 0.8;
   double min_grant_to_start = 0.3;  // workers start only if at least this much of the grant is left
   double give_up = 1.0;             // a member that is silent for this long counts as lost
-  //
   // The coordinator may lead for this long after it sent the newest stamp that a majority of nodes has returned
   // (leader_lease.hpp).
   double authority = 1.0;
   // election timeout: a node does not vote until this much time has passed since its coordinator's last message
   double vote_after = 1.25;
-  //
   // A node that has voted for another candidate waits this long before it becomes a candidate itself. The wait is long enough
   // for two round trips, in which the other candidate can win. Raft does the same: a server that grants its vote restarts its
   // election timeout. Without the wait, nodes with slow links replaced each winner by a candidate with a later term.

@@ -1,4 +1,3 @@
-//
 // The interface to an arbiter, which decides which of two nodes may lead. The arbiter is an etcd server (etcd_arbiter.hpp), or
 // a run directory that both nodes share (directory_arbiter.hpp). node_shell.hpp sends the queries of
 // rendezvous/node/arbitration.hpp to the arbiter, and returns the answers.
@@ -38,7 +37,6 @@ inline std::string key_of(const Ballot& ballot) {
   return to_hex(ballot.founder) + "/" + std::to_string(ballot.origin.term) + "." + std::to_string(ballot.origin.round);
 }
 
-//
 // Returns a hash of a text. Two nodes compare the hashes to check that their texts are equal. The result is never 0, which
 // means "unknown".
 inline std::uint64_t mark_of(std::string_view text) {

@@ -1,4 +1,3 @@
-//
 // The UDP port at which a node receives a death notice from the guardian of its coordinator's node, and the encoding of a death
 // notice. The node creates a random key, and its Hello sends the key to the coordinator over TLS. The coordinator uses the key
 // to compute one death notice for each round, so the notice of one round is not valid for another. NodeShell (node_shell.hpp)
@@ -16,7 +15,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // Returns the bytes of a death notice. The sender and the receiver both compute them, and the receiver compares.
 std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 

@@ -45,7 +45,6 @@ struct DirectoryArbiter::State {
   ArbiterReply decide(const std::string& key, const std::string& self) const;
 
   std::filesystem::path path;
-  //
   // the open run directory; unset until a process holds its lock. Used only on the thread of the queue.
   Descriptor directory;
   std::atomic<std::uint64_t> holder{0};
@@ -63,7 +62,6 @@ void DirectoryArbiter::State::probe() {
   }
 }
 
-//
 // The arbiter's decision is the target of the symbolic link: the winner's node id. symlink(2) is atomic, so only one node can
 // create the link. A node that repeats its query finds the link with its own id.
 ArbiterReply DirectoryArbiter::State::decide(const std::string& key, const std::string& self) const {

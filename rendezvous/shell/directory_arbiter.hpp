@@ -1,4 +1,3 @@
-//
 // A run directory that two nodes share, as their arbiter: it decides which of them may lead. For each vote, a symbolic link in
 // the directory's folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the link
 // exists, also over NFS. A link can be created even on a full disk. NodeShell (node_shell.hpp) uses this class.

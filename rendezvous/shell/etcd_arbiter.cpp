@@ -31,7 +31,6 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
   return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-//
 // A pending query. The object keeps itself alive until it has called `then`.
 class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
  public:
@@ -67,7 +66,6 @@ class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
   }
 
  private:
-  //
   // Does not use asio::async_connect(), because its sockets lack close-on-exec: child processes would inherit them.
   void connect_to_next() {
     const tcp::endpoint endpoint = endpoints_.front();

@@ -15,7 +15,6 @@ namespace ddprun::rendezvous {
 
 class EtcdArbiter : public ArbiterPort {
  public:
-  //
   // Each key starts with `prefix`.
   EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
 

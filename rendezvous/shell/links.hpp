@@ -1,4 +1,3 @@
-//
 // The connections of one node, by the LinkId that its state machine uses. There are pending dials, open connections, and
 // closing connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames.
 // All calls are on one thread. Handlers of events may call this class.

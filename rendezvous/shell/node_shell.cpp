@@ -141,7 +141,6 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
-//
 // Called when the record was written, or when the write has failed. First processes a Tick with the current time: the process
 // may have been suspended during the write, and the grant that allows it to start workers may have expired.
 void NodeShell::written(bool ok) {
@@ -228,11 +227,9 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  //
   // The attempt must time out before the member closes its link (LeaderSearch::dial_due). Otherwise the attempt's error could
   // not be reported.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
-  //
   // Does not retry: if the other node refuses the connection, its process has ended.
   if ((link & kResume) != 0) options.patience = milliseconds(0);
   links_.dial(link, ports_.transport(), std::move(options));
@@ -247,7 +244,6 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    //
     // The run directory's lock is probed after the connection and not before it. If both nodes were started together, the other
     // node may have taken the lock only after this node started to connect.
     if (directory_ && (link & (kAnnounce | kResume)) == 0)

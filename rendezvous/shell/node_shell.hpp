@@ -60,11 +60,9 @@ class NodeShell : private Links::Events {
   void begin();
   void local(MemberEvent event);
   void answer_store(LinkId link, StoreAnswer answer);
-  //
   // Closes the port at which the nodes first connect, so that rank 0 can open it. Has an effect only with
   // MeetPort::kClosesAtRelease.
   void close_meet_port() { ports_.close_meet_port(); }
-  //
   // Returns the port at which the nodes first connect, if this process listens there, with MeetPort::kServesStore. Otherwise
   // returns 0.
   std::uint16_t port_with_store() const { return ports_.port_with_store(); }

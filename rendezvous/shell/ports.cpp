@@ -108,7 +108,6 @@ void NodePorts::open_all() {
     if (member.listens.host.empty()) member.listens.host = member.own_host;
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
-    //
     // --master-addr applies only on the first coordinator, which this node is not.
     settings_.node.coordinator.master_addr.clear();
     settings_.node.coordinator.master_port = 0;

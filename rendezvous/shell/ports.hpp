@@ -21,7 +21,6 @@ namespace ddprun::rendezvous {
 
 class NodePorts {
  public:
-  //
   // Opens the ports, sets the addresses in `settings`, and wipes the token in `settings`. `settings` must outlive this object.
   // Calls `on_member` for each connection of another node. Throws UsageError if another program uses a port, and InternalError
   // if the TLS module is missing.

@@ -1,4 +1,3 @@
-//
 // Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). A lock on a replaced
 // file would be lost, so the lock is on a separate file.
 #include "rendezvous/shell/record_file.hpp"
@@ -43,7 +42,6 @@ std::string boot_id() {
   return id;
 }
 
-//
 // Throws std::out_of_range for a value outside the enum. The record is damaged in that case.
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
@@ -195,7 +193,6 @@ RecordFile::~RecordFile() {
   if (has_nothing_to_remember) fs::remove(lock_file_, ignored);
 }
 
-//
 // Renames the damaged file, so that users can examine it. This replaces a damaged file of an earlier start.
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";

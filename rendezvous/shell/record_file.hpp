@@ -1,4 +1,3 @@
-//
 // The file of a node's record and identity (rendezvous/member/record.hpp), on the node's host. Only its user can read it, and
 // one agent locks it at a time. node_shell.hpp writes it.
 //
@@ -28,7 +27,6 @@ std::uint64_t next_incarnation(const RestoredState& before, std::int64_t realtim
 
 class RecordFile {
  public:
-  //
   // Locks the file `name` in `folder`, or `name`-1, -2 and so on if other agents of this host use the earlier names. Creates
   // the folder. If the folder or the file cannot be created, the node keeps no record: returns nullopt, and sets `why` to the
   // reason with the folder's name. If `folder` is empty, because the user has no home directory, returns nullopt and does not
@@ -40,18 +38,15 @@ class RecordFile {
   RecordFile& operator=(RecordFile&&) noexcept = default;
   ~RecordFile();
 
-  //
   // Reads the state of earlier processes. If the file is unreadable, keeps it as described at the top of this file, and sets
   // complaint(). Call this once, before write().
   RestoredState read();
   const std::string& complaint() const { return complaint_; }  // a message for the user; empty if the file could be read
   const std::filesystem::path& path() const { return file_; }
-  //
   // Writes the record atomically. It uses no fsync, since the record need not survive a reboot. If the write fails, returns
   // false and removes the old record, because this process will make promises (votes) that the old record does not contain.
   bool write(const RestoredState::Identity& self);
   int write_error() const { return error_; }  // errno of the last failed write()
-  //
   // Call this when the job has ended for this node. It removes the record, and then the destructor removes the lock file.
   void forget();
 

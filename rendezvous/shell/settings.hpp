@@ -12,7 +12,6 @@
 
 namespace ddprun::rendezvous {
 
-//
 // The run id with which `ddprun join` connects, since that command has only the job's address and token. A client with this run
 // id receives NodeShellSettings::job.
 inline constexpr const char* kJoinRunId = "ddprun join";
@@ -27,7 +26,6 @@ struct NodeShellSettings {
   // address at which other nodes can reach this node; if empty, the local address of its connections to them
   std::string local_address;
 
-  //
   // The arbiter of a round of two nodes. It is an etcd server if `arbiter` has an address, and otherwise the run directory, if
   // both nodes share it.
   Address arbiter{};                    // port 0: no arbiter

@@ -1,4 +1,3 @@
-//
 // Decides which messages users get about peers that a node cannot reach. Most failures are temporary, since the other nodes may
 // still be starting. So a failure is reported only after 3.5 s, and each kind only once. A wrong token or version is permanent,
 // so it ends this process immediately. After the node has joined a job, no failure is reported, because any other program may
@@ -21,7 +20,6 @@ struct NoNodeAnswers {
 
 class UnreachablePeers {
  public:
-  //
   // monostate: report nothing. Finish: this process ends, since a retry would fail in the same way.
   using Report = std::variant<std::monostate, NoNodeAnswers, node_action::Finish>;
 
@@ -30,7 +28,6 @@ class UnreachablePeers {
   // Call this when the node follows a coordinator, or is the coordinator. Nothing is reported from now on.
   void joined() { joined_ = true; }
   Report failed_to_connect(const ConnectFailure& failure, Time now);
-  //
   // Call this when the member has closed a connection to `address` over which no message has arrived.
   Report silent(const std::string& address, Time now);
   // If the node ends because it found no other node, appends the last failure to the reason.

@@ -40,7 +40,6 @@ void Admission::started(Id id) {
   ++started_count;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
-  //
   // The queue is in the order of arrival, except for a peer whose ClientHello was late. This exception is harmless: such a peer
   // is only closed a little later.
   started_.splice(started_.end(), silent_, entry);

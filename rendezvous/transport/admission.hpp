@@ -1,4 +1,3 @@
-//
 // The limits for connections whose peer has not proved yet that it has the token (newcomers). This class decides which of them
 // are kept, which are closed to make space, and when the listener stops accepting for a while. It is pure: its inputs are
 // arrivals and the time, its outputs are the ids to close. listener.cpp carries out the decisions.

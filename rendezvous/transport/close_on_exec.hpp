@@ -12,7 +12,6 @@
 
 namespace ddprun {
 
-//
 // Works like socket.open(protocol, error), but sets SOCK_CLOEXEC. `Socket` is a socket or an acceptor of Asio.
 template <class Socket, class Protocol>
 void open_close_on_exec(Socket& socket, const Protocol& protocol, boost::system::error_code& error) {

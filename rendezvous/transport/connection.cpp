@@ -1,4 +1,3 @@
-//
 // Implementation of connection.hpp.
 //
 // Note: all connections share one buffer. Asio only reports that a socket is readable. The bytes are then read into the shared
@@ -57,7 +56,6 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    //
     // Errors are ignored: only an old kernel lacks an option, and in that case the lease still detects a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
@@ -113,7 +111,6 @@ Connection::More Connection::take_handshake(TlsState state) {
   local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
-  //
   // Sends the client's last message of the handshake, unless it has already been sent together with the first frame. If this
   // send fails, a later read reports the reason.
   if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
@@ -234,7 +231,6 @@ void Connection::send(std::string_view frame) {
 
 void Connection::flush() {
   const int error = write_out();
-  //
   // During the handshake a failed send is ignored. The peer may have sent an alert with the reason, which the next read finds.
   if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);

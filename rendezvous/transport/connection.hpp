@@ -1,4 +1,3 @@
-//
 // A connection between two agents: it carries whole frames in both directions, encrypted and authenticated, over one TCP
 // socket. The listener and Transport::connect() create the object and perform the handshake. The agent gets the object when it
 // is open. Its functions do not block, and an idle connection has no buffers. All calls are on one thread. The event loop calls
@@ -34,7 +33,6 @@ struct Closed {
   bool reset = false;
 };
 
-//
 // Sets the options for sending without delay (TCP_NODELAY) and for the detection of a dead peer. On Linux an accepted socket
 // inherits them from the listening socket, so an accepted connection needs no system calls for them.
 void set_socket_options(int fd, const TransportLimits& limits);
@@ -55,7 +53,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // returns, so that several answers are sent together. Throws InternalError for a frame over the limit. Has no effect on a
   // closed connection.
   void send(std::string_view frame);
-  //
   // Sets the limit for frames that start after this call; the default is TransportLimits::frame_bytes. A caller can use it to
   // allow only smaller frames before the peer has joined the job.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
@@ -96,13 +93,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `received`: bytes that another process has already read from this socket (handover.hpp). They may be enough to call a
   // handler before this function returns.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
-  //
   // Returns the descriptor of the socket, for another process that will serve the peer. Valid only during on_done with
   // kWrongRunId or kNotTls, when no byte has been sent to the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }
-  //
   // Call this during on_done if another process has a duplicate of the socket and serves the peer. It closes this socket
   // without sending a byte.
   void hand_off();

@@ -32,7 +32,6 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
-//
 // The result of an asynchronous operation for which a coroutine waits until a deadline. The operation and the coroutine share
 // this object, since either of them may end first.
 template <class Result>
@@ -66,7 +65,6 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-//
 // Returns true if the kernel has retransmitted packets or waits for an acknowledgement. Then the network may be the reason why
 // no data arrives, and not the peer.
 bool packets_were_lost(int fd) {
@@ -157,7 +155,6 @@ class Connector {
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      //
       // Keeps the failure of the address whose attempt got furthest. The enum Kind is sorted by that progress.
       if (!best_failure || result.failure.kind > best_failure->kind) best_failure = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
@@ -167,7 +164,6 @@ class Connector {
 
   awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
     error_code error;
-    //
     // A numeric address needs no lookup, and therefore no thread.
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};

@@ -1,4 +1,3 @@
-//
 // Opens a connection to another agent: resolves the name, tries every address, performs the handshake, and retries failures
 // that may be temporary. Transport::connect() (transport.hpp) calls it. If no address succeeds, it tries all of them again.
 // When it gives up, it reports the failure of the address whose last attempt got furthest.
@@ -44,7 +43,6 @@ struct ConnectFailure {
   std::string message;  // text for users: what was expected, what was found, what to do
 };
 
-//
 // A connection, or the reason why it could not be opened. We do not use std::variant, because GCC 12 then gives a false warning
 // about uninitialized memory in asio::co_spawn.
 struct ConnectResult {

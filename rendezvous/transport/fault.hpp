@@ -1,4 +1,3 @@
-//
 // The faults of peers and connections as texts, and the log of bad peers. The log gets the first line of each kind of fault
 // immediately. After that, it gets at most one line in ten seconds, with the number of suppressed lines. So a hostile peer
 // cannot fill the log file. The code is pure (no I/O, no clock). connection.cpp and listener.cpp use it.

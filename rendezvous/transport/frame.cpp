@@ -31,7 +31,6 @@ std::optional<std::string_view> FrameReader::next() {
       return rest.substr(kFrameHeaderBytes, size);
     }
   }
-  //
   // Frees the memory when all received frames are complete, since thousands of idle connections are in this state.
   if (too_large_ || rest.empty()) {
     std::string().swap(buffer_);

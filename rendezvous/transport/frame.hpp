@@ -1,4 +1,3 @@
-//
 // Frames: a frame is a length of four bytes, most significant byte first, followed by that number of bytes. A length over the
 // limit is a permanent error. It is detected before any byte of the frame is stored. So the memory of a connection grows with
 // the received bytes, and not with the announced length. The code is pure (no I/O, no clock). connection.cpp uses it.

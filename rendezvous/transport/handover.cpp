@@ -126,7 +126,6 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     boost::system::error_code ignored;
     inbox_.close(ignored);
     waiting_socket_.close(ignored);
-    //
     // This must close before the port is passed on, so that the next holder of the port can open its own socket with this name.
     holder_socket_.close(ignored);
     const Descriptor port = listener_ ? listener_->release_port() : Descriptor();
@@ -166,7 +165,6 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     });
   }
 
-  //
   // Waits for the message of `sender`, a process that has connected to the inbox. The sender connects and sends in two system
   // calls, so the message may arrive later than the connection.
   void receive_from(std::shared_ptr<stream_descriptor> sender) {
@@ -202,7 +200,6 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     return true;
   }
 
-  //
   // Opens the socket for waiting agents. A failure is ignored, because it only prevents other agents from waiting for the port.
   void open_holder_socket() {
     const int fd = listen_at(abstract(options_.port, "holder"));

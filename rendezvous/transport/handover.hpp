@@ -1,4 +1,3 @@
-//
 // One port for the coordinators of several jobs on one host (decision 14). The first coordinator holds the port. If a
 // connection's ClientHello names another job, the holder passes the connection to the agent of that job. When the holder ends,
 // it passes the listening socket to one of the other agents.
@@ -16,7 +15,6 @@
 
 namespace ddprun {
 
-//
 // Listens on options.port. If another agent of this user already listens there, gets connections from that agent, and waits for
 // the port. Throws UsageError if another user or program uses the port, or if an agent of the same job uses it. `transport`
 // must outlive the listener. If this agent holds the port, close_port() closes it for all jobs. After the listener is

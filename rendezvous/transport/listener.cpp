@@ -93,7 +93,6 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     acceptor_.close(ignored);
   }
 
-  //
   // Calls release() instead of close(): see the note "sockets with duplicates" in connection.cpp.
   Descriptor release_port() override {
     boost::system::error_code error;
@@ -226,7 +225,6 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) reject(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    //
     // The pointers are weak: a new connection must not keep the listener alive, and these handlers must not keep the connection
     // alive.
     newcomer->start_handshake({[acceptor = weak_from_this(), id = id] {

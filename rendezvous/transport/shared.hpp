@@ -1,4 +1,3 @@
-//
 // The state that all connections of one agent share: the job's keys, the limits, the log of bad peers, and buffers. A buffer is
 // used only within one call, so an idle connection needs no buffers. Only the transport uses this state, on one thread.
 #pragma once
@@ -38,7 +37,6 @@ struct TransportLimits {
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
   int probes = 3;
-  //
   // Sets user_timeout, probe_after and probe_interval so that TCP closes the connection when the peer has not answered for
   // `silence`. A shorter interruption does not close it.
   void give_up_after(std::chrono::milliseconds silence) {
@@ -64,7 +62,6 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
-  //
   // An optional, so that the destructor of Transport can destroy it early. After that, no function is posted to an io_context
   // that may be destroyed.
   std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};

@@ -134,7 +134,6 @@ class Reader {
     }
   }
   void skip_rest() { rest_ = {}; }
-  //
   // Throws if the frame contains further bytes. Without this check, an unknown field would be ignored.
   void finish() const {
     if (!rest_.empty())

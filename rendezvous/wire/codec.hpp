@@ -1,4 +1,3 @@
-//
 // The frames of the rendezvous. A frame is one byte with the message type, followed by the fields of fields.hpp in binary. The
 // transport adds the length of a frame. The frames are not JSON, because a coordinator may read ten thousand frames per second.
 // In addition, every field has a fixed position and a limit, so most invalid byte strings are rejected.
@@ -21,7 +20,6 @@ namespace ddprun::rendezvous {
 inline constexpr std::size_t kMaxFirstFrameBytes = 64u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 
-//
 // Size limit of a Hello. The Hello may arrive in one packet with the end of the TLS handshake. So it counts toward the bytes
 // that a peer may send before it has proved that it has the token (TransportLimits::bytes_before_token). The handshake itself
 // needs less than the remaining kilobyte of that limit.

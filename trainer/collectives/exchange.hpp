@@ -1,4 +1,3 @@
-//
 // One collective: the loop over chunks that all collectives share. The code is pure, so tests/trainer/collectives can check it
 // with a model of memory.
 //

@@ -1,4 +1,3 @@
-//
 // The progress of one rank through a step and through a regroup: it records which pieces of the rank are at which step. The
 // sharding strategy and the recovery call a method for each event, in the order below. A call in a different order throws.
 // After a loss, the ranks exchange report(), and decide_commit() (commit_rule.hpp) decides from all reports. Only the training

@@ -1,4 +1,3 @@
-//
 // The layout of a training state: which rank stores which elements of which tensor. Ranks never send a layout to each other:
 // all ranks compute the same layout from the same shapes, mesh and nodes. After a rank was lost, they can also compute the
 // former layout. The code that sends, loads, saves or compares the state takes the list of pieces from the layout.

@@ -38,7 +38,6 @@ SslContextPointer context_of(const HttpsPost& request) {
   return context;
 }
 
-//
 // Requires a server certificate that is valid for this host.
 void require_host(SSL* ssl, const std::string& host) {
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
@@ -52,7 +51,6 @@ std::string header_host(const HttpsPost& request) {
   return (is_v6 ? "[" + request.host + "]" : request.host) + ":" + request.port;
 }
 
-//
 // Parses "HTTP/1.1 403 Forbidden" and the text of the answer. `problem` in the result is the first line of that text.
 HttpsAnswer parse_answer(const std::string& text) {
   if (!text.starts_with("HTTP/1.") || text.size() < 12) return {0, "the answer is not HTTP"};

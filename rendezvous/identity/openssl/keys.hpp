@@ -1,4 +1,3 @@
-//
 // The pre-shared key of one job, as an OpenSSL object. It is derived from the token, the run id and the protocol version. In a
 // handshake, a client offers the key, and a server searches for it by its identity (tls_session.hpp).
 #pragma once

@@ -70,7 +70,6 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    //
     // Without this setting, a server that lacks the pre-shared key could complete the handshake with a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
@@ -203,7 +202,6 @@ PeerFault OpensslSession::reason_of(unsigned long error) noexcept {
   const int reason = ERR_GET_REASON(error);
   if (role_ == TlsRole::kServer) {
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) return PeerFault::kWrongToken;
-    //
     // The peer has sent a valid ClientHello, but a wrong last message of the handshake. So it does not have the key, and has
     // replayed a recorded ClientHello.
     return peer_.protocol_version != 0 ? PeerFault::kBroken : PeerFault::kNoKey;
@@ -232,7 +230,6 @@ PeerFault OpensslSession::refusal_of(int alert) noexcept {
 
 void OpensslSession::replace_alert() noexcept {
   int alert = 0;
-  //
   // For this fault, OpenSSL 3.0 would send illegal_parameter, which does not name the reason.
   if (failure_ == PeerFault::kWrongToken) alert = kDecryptErrorAlert;
   if (failure_ == PeerFault::kWrongRunId) alert = kUnknownIdentityAlert;

@@ -1,4 +1,3 @@
-//
 // One TLS connection, implemented with OpenSSL. The session checks that the peer has the job's token. If it refuses the peer,
 // failure() returns the reason. During a call, OpenSSL reads from the call's input and appends to the call's output. So an idle
 // connection keeps no buffered bytes.
@@ -24,7 +23,6 @@ class OpensslSession final : public TlsSession {
   const TlsPeer& peer() const noexcept override { return peer_; }
   const std::string& detail() const noexcept override { return detail_; }
 
-  //
   // OpenSSL's callbacks for pre-shared keys. On a server, find_key() finds the key that the client offers. On a client,
   // offer_key() offers the key.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SESSION** session);

@@ -83,7 +83,7 @@ std::string remove_leftovers(const fs::path& checkpoints_dir) {
   return notes;
 }
 
-// `pid` must be the id of a process on this host.
+// Returns true if the process has ended. `pid` must be the id of a process on this host.
 bool has_ended(std::int64_t pid) {
   return pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
 }
@@ -131,7 +131,7 @@ std::string WriterClaim::take() {
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {
-    // Temporary files of a killed writer may have filled the disk.
+    // The disk may be full of temporary files of a killed writer, so this removes them and writes the claim again.
     if (error.code() != std::errc::no_space_on_device) throw;
     remove_leftovers(checkpoints_dir_);
     write_file_atomically(file_, text_);

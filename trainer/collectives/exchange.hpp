@@ -28,7 +28,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// Elements begin to end - 1 of each piece of the input.
+// The elements begin to end - 1 of each piece of the input.
 struct Chunk {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -46,7 +46,7 @@ class Exchange {
   void run();
 
  protected:
-  // Returns true if combine() is called. Call only after the descriptors were compared.
+  // Returns true if the collective has a combine step. Call this only after the descriptors were compared.
   virtual bool combines() const { return false; }
   // The default copies all pieces, except that for this rank itself.
   virtual void write(const Chunk& chunk);
@@ -66,7 +66,7 @@ class Exchange {
   std::byte* in_slot(int rank, int piece, const Chunk& chunk) const;
   bool all_exposed() const { return all_exposed_; }
   bool any_exposed() const { return any_exposed_; }
-  // Returns the address of an exposed input. Only if the input of this rank is exposed.
+  // Returns the address of the input of `rank`, which must be exposed.
   std::byte* exposed_input(int rank) const;
 
  private:

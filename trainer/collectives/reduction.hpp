@@ -21,7 +21,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// False for an average of integers or bool, for bitwise operations on floating-point types, and for kNone.
+// Returns false for an average of integers or bool, for bitwise operations on floating-point types, and for kNone.
 bool can_reduce(ElementType type, Reduction reduction);
 // Throws std::invalid_argument if the operation's reduction is not defined for its type.
 void check_reduction(const OperationDescriptor& operation);
@@ -31,7 +31,7 @@ void check_reduction(const OperationDescriptor& operation);
 void reduce_in_order(ElementType type, Reduction reduction, std::span<const std::byte* const> inputs,
                      std::span<std::byte* const> outputs, std::size_t elements);
 
-// Conversions that reduce_in_order() uses: nearest, ties to even. NaN becomes a quiet NaN.
+// The conversions that reduce_in_order() uses. They round to nearest, ties to even. NaN becomes a quiet NaN.
 float float_of_half(std::uint16_t bits);
 std::uint16_t half_of_float(float value);
 float float_of_bfloat16(std::uint16_t bits);

@@ -26,8 +26,8 @@ std::int64_t last_agreed(std::span<const StepReport> reports) {
   return last;
 }
 
-// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step: it sends the evaluation's result
-// with the values, and the result would otherwise be lost.
+// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step: it sends the result of the
+// evaluation with the values. From another rank, that result would be lost.
 int source_of_values(std::span<const StepReport> reports) {
   const auto best = std::max_element(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) {
     return std::pair(a.agreed, a.evaluated) < std::pair(b.agreed, b.evaluated);

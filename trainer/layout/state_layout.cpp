@@ -28,7 +28,7 @@ bool listed(const HolderSet& set, int rank) {
 }
 
 // Returns true if each piece can still be computed after the loss of the ranks whose entry in `lost` is true. At least one rank
-// must remain: pieces that all ranks compute are not checked.
+// must remain, since pieces that all ranks compute are not checked.
 bool is_covered(const StateLayout& layout, const std::vector<bool>& lost) {
   return std::all_of(layout.holder_sets.begin(), layout.holder_sets.end(), [&](const HolderSet& set) {
     if (set.others == OtherRanks::kMake) return true;

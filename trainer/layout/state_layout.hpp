@@ -51,7 +51,7 @@ enum class StateRole { kParameter, kBuffer, kGradient, kOptimizer, kAverage };
 
 std::string name_of(StateRole role);
 
-// Elements begin to end - 1 of a flattened tensor.
+// The elements begin to end - 1 of a flattened tensor.
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;

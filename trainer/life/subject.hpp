@@ -1,6 +1,6 @@
 // The training task of a worker program, made from the config: a Task, and the samples for it. ddptrain uses
 // chosen_by_config(). A user's program with its own main() passes a different Subject to run_worker_main() (worker.hpp). Such a
-// program keeps all other parts of ddptrain: command line, agent channel, checkpoints, recovery.
+// program still uses all other parts of ddptrain: command line, agent channel, checkpoints, recovery.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 // Each function receives the whole config, and throws UsageError for errors in the config or in the data.
 struct Subject {
   std::function<std::unique_ptr<Task>(const TrainConfig&)> make_task;
-  // Describes the training samples from file headers alone. Called on another thread than `read`, possibly before `read`
-  // returns.
+  // Describes the training samples. It reads only the headers of files. It runs on another thread than `read`, and may run
+  // before `read` returns.
   std::function<Description(const TrainConfig&)> describe;
   // Reads the data for this device, in a separate thread. A source that shares no memory between workers ignores the last
   // argument.
@@ -39,7 +39,7 @@ struct Subject {
   bool built_in = false;  // true for ddptrain's own subject, whose models and data the config selects
 };
 
-// classification() on the data of read_images().
+// Returns the Subject for image classification: classification() on the data of read_images().
 Subject image_classification();
 inline Subject pictures_into_classes() {
   return image_classification();

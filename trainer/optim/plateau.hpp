@@ -1,6 +1,6 @@
 // Rules for a run whose evaluation metric no longer improves. With schedule.type "plateau" the learning rate is reduced. With
-// early_stopping the run ends. Both rules use the metric of each scheduled evaluation. Their counters are part of the training
-// state (trainer/state/evaluation_rules.hpp). All functions are pure.
+// early_stopping the run ends. Both rules use the metric of each scheduled evaluation. The training state contains their
+// counters (trainer/state/evaluation_rules.hpp). All functions are pure.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ class DataParallel {
   enum class State { kFromRank0, kEqual };
   // Collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the Reducer. The Reducer
   // uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is empty, it assigns
-  // parameters to buckets by size. Parameters that do not require gradients are excluded, and shared parameters count once.
+  // parameters to buckets by size. Parameters that do not require gradients are excluded. A shared parameter counts once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kFromRank0);
@@ -48,11 +48,11 @@ class DataParallel {
   // Returns the time that backward passes have waited for other ranks since the previous call. Each wait is measured from the
   // last gradient of this rank to the end of the step's communication. Returns zero on a GPU, where the CPU does not wait.
   std::chrono::nanoseconds take_waited();
-  // Removes the gradients instead of setting them to zero. The note [Gradients are removed, not set to zero] in
-  // data_parallel.cpp explains why.
+  // Removes the gradients instead of setting them to zero, for the reason in the note [Gradients are removed, not set to zero]
+  // in data_parallel.cpp.
   void zero_grad();
   // Returns the current assignment of parameters to buckets, for checkpoints. The result is empty if there is only one rank,
-  // before the end of the first step, and if buckets are never rebuilt (find_unused_parameters).
+  // before the end of the first step, or if buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

@@ -32,9 +32,9 @@ c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& e
 bool is_certainly_cpu(TrainConfig::Device wanted);
 
 // Makes the decision of choose_device() for `gpus` visible GPUs. The code is pure: no I/O, no clock. Returns the index of the
-// GPU, or -1 for the CPU. If each of several workers has a single visible GPU, returns 0 for all of them: usually the workers
-// have different GPUs (--virtual-local-rank, srun --gpus-per-task=1). refuse_shared_gpu() detects workers that have the same
-// GPU.
+// GPU, or -1 for the CPU. If there are several workers and each has a single visible GPU, returns 0 for all of them: usually
+// the workers have different GPUs (--virtual-local-rank, srun --gpus-per-task=1). refuse_shared_gpu() detects workers that have
+// the same GPU.
 int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
 
 // Throws UsageError if another rank has already called this function with the same GPU, identified by `uuid`. The message names

@@ -20,9 +20,9 @@ namespace ddprun::trainer {
 
 class GroupBreaker;
 
-// Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): a wait
-// in the agent's store ends when the agent starts a newer generation. Throws UsageError if MASTER_ADDR or MASTER_PORT is
-// missing or unusable.
+// Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): when the
+// agent starts a newer generation, waits of older ones in the agent's store end. Throws UsageError if MASTER_ADDR or
+// MASTER_PORT is missing or unusable.
 c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
                                            std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
 
@@ -36,7 +36,7 @@ void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
 // Creates a process group over all ranks. `generation` separates the keys of this group from those of earlier groups in the
-// same store. `breaker` can end the waits in the group; for NCCL only if `live_nccl` is set.
+// same store. `breaker` can end the waits in the group, but for NCCL only if `live_nccl` is set.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, std::chrono::milliseconds timeout,

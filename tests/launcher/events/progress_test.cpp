@@ -1,4 +1,4 @@
-// Tests the progress line: how its numbers are formatted, and its speed and remaining time.
+// Tests the progress line: its number formats, the speed, and the remaining time.
 #include "launcher/events/progress.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(ProgressMeter, UsesOnlyThisRound) {
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-// A step without a log line must also update the progress line; otherwise training seems to stall. Some scripts do not report
+// A step without a log line must update the progress line too. Otherwise training seems to stall. Some scripts do not report
 // their total number of steps.
 TEST(ProgressMeter, WithoutATotalThereIsNoEstimate) {
   ProgressMeter meter;

@@ -1,4 +1,4 @@
-// Tests which CPUs each local rank gets. Some machines are described in this file, others are read by hwloc from XML files.
+// Tests which CPUs each local rank gets. Some machines are described in this file. Others are XML files, which hwloc reads.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <gtest/gtest.h>

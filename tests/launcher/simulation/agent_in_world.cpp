@@ -434,8 +434,8 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void on_signalled(int rank, int signal) {
     Worker& worker = one(rank);
-    // The worker has exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not count
-    // as a failure.
+    // The worker has exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not
+    // count as a failure.
     if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
     if (signal == SIGKILL) {

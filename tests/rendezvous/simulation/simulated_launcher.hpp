@@ -40,7 +40,7 @@ class LauncherHost {
   // Call this when a worker has failed by itself. The round may then end, and the coordinator gets a report.
   virtual void worker_has_failed() = 0;
   virtual void worker_may_have_failed() = 0;  // Call this when a worker has failed while it was being stopped.
-  virtual void round_is_lost() = 0;           // Call this when the round ends for a reason that costs no restart.
+  virtual void round_is_lost() = 0;           // Call this when the round ends for a reason that does not count as a restart.
   virtual void saves_at(std::int64_t step) = 0;
   virtual void no_deadline() = 0;  // Call this when the guardian no longer has to kill the workers at a certain time.
   virtual void leaves_permanently() = 0;

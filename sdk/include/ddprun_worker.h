@@ -50,7 +50,8 @@ enum ddprun_error_kind {
 };
 
 /* Opens the channel that the environment names, and sends the program's name and version. Returns NULL if this process is not a
- * worker of ddprun. Call this once, and early. A program that you start before this call inherits the channel and may use it. */
+ * worker of ddprun. Call this once, and early. A program that you start before this call inherits the channel and can use it.
+ */
 ddprun_worker* ddprun_hello(const char* program);
 
 /* The functions below that return an int return 0, or -1 if an argument is invalid. In that case nothing was sent.
@@ -64,8 +65,8 @@ int ddprun_enter(ddprun_worker* worker, int phase, int64_t step, int64_t epoch);
  * ddprun shows the values of rank 0 only. */
 int ddprun_figure(ddprun_worker* worker, const char* name, double value);
 
-/* Reports a finished step. `epoch` is counted from 0. `samples` is the number of samples that all ranks have processed since the
- * job started. Pass 0 for an unknown total. At most five messages are sent per second, but the first and the last step are
+/* Reports a finished step. `epoch` is counted from 0. `samples` is the number of samples that all ranks have processed since
+ * the job started. Pass 0 for an unknown total. At most five messages are sent per second, but the first and the last step are
  * always reported. */
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples);
 

@@ -47,7 +47,7 @@ rank = _number("RANK", 0)
 local_rank = _number("LOCAL_RANK", 0)
 world_size = _number("WORLD_SIZE", 1)
 restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # how many times the job has been restarted
-cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # of the last restart, as in `ddprun report`; None in the first round
+cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # why the job was restarted, as in `ddprun report`; None if it was not
 
 
 _channel = _worker_channel.from_agent(rank, world_size)

@@ -258,7 +258,7 @@ class Snapshots:
         return state
 
     def _copy_of(self, generations, name, serves):
-        """Returns the first complete copy with this name, and its header. Returns None if there is no such copy. serves(header)
+        """Returns the first complete copy with this name, and its header. Returns None if no copy has this name. serves(header)
         returns True if this rank can load the copy. Only the headers of copies with other names are read, not their contents.
         """
         for one in generations:

@@ -1,4 +1,4 @@
-// The checks of the values for each kind of key, and the descriptions of the valid values for users.
+// Checks the values for each kind of key, and describes the valid values to users.
 #include <algorithm>
 #include <cmath>
 #include <utility>

@@ -1,4 +1,4 @@
-// The key optimizer.groups: the checks of its value, and the conversion from and to JSON. keys.cpp and parse_config.cpp call
+// Handles the key optimizer.groups: checks its value, and converts it from and to JSON. keys.cpp and parse_config.cpp call
 // these functions.
 #pragma once
 

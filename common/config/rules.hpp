@@ -1,4 +1,4 @@
-// The rules that concern several keys of a config. parse_config.cpp checks them after the single keys.
+// Checks the rules that concern several keys of a config. parse_config.cpp calls it after it has checked the single keys.
 #pragma once
 
 #include <nlohmann/json.hpp>

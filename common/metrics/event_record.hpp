@@ -1,4 +1,4 @@
-// The encoding of TensorBoard's event files: Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
+// Encodes TensorBoard's event files. A file has Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
 // supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, a header-only library,
 // encodes the messages. We do not use libprotobuf, because it would conflict with the version of libprotobuf that
 // libtorch_cpu.so exports. The code is pure (no I/O, no clock). EventFile writes the bytes.

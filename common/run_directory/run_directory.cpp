@@ -46,8 +46,8 @@ fs::path tidy(const fs::path& root) {
 
 // ---- checks of the folder ----
 
-// True for names of files that may exist without a config.json. These are files of a run that was killed at its start, a token,
-// logs of scripts, and files of workers on a node that has never coordinated the job.
+// Returns true for names of files that may exist without a config.json. These are files of a run that was killed at its start,
+// a token, logs of scripts, and files of workers on a node that has never coordinated the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
@@ -74,7 +74,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// True for an empty folder, or a link to one.
+// Returns true for an empty folder, or a link to one.
 bool is_empty_folder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;

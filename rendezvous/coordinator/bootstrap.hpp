@@ -34,8 +34,8 @@ class Bootstrap {
   bool may_release(const Peers& peers, Time now, Outbox& outbox);
   // Call this when a node has installed the round, or has left the job.
   void installed(const Peers& peers);
-  // After this time a round may start without answers from other nodes. nullopt if answers are always needed, or if the
-  // bootstrap is complete.
+  // Returns the time after which a round may start without answers from other nodes. Returns nullopt if answers are always
+  // needed, or if the bootstrap is complete.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
   // Returns the increment for the coordinator's term when a joining node has promised a later term: new term = that term +
   // increment. The increment depends on the node id. So two coordinators that increase their terms at the same time get

@@ -138,7 +138,7 @@ void newest_first(std::vector<Answer>& answers, const Config& round, const Rules
     return std::sort(answers.begin(), answers.end(), newer);
   const auto matters = answers.begin() + too_few;
   std::nth_element(answers.begin(), matters, answers.end(), newer);
-  // Two answers matter: the answer that completes half of the votes, and the next older one.
+  // Only two answers are needed: the one that completes half of the votes, and the next older one.
   constexpr std::ptrdiff_t kRelevant = 2;
   std::partial_sort(matters, matters + std::min(kRelevant, answers.end() - matters), answers.end(), newer);
 }

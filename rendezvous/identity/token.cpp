@@ -43,8 +43,8 @@ double letter_bits(char letter) {
   return kBits[static_cast<std::size_t>(std::tolower(static_cast<unsigned char>(letter)) - 'a')];
 }
 
-// True for a text that consists of words with numbers and signs between them, such as Summer2024!Winter2025!. In such a text,
-// characters of the same class follow each other, and the letters have the frequencies of English.
+// Returns true for a text that consists of words with numbers and signs between them, such as Summer2024!Winter2025!. In such a
+// text, characters of the same class follow each other, and the letters have the frequencies of English.
 bool is_phrase(std::string_view text) {
   std::size_t changes = 0, letters = 0;
   double letter_bits_sum = 0;
@@ -88,7 +88,7 @@ bool is_uuid(std::string_view text) {
   return text.size() == 36 && std::all_of(kDashes.begin(), kDashes.end(), [&](std::size_t at) { return text[at] == '-'; });
 }
 
-// True for a repeated text or a sequence, such as "abcabcabc", "0123456789abcdef" or "aaaaaaaa".
+// Returns true for a repeated text or a sequence, such as "abcabcabc", "0123456789abcdef" or "aaaaaaaa".
 bool is_pattern(std::string_view text) {
   for (std::size_t period = 1; period <= text.size() / 2; ++period) {
     if (std::equal(text.begin() + static_cast<std::ptrdiff_t>(period), text.end(), text.begin())) return true;

@@ -29,7 +29,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  // tick() handles timeouts, and dials every address whose next attempt is due.
+  // tick() handles timeouts, and dials each address whose next attempt is due. So it is called after each event.
   if (phase_ != Phase::kOver) tick();
   return take();
 }

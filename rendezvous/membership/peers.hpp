@@ -1,6 +1,6 @@
-// The nodes of the job, as the coordinator has recorded them. Each node has a link, the time of its last message, and a flag
-// whether it is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no I/O, no
-// clock.
+// The nodes of the job, as the coordinator has recorded them. For each node it stores the link, the time of the last message,
+// and whether the node is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no
+// I/O, no clock.
 //
 // This class owns the table of nodes, their links, the order of their last messages, and which node has requested which rank.
 // It also owns the two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still

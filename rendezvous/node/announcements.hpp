@@ -24,7 +24,7 @@ class Announcements {
   void end(std::vector<NodeAction>& actions);
   // If the next attempt is due, dials each address at which no connected node listens.
   void dial_due(const Coordinator& coordinator, Time now, std::vector<NodeAction>& actions);
-  // Returns the time of the next attempt; nullopt if there is no address to dial. Valid only while the node leads.
+  // Returns the time of the next attempt; nullopt if there is no address to dial. Call this only while the node leads.
   std::optional<Time> next_deadline() const { return addresses_.empty() ? std::nullopt : std::optional(next_); }
 
   bool contains(LinkId link) const { return links_.contains(link); }

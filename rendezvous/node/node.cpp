@@ -428,8 +428,8 @@ std::optional<Time> Node::may_give_up_at() const {
   return previous_job_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-// True if this node may start a new job under a new node id. The nodes of the old job cannot elect this node after that. So
-// enough other nodes must be connected that have never recorded a round.
+// Returns true if this node may start a new job under a new node id. The nodes of the old job cannot elect this node after
+// that. So enough other nodes must be connected that have never recorded a round.
 bool Node::enough_fresh_nodes() {
   std::set<NodeId> connected{settings_.member.node};
   for (const auto& [link, voter] : leader_election_.known_voters()) {
@@ -484,8 +484,8 @@ void Node::lead_unelected() {
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
-// True if this node, which stepped down for a node of an earlier job, may lead again. Enough time must have passed for a
-// majority of the old job to elect a coordinator. In addition, no connected node may have a recorded round.
+// Returns true if this node, which stepped down for a node of an earlier job, may lead again. Enough time must have passed for
+// a majority of the old job to elect a coordinator. In addition, no connected node may have a recorded round.
 bool Node::may_lead_again() const {
   if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kOldJobSearch || !knows_no_round())
     return false;

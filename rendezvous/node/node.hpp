@@ -58,7 +58,7 @@ class Node {
   std::int64_t counted() const { return leader_election_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
   // Returns the number of members that have lost their connection but may still resume their session.
   std::int64_t away() const { return sessions_.away(); }
-  // True while this node searches for the job of an earlier process, and no coordinator has sent a Welcome yet.
+  // Returns true while this node searches for the job of an earlier process, and no coordinator has sent a Welcome yet.
   bool searches_for_old_job() const { return previous_job_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:

@@ -65,7 +65,7 @@ class PreviousJob {
   // Call this when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.
   // `leads` is true if this node is the coordinator.
   std::optional<Record> end(const node_action::Finish& over, const Record& record, bool leads);
-  // Returns true if the caller must delete the record. Valid only after end().
+  // Returns true if the caller must delete the record. Call this only after end().
   bool forgets() const { return forgets_; }
 
  private:

@@ -47,8 +47,8 @@ class RecordGate {
   // this record is dropped. Returns the actions to carry out now.
   std::vector<NodeAction> written(bool ok);
 
-  // True if a stop has removed a StartWorkers action that was held back. These workers were never started, so the caller must
-  // report to the node that they have ended. Returns true only once for each removed action.
+  // Returns true if a stop has removed a StartWorkers action that was held back. These workers were never started, so the
+  // caller must report to the node that they have ended. Returns true only once for each removed action.
   bool take_unstarted() { return std::exchange(unstarted_, false); }
   bool promise_is_written() const;
 

@@ -1,6 +1,6 @@
-// A run directory that two nodes share, as their arbiter: it decides which of them may lead. For each vote, a symbolic link in
-// the directory's folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the link
-// exists, also over NFS. A link can be created even on a full disk. NodeShell (node_shell.hpp) uses this class.
+// Uses a run directory that two nodes share as their arbiter, which decides which of them may lead. For each vote, a symbolic
+// link in the directory's folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the
+// link exists, also over NFS. A link can be created even on a full disk. NodeShell (node_shell.hpp) uses this class.
 //
 // The lock of the run (common/run_directory/run_lock.hpp) shows whether two nodes share the directory. Each node tries to take
 // the lock, fails, and reports the holder. Even the holder itself fails, since flock(2) also refuses a second lock of one

@@ -1,6 +1,6 @@
-// An etcd server as arbiter. For each vote, a key in etcd has the winner as its value. The key is created once and never
-// changed: one transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and otherwise reads
-// it. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
+// Uses an etcd server as the arbiter. For each vote, etcd stores one key, whose value is the winner. The key is created once
+// and never changed. One transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and reads
+// it otherwise. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ class Admission {
 
   // Returns true if the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // Returns the time at which may_admit() becomes true without another event. Valid only while may_admit() is false.
+  // Returns the time at which may_admit() becomes true without another event. Call this only while may_admit() is false.
   TimePoint admits_at() const;
   // Call this only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);

@@ -269,9 +269,9 @@ void Connection::wait_for_output() {
 
 // ---- Ending ----
 
-// Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. But the kernel removes it only
-// when no duplicate of the descriptor exists in any process. So if a socket was passed to another process, call release()
-// instead of close().
+// Note: sockets with duplicates. To remove a socket from its epoll set, Asio relies on close(). But the kernel removes the
+// socket only when no process has a duplicate of the descriptor any more. So if a socket was passed to another process, call
+// release() instead of close().
 void Connection::hand_off() {
   boost::system::error_code error;
   out_.clear();

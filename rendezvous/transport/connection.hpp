@@ -93,7 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `received`: bytes that another process has already read from this socket (handover.hpp). They may be enough to call a
   // handler before this function returns.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
-  // Returns the descriptor of the socket, for another process that will serve the peer. Valid only during on_done with
+  // Returns the descriptor of the socket, for another process that will serve the peer. Call this only during on_done with
   // kWrongRunId or kNotTls, when no byte has been sent to the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }

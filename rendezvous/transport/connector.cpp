@@ -47,10 +47,9 @@ struct Awaited {
 
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
-// Note: cancellation. A cancellation may arrive between two waits, after the awaited event but before this coroutine resumes.
-// Then it cannot cancel a timer, since none is pending. By default, Asio throws from the next co_await in this case.
-// run_connector() turns off that behavior, since an open connection must first be closed. So each wait checks for a
-// cancellation itself.
+// Note: cancellation. A cancellation may arrive after the awaited event, but before this coroutine resumes. At that moment no
+// timer is pending, so the cancellation cannot end a wait. By default, Asio then throws from the next co_await. run_connector()
+// turns off that behavior, since an open connection must first be closed. So each wait checks for a cancellation itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {

@@ -79,8 +79,8 @@ std::optional<int> descriptor_of_the_channel() {
   if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
   int family = 0, type = 0;
   socklen_t size = sizeof family;
-  // A wrapper such as sudo closes inherited descriptors, and another file may then have the descriptor's number. So the inode
-  // is compared.
+  // A wrapper such as sudo closes inherited descriptors. Another file may then have the descriptor's number, so the inode is
+  // compared.
   struct stat info {};
   if (!inode.empty() && (::fstat(fd, &info) != 0 || std::to_string(info.st_ino) != inode)) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;

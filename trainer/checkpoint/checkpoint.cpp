@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// `found_by` reads and checks the manifest: it is judged_manifest or verified_manifest.
+// Fills in the other members of the candidate. `found_by` is the function that reads and checks the manifest: judged_manifest
+// or verified_manifest.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();

@@ -90,7 +90,8 @@ struct CheckpointState {
   // loading.
   std::vector<EarlierRun> earlier{};
   std::optional<MetricList> evaluation;  // evaluation after exactly this step; nullopt if there was none
-  // The buckets that DDP's Reducer rebuilt after the first step, each a list of parameter indices. May be empty.
+  // The buckets that DDP's Reducer rebuilt after the first step. Each bucket is a list of parameter indices. There may be no
+  // buckets.
   std::vector<std::vector<std::int64_t>> bucket_order;
   // The additional names of tied parameters. The key is an additional name, and the value is the parameter's name in `model`.
   std::map<std::string, std::string> tied;

@@ -48,7 +48,7 @@ class Exchange {
  protected:
   // Returns true if the collective has a combine step. Call this only after the descriptors were compared.
   virtual bool combines() const { return false; }
-  // The default copies all pieces, except that for this rank itself.
+  // The default implementation copies all pieces, except the piece that is for this rank itself.
   virtual void write(const Chunk& chunk);
   virtual void combine(const Chunk&) {}
   virtual void read(const Chunk& chunk) = 0;

@@ -49,7 +49,7 @@ class Transport {
 
   // Starts the next operation. The following arrive() publishes the descriptor.
   virtual void start(const OperationDescriptor& operation) = 0;
-  // Returns the descriptor of the current operation of a rank. Call after await_all() for the operation's first phase.
+  // Returns the descriptor of the current operation of a rank. Call this after await_all() for the operation's first phase.
   virtual OperationDescriptor started_by(int rank) const = 0;
   // Publishes all previous writes. Returns the phase for await_all().
   virtual std::uint32_t arrive() = 0;

@@ -74,8 +74,8 @@ std::unique_ptr<Checkpointing> make_second_writer(Process& process, const RunIde
   return std::make_unique<Checkpointing>(std::move(setting), process.faults(), *records.log, process.status());
 }
 
-// Collective. Opens the ledger (the record of the samples that each step used). Removes the lines after the state's step, and
-// adds the lines that a lost rank did not write.
+// This call is collective. Opens the ledger (the record of the samples that each step used). Removes the lines after the
+// state's step, and adds the lines that a lost rank did not write.
 std::unique_ptr<Ledger> open_ledger(Process& process, const StateSource& source, const Run& run) {
   const Peers& peers = process.peers();
   const TrainingState& state = source.state();

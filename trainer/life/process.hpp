@@ -77,17 +77,17 @@ class Process {
   // agent() and recovery() return null without a ddprun agent.
   AgentChannel* agent() const { return place_.agent(); }
   Recovery* recovery() const { return place_.recovery(); }
-  // Valid between join() and place().leave_group(). All objects that were made from the result must be destroyed before
-  // leave_group().
+  // Call this only between join() and place().leave_group(). All objects that were made from the result must be destroyed
+  // before leave_group().
   const Peers& peers() const { return place_.peers(); }
   // Generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
   int generation() const { return place_.generation(); }
   // The log is valid after join(). The records stay open when a group ends: a checkpoint that is being written does not depend
   // on the group.
   RankRecords& records() { return records_; }
-  // Valid after begin().
+  // Call this only after begin().
   const Task& task() const { return *task_; }
-  // Valid after await_data().
+  // Call this only after await_data().
   const Sources& data() const { return data_; }
 
  private:

@@ -26,17 +26,17 @@ class StateSource {
   // Returns the number of finished steps of the state that this rank could send to others; nullopt without a state.
   std::optional<std::int64_t> held() const;
 
-  // Collective. After this call the state is complete and the log is open. Throws UsageError and BadCheckpointError if there is
-  // no state from which to continue. Throws CorruptStateError if this rank's state differs from that of the other survivors.
-  // Throws OtherBuildError if a rank that would receive the state runs another program. Throws the process group's errors if
-  // another rank is lost.
+  // This call is collective. After this call the state is complete and the log is open. Throws UsageError and
+  // BadCheckpointError if there is no state from which to continue. Throws CorruptStateError if this rank's state differs from
+  // that of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program. Throws the
+  // process group's errors if another rank is lost.
   void agree(const Run& run);
 
   // Call this after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops
   // the state.
   void leave();
 
-  // Valid after prepare().
+  // Call this only after prepare().
   TrainingState& state() { return state_; }
   const TrainingState& state() const { return state_; }
   StateOrigin origin() const { return origin_; }

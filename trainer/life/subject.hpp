@@ -27,7 +27,8 @@ struct Subject {
   // Reads the data for this device, in a separate thread. A source that shares no memory between workers ignores the last
   // argument.
   std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
-  // Returns lines for the user about data that may be unintended. Rank 0 prints them after `read` has returned. May be empty.
+  // Returns lines for the user about data that may be unintended. Rank 0 prints them after `read` has returned. The function
+  // may be empty.
   std::function<std::vector<std::string>(const TrainConfig&)> notes{};
   // Returns a check for damaged samples that starts before the first step. If the function is empty or returns null, there is
   // no check.

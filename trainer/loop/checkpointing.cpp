@@ -108,7 +108,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  // This step is already saved: after a regroup, follow_step() runs a second time for the same step.
+  // This step is already saved. After a regroup, follow_step() runs a second time for the same step.
   if (step == current_.step) return false;
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
@@ -198,7 +198,7 @@ void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& co
   });
 }
 
-// Reports the result of a save for which training has waited. Call when the task has ended.
+// Reports the result of a save for which training has waited. Call this when the task has ended.
 void Checkpointing::end_awaited(Need need) {
   current_.pause_s = seconds(Clock::now() - last_);
   report(task_.take_finished().value(), need);

@@ -155,8 +155,8 @@ class Checkpointing {
   Save current_;
   bool awaited_ = false;        // true if training waits for the current save
   bool required_ = false;       // true if the current save is the last of the run
-  SaveFailures save_failures_;  // counts failed saves to the run directory
-  SaveFailures copy_failures_;  // counts failed saves of this node's copy
+  SaveFailures save_failures_;  // decides which failed saves to the run directory are reported
+  SaveFailures copy_failures_;  // decides which failed saves of this node's copy are reported
   BackgroundTask task_;         // must be last: its destructor waits for the thread, which uses the other members
 };
 

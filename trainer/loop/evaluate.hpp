@@ -54,8 +54,8 @@ struct EvaluationAttempt {
 EvaluationAttempt try_evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh,
                                const std::function<void()>& before_sum = {});
 
-// Not a collective. Evaluates one sample of each source and discards the result. train() calls this before the first step, so
-// that a model or task that cannot be evaluated fails early. Throws the error of the task or the data.
+// This call is not collective. Evaluates one sample of each source and discards the result. train() calls this before the first
+// step, so that a model or task that cannot be evaluated fails early. Throws the error of the task or the data.
 void evaluate_one_sample(const Evaluated& of);
 
 }  // namespace ddprun::trainer

@@ -32,9 +32,9 @@ struct GlobalMetrics {
 
 enum class OnNonFinite { kEndRun, kReport };
 
-// Collective. `own` is the result of part_of_loss() on this rank. `requests_save_now` is true if a save is due; only rank 0
-// sets it. If a loss is NaN or infinite and `on_non_finite` is kEndRun, throws DivergedError on all ranks. The error names the
-// first rank with such a loss. With kReport, returns NaN as the loss.
+// This call is collective. `own` is the result of part_of_loss() on this rank. `requests_save_now` is true if a save is due;
+// only rank 0 sets it. If a loss is NaN or infinite and `on_non_finite` is kEndRun, throws DivergedError on all ranks. The
+// error names the first rank with such a loss. With kReport, returns NaN as the loss.
 GlobalMetrics global_metrics(double own, bool requests_save_now, const RankBatch& share, const Workspace& work,
                              OnNonFinite on_non_finite);
 

@@ -20,8 +20,8 @@ namespace {
                                     : ", whose data has " + data));
 }
 
-// A short run may skip all of its steps for a normal reason: the run ends before a high initial loss scale has fallen far
-// enough. Such a run has fewer skipped steps than this number.
+// A run with fewer steps than this may skip all of them for a normal reason: it ends before a high initial loss scale has
+// fallen far enough.
 constexpr std::int64_t kMaxUnchangedAtEnd = 100;
 
 [[noreturn]] void throw_gradients_stay_infinite(const TrainingState& state, double scale) {

@@ -24,11 +24,11 @@ at::Tensor seed_of_backward(const at::Tensor& loss, const TrainingState& state);
 // help, and all further steps would be skipped.
 bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, double lr);
 
-// Logs a warning about a skipped step. Call after update_or_skip() has returned true. Throws DivergedError on all ranks if more
-// than max_skipped_steps consecutive steps were skipped.
+// Logs a warning about a skipped step. Call this after update_or_skip() has returned true. Throws DivergedError on all ranks if
+// more than max_skipped_steps consecutive steps were skipped.
 void report_skipped_step(const TrainingState& state, Workspace& work, const RankBatch& share);
 
-// Call after the last step of a run. Throws DivergedError on all ranks if at least the last hundred steps were skipped. A
+// Call this after the last step of a run. Throws DivergedError on all ranks if at least the last hundred steps were skipped. A
 // shorter run that has skipped every step causes only a warning.
 void require_change(const TrainingState& state, Workspace& work);
 

@@ -55,7 +55,7 @@ class StepPace {
   // Excludes a pause, such as an evaluation, from the time of the current step.
   void exclude_pause(std::chrono::nanoseconds pause) { paused_ += pause; }
 
-  // Call at the end of each step. Sends the times of the step to the agent.
+  // Call this at the end of each step. Sends the times of the step to the agent.
   void done(std::int64_t step) {
     const Clock::time_point now = Clock::now();
     const auto took = now - std::exchange(since_, now) - std::exchange(paused_, {});

@@ -62,8 +62,8 @@ struct Workspace : TrainContext {
   std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 
-// Collective. The state must be complete. The caller must set `ledger` and `checkpointing`, which only some ranks have. Throws
-// the strategy's errors if the ranks have different parameters or another rank is lost.
+// This call is collective. The state must be complete. The caller must set `ledger` and `checkpointing`, which only some ranks
+// have. Throws the strategy's errors if the ranks have different parameters or another rank is lost.
 Workspace make_workspace(const TrainContext& context, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

@@ -86,9 +86,9 @@ std::string describe(const NamedTensor& parameter) {
   return text.str();
 }
 
-// Collective. Throws UsageError on every rank if the models differ. The error contains the ranks and the first difference.
-// PyTorch's verify_params_across_processes() throws a clear error on only some ranks, and the others would only report a lost
-// rank.
+// This call is collective. Throws UsageError on every rank if the models differ. The error contains the ranks and the first
+// difference. PyTorch's verify_params_across_processes() throws a clear error on only some ranks, and the others would only
+// report a lost rank.
 void verify_same_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
                        const Peers& peers) {
   std::string own;

@@ -1,5 +1,5 @@
-// DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does (LIBTORCH.md,
-// "order of calls"). A training step is
+// Implements DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does
+// (LIBTORCH.md, "order of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
@@ -28,9 +28,10 @@ class DataParallel {
   // Source of the initial values. kFromRank0: all ranks take the parameters and buffers of rank 0, which are sent only if the
   // ranks differ. kEqual: the caller guarantees that all ranks already have the same values, so no values are compared or sent.
   enum class State { kFromRank0, kEqual };
-  // Collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the Reducer. The Reducer
-  // uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is empty, it assigns
-  // parameters to buckets by size. Parameters that do not require gradients are excluded. A shared parameter counts once.
+  // This call is collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the
+  // Reducer. The Reducer uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is
+  // empty, it assigns parameters to buckets by size. Parameters that do not require gradients are excluded. A shared parameter
+  // counts once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kFromRank0);

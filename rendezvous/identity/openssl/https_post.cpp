@@ -72,7 +72,7 @@ HttpsAnswer https_post(const HttpsPost& request) {
   BIO_get_ssl(connection.get(), &ssl);
   require_host(ssl, request.host);
   BIO_set_conn_hostname(connection.get(), header_host(request).c_str());
-  if (BIO_do_connect(connection.get()) != 1) {  // includes the TLS handshake
+  if (BIO_do_connect(connection.get()) != 1) {  // connects, and makes the TLS handshake
     const long verified = SSL_get_verify_result(ssl);
     if (verified == X509_V_OK) fail("cannot connect to " + header_host(request));
     throw std::runtime_error("the certificate of " + header_host(request) +

@@ -51,7 +51,7 @@ class OpensslSession final : public TlsSession {
   bool received_ = false;
   TlsPeer peer_;
   std::string detail_;
-  // both are valid only during a call
+  // the input and the output of the current call
   std::string_view input_;
   std::string* output_ = nullptr;
 };

@@ -831,8 +831,8 @@ TEST_F(AgentStateTest, Exit85OfAScriptIsAnOrdinaryFailure) {
   EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
 }
 
-// Rank 1 finds no data when rank 0 has already started to train. A worker of ddptrain or of a C++ loop is then restarted, but a
-// script is not.
+// Rank 0 has already started to train when rank 1 reports that it finds no data. If rank 1 runs ddptrain or a C++ loop, it is
+// restarted. If it runs a script, the job ends.
 TEST_F(AgentStateTest, ADataErrorOfAScriptEndsTheJob) {
   const auto rank_1_finds_no_data = [this](bool of_ddptrain, bool of_loop) {
     job(2, of_ddptrain, 3);

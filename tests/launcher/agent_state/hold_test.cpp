@@ -166,7 +166,7 @@ TEST_F(HoldingMember, AnUnverifiedStateIsNotHeld) {
   sends(1, error);
   EXPECT_EQ(exits(1, 88), (Lines{"report 4", "now 0,2", "signal 0,2 15"}));
   job();
-  dies(0);  // the same, but another node reports that the states of its ranks differ
+  dies(0);  // this time another node reports that the states of its ranks differ
   EXPECT_EQ(on(HeldDismissed{"states differ"}), (Lines{"now 1,2", "signal 1,2 15"}));
 }
 

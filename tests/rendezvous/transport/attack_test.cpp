@@ -45,7 +45,7 @@ struct RawMember {
     tls->start(hello);
     peer.send(hello);
   }
-  // Completes the member's handshake after the coordinator's first message has arrived.
+  // Waits for the coordinator's first message, and completes the member's handshake.
   bool finish(Net& net) {
     std::string ignored;
     const bool answered = net.run_until([&] {
@@ -127,11 +127,11 @@ TEST_F(Attack, ReflectedHelloIsRefused) {
   std::string plaintext;
   const auto server = coordinator_->transport->run();  // the digest of the run id, which identifies the job
   EXPECT_EQ(server, member.keys->run());
-  // Reflects the member's hello to the member's own port.
+  // Sends the member's hello back to the member's own port.
   const auto own_port = member.keys->open(TlsRole::kServer);
   EXPECT_EQ(own_port->receive(member.hello, plaintext, answer), TlsState::kFailed);
   EXPECT_EQ(own_port->failure(), PeerFault::kReflected);
-  // Reflects the member's hello within its own session.
+  // Sends the member's hello back to the member in the same session.
   EXPECT_EQ(member.tls->receive(member.hello, plaintext, answer), TlsState::kFailed);
 }
 

@@ -27,8 +27,8 @@ std::optional<MemoryLimit> tightest_memory_limit();
 // Sizes the memfd and allocates its pages. Returns an error message, or nullopt.
 std::optional<std::string> reserve_memory(int memfd, std::uint64_t bytes);
 
-// The pure parts of the functions above. They return the value in bytes of "MemAvailable:  123 kB" and of "inactive_file 123";
-// nullopt if the text has no such line.
+// These functions are pure. They return the value in bytes of "MemAvailable:  123 kB" and of "inactive_file 123", or nullopt if
+// the text has no such line.
 std::optional<std::uint64_t> kib_after(std::string_view text, std::string_view key);
 std::optional<std::uint64_t> bytes_after(std::string_view text, std::string_view key);
 // Returns the path of a cgroup of this process. For version 2, `controller` is empty: the result for the line "0::/job" is

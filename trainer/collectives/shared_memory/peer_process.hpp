@@ -36,7 +36,7 @@ class PeerProcess {
   Descriptor pidfd_;
 };
 
-// A pure function. Returns the start time in the text of /proc/PID/stat; nullopt if the text has another format.
+// Returns the start time in the text of /proc/PID/stat, or nullopt if the text has another format. The function is pure.
 std::optional<std::uint64_t> start_time_in(std::string_view stat);
 
 }  // namespace ddprun::trainer::collectives

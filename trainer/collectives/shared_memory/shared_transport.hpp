@@ -32,7 +32,7 @@ struct WaitSettings {
 
 // Returns the default settings: ranks spin only if each has its own core.
 WaitSettings waits_for(int ranks);
-// The pure part of the function above.
+// Returns the spin time for these numbers of ranks and cores. It is the pure part of waits_for().
 std::chrono::microseconds spin_for(int ranks, int cores);
 
 class SharedTransport final : public Transport {

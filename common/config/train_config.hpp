@@ -31,7 +31,7 @@ struct ModelConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
-  std::int64_t n_kv_head = 0;   // llama only, like the next four: number of key and value heads; 0: n_head
+  std::int64_t n_kv_head = 0;   // llama only, like the next four: number of key and value heads; 0 means n_head
   std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
   double rope_theta = 10000;    // this key and the next two have names and defaults of Hugging Face
   double rms_norm_eps = 1e-6;
@@ -78,7 +78,7 @@ struct DataConfig {
   std::string test = "test.safetensors";    // tensors only, like `train`
   std::string train_tokens = "train.bin";   // tokens only, like the next three
   std::string test_tokens = "val.bin";
-  // a tokenizer.json, or a folder with it or with vocab.json and merges.txt; if empty, a token is a byte
+  // path of a tokenizer.json, or of a folder with tokenizer.json or with vocab.json and merges.txt; if empty, a token is a byte
   std::string tokenizer;
   enum class TokenType { kUint16, kUint32 };
   TokenType token_type = TokenType::kUint16;  // used for a *.bin file without a header
@@ -101,7 +101,7 @@ struct DataConfig {
   std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
-  std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0: image_size
+  std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0 means image_size
   std::int64_t decode_threads = 2;  // threads per worker that decode the images of a batch
   std::int64_t classes =
       10;  // number of classes, fixed for cifar; a label outside 0..classes-1 is an error, and the message names the sample

@@ -28,7 +28,7 @@ class Prefetcher {
  public:
   struct Options {
     std::int64_t first = 0;
-    std::int64_t end = 0;      // the last item number plus 1
+    std::int64_t end = 0;      // number of the last item, plus 1
     std::int64_t threads = 1;  // number of threads; fewer are used if the system refuses more
     std::int64_t ahead = 1;    // maximum number of finished items that wait for the consumer; each thread may prepare one more
     const char* thread_name = "";

@@ -49,8 +49,8 @@ def hugging_face():
 
 def lightning(folder=None):
     """Returns a callback for Lightning's Trainer. The callback reports progress. After a stop request all ranks save a
-    checkpoint at the same step, and fit() returns. The checkpoint is `folder`/ddprun.ckpt. The default folder is
-    default_root_dir. The script must then end. In the next run, fit(ckpt_path=...) loads the saved state."""
+    checkpoint at the same step, and fit() returns. The script must then end. In the next run, fit(ckpt_path=...) loads the
+    saved state. The checkpoint is `folder`/ddprun.ckpt; by default, `folder` is default_root_dir."""
     from lightning.pytorch import Callback
 
     _handle_stops()  # fit() finally restores the handlers that it found at its start, so install ours before it

@@ -122,7 +122,7 @@ class Member {
     if (!knows_end()) ending_ = ending;
   }
 
-  // ---- for the election of a coordinator, with actions: call take() afterwards ----
+  // ---- for the election of a coordinator; these calls add actions, so call take() after each of them ----
   std::vector<MemberAction> take() { return std::exchange(actions_, {}); }
   // Records this node's vote for itself in `term`. Returns false if this node has already promised that term or a later one.
   bool promise(std::uint64_t term, Now now);

@@ -17,7 +17,7 @@ struct JobEnd {
   std::string why{};  // the last message for the user
 };
 
-// The coordinator returns these, for all nodes.
+// These functions return the ends that the coordinator chooses for all nodes.
 namespace job_end {
 JobEnd done();
 JobEnd too_few_nodes(std::string why);
@@ -32,7 +32,7 @@ JobEnd stopped_and_saved(int signal, bool all_saved);
 Verdict stopped_while_waiting(int signal, const std::string& why);
 }  // namespace job_end
 
-// One node chooses these for itself. The job may continue on other nodes.
+// These functions return the ends that one node chooses for itself. The job may continue on other nodes.
 namespace node_end {
 JobEnd left(int signal);
 JobEnd left_after_order_to_save(int signal, bool saved);

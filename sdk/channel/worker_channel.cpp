@@ -50,7 +50,7 @@ static_assert(DDPRUN_DONE == static_cast<int>(channel::Phase::kDone));
 static_assert(DDPRUN_CHECKPOINT == static_cast<int>(channel::ErrorKind::kCheckpoint));
 
 constexpr std::chrono::milliseconds kProgressEvery{200};  // minimum time between progress messages
-constexpr int kWriteTimeoutMs = 10'000;                   // maximum wait if the agent does not read
+constexpr int kWriteTimeoutMs = 10'000;                   // maximum wait in milliseconds if the agent does not read
 
 std::int64_t now_ns() {
   timespec now{};

@@ -100,8 +100,8 @@ std::optional<std::int64_t> StateSource::held() const {
   return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
 }
 
-// Undoes the interrupted step, or drops the state if it is incomplete: exchanges of the lost group may have changed a part of
-// it.
+// Undoes the interrupted step. Drops the state if that fails, or if the lost group was still exchanging the state, so that it
+// is incomplete.
 void StateSource::leave() {
   const bool undone = undo_step(state_);
   if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;

@@ -106,8 +106,8 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
-// An example is a first start that failed before any step because of a wrong path in the config. The user can fix the path
-// without --fresh.
+// The first start failed before any step, for example because of a wrong path in the config. The user must be able to fix the
+// path without --fresh.
 TEST(RunDirectory, UntrainedRunAcceptsAnotherConfig) {
   const TemporaryFolder folder;
   opened(folder / "a");

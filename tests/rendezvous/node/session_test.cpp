@@ -148,7 +148,7 @@ TEST(Session, QueriesCountWithTheirText) {
   const auto queries = static_cast<int>((1u << 20) / text.size());
   for (int i = 0; i < queries; ++i) ends.send_down(NodeQuery{.text = text});
   for (int i = 0; i < queries; ++i) ends.deliver_down();
-  EXPECT_TRUE(ends.member.confirmation().has_value());  // so the coordinator keeps at most 1 MiB of queries
+  EXPECT_TRUE(ends.member.confirmation().has_value());  // limits the coordinator's kept queries to 1 MiB
 }
 
 TEST(Session, RefusesAnImpossibleCount) {

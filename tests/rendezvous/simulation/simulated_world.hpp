@@ -490,8 +490,8 @@ class World {
   bool ended_by_itself_ = false;  // true if the first node that ended did so without a message from a coordinator
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
-  // Reset connections between a coordinator and another agent. The key is the pair of agents. The value is the time of the
-  // reset, and the `life` of the other agent at that time. The coordinator may give up the link later than that.
+  // The connections between a coordinator and another agent that were reset. The key is the pair of agents. The value is the
+  // time of the reset, and the `life` of the other agent at that time. The coordinator may give up the link later than that.
   std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
   std::vector<RoundId> released_;   // rounds that were released while the current event was handled
   std::vector<int> started_;        // agents whose workers were started while the current event was handled

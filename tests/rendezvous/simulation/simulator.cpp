@@ -192,7 +192,7 @@ Result World::run() {
     if (result_.at_work_again_s >= 0) break;
     // After the end of the job the time limit is doubled, since nodes that were cut off may not have received the end yet.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      // The job may need nodes that have left permanently or lost their node id for a majority. So it may never end.
+      // For a majority, the job may need nodes that have left permanently or have lost their node id. So it may never end.
       if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || node_left_) break;
       trace_states();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";

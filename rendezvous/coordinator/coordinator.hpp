@@ -226,7 +226,7 @@ class Coordinator {
   bool held_ = false;                     // if true, workers of the ended round may keep their state and wait
   std::optional<FailureReport> failure_;  // cause of the round's end, from the reports received so far
   bool members_changed_ = false;  // a node was lost or left while the round ended, so the failure does not count as a restart
-  bool judged_ = false;                   // true if the restart policy has already judged the failure
+  bool judged_ = false;           // true if the restart policy has already judged the failure
   JobOver over_;
 
   std::optional<Time> absorb_at_;  // if set, the round ends at this time, to admit the nodes that joined late

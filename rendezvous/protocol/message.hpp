@@ -69,7 +69,7 @@ struct SessionId {
 struct Hello : NodeDescription {
   std::uint16_t protocol = kProtocolVersion;  // the first field on the wire in every version, so that any version can read it
   std::uint64_t attempt = 0;  // number of this Hello; an earlier Hello may arrive later, over another connection
-  bool coordinates = false;  // true if the sender is a coordinator that announces itself to nodes without its address
+  bool coordinates = false;   // true if the sender is a coordinator that announces itself to nodes without its address
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of the workers that are running or being stopped on this node
   // True if a worker has failed, and no round has started since then. After the Welcome the node sends FailureReport, then

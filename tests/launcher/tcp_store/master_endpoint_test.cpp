@@ -257,8 +257,7 @@ TEST(MasterEndpoint, IfTheStoreCannotListenRankZeroHosts) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   Plan plan = plan_with(PortNeed::kExactly);
-  plan.agent_store =
-      false;  // without its own store, the agent lets rank 0 bind the port, and here `other`
+  plan.agent_store = false;  // without its own store, the agent lets rank 0 bind the port, and here `other`
   EXPECT_FALSE(round_of(endpoint, plan, guardian).agent_store);
   const OtherServer other(plan.master_port);
   plan.agent_store = true;

@@ -278,7 +278,7 @@ std::string encode_any(const Variant& message) {
       message);
 }
 
-// Returns nullopt for an unknown type, which a newer minor version may have added.
+// Decodes the message of this type. Returns nullopt for an unknown type, which a newer minor version may have added.
 template <class Variant, std::size_t kIndex = 0>
 std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {

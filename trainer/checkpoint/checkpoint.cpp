@@ -100,7 +100,7 @@ void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
   }
 }
 
-// Returns nullopt if the manifest can't be read or its checksum is wrong.
+// Returns the manifest of a checkpoint, or nullopt if it can't be read or its checksum is wrong.
 std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   try {
     return read_manifest(checkpoint);

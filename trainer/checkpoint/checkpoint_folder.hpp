@@ -24,7 +24,8 @@ struct Published {
   std::int64_t step = 0;
   std::filesystem::path path;
 };
-// Returns an empty list if the folder does not exist. Throws std::system_error if it can't be listed.
+// Returns the published checkpoints of the folder, newest first. The list is empty if the folder does not exist. Throws
+// std::system_error if the folder can't be listed.
 std::vector<Published> newest_first(const std::filesystem::path& checkpoints_dir);
 
 // Points `latest` to the folder `name`. A rename replaces the link, so that a link exists at every moment. Throws

@@ -122,7 +122,7 @@ void Worker::leave_group() {
   process_.place().leave_group();
 }
 
-// Returns false if the run is already finished.
+// Claims the run directory, unless the agent has already done that. Returns false if the run is already finished.
 bool Worker::claim_directory() {
   const Options& options = process_.options();
   const TrainConfig& config = process_.config();

@@ -1,6 +1,6 @@
-// Gradient clipping. It has the arithmetic of torch.nn.utils.clip_grad_norm_, so that the results are bit-identical: first the
-// norm of each tensor, then the norm of these norms, then one float32 coefficient for all tensors. The training loop calls
-// these functions between the backward pass and the optimizer step.
+// Implements gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_, so that the results are bit-identical. It
+// computes the norm of each tensor, then the norm of these norms, and then one float32 coefficient for all tensors. The
+// training loop calls these functions between the backward pass and the optimizer step.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>

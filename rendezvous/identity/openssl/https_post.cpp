@@ -51,7 +51,8 @@ std::string header_host(const HttpsPost& request) {
   return (is_v6 ? "[" + request.host + "]" : request.host) + ":" + request.port;
 }
 
-// Parses "HTTP/1.1 403 Forbidden" and the text of the answer. `problem` in the result is the first line of that text.
+// Parses an HTTP answer, which starts with a line such as "HTTP/1.1 403 Forbidden". `problem` in the result is the first line
+// of the answer's body.
 HttpsAnswer parse_answer(const std::string& text) {
   if (!text.starts_with("HTTP/1.") || text.size() < 12) return {0, "the answer is not HTTP"};
   HttpsAnswer answer;

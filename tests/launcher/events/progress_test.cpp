@@ -69,8 +69,8 @@ TEST(ProgressMeter, UsesOnlyThisRound) {
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-// A step without a log line must update the progress line too. Otherwise training seems to stall. Some scripts do not report
-// their total number of steps.
+// Some scripts do not report their total number of steps, so the remaining time is unknown. The progress line must be updated
+// even by a step without a log line, because training would otherwise seem to stall.
 TEST(ProgressMeter, WithoutATotalThereIsNoEstimate) {
   ProgressMeter meter;
   meter.add({.step = 1}, 1'000'000'000);

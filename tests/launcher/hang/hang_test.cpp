@@ -114,7 +114,7 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestSuccess) {
 TEST_F(HangWatchTest, UnfinishedActivitiesTeachNoLimit) {
   HangWatch watch({.watch = true, .given = {}});
   watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(0)));
-  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, but not the data and the checkpoint
+  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, but the data and the checkpoint are not
   EXPECT_EQ(deadline_of(watch), seconds(601));
   watch.entered(0, Activity::kStep, at(seconds(11)));
   watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // the resumed run starts with an evaluation that was still due

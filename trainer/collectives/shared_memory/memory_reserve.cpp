@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxTextBytes = 16 << 10;  // the files of the kernel that are read here are shorter
 
-// Returns an empty text if the file can't be read.
+// Returns the content of the file, or an empty text if it can't be read.
 std::string text_of_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text(kMaxTextBytes, '\0');

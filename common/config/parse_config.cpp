@@ -87,7 +87,7 @@ class ConfigReader {
       if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
         return problems_.add_at(part == Part::kKey ? place->second.key : place->second.value, message, std::move(hint));
       }
-      pointer.resize(pointer.rfind('/'));  // the loop ends at the root at the latest, which always has a position
+      pointer.resize(pointer.rfind('/'));  // the loop ends at the latest at the root, since the root always has a position
     }
   }
 

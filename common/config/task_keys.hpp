@@ -40,7 +40,7 @@ class TaskConfig {
   // twice, or a default is out of its range.
   explicit TaskConfig(std::vector<TaskKey> keys);
 
-  // The value of the key `name`. Throws InternalError if the key is unknown or has a different type.
+  // These functions return the value of the key `name`. They throw InternalError if the key is unknown or has a different type.
   bool flag(std::string_view name) const;
   std::int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;

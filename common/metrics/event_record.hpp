@@ -17,7 +17,7 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 // CRC (4 bytes). All numbers are little endian.
 std::string tfrecord(std::string_view payload);
 
-// Event messages. `wall_time` is in seconds since 1970.
+// These functions return Event messages. `wall_time` is in seconds since 1970.
 std::string file_version_event(double wall_time);  // the first event of each file: "brain.Event:2"
 std::string session_start_event(double wall_time,
                                 std::int64_t step);  // TensorBoard drops the data of older files from this step on

@@ -35,8 +35,8 @@ CharacterClass class_of(char c) {
   return std::isdigit(byte) != 0 ? CharacterClass::kDigit : CharacterClass::kOther;
 }
 
-// Information content of a letter in English text, in bits: -log2 of its relative frequency (Lewand, "Cryptological
-// Mathematics", 2000). The average is 4.2 bits in English words, and 5.6 bits in random letters.
+// Returns the information content of a letter in English text, in bits. This is -log2 of its relative frequency (Lewand,
+// "Cryptological Mathematics", 2000). The average is 4.2 bits in English words, and 5.6 bits in random letters.
 double letter_bits(char letter) {
   constexpr std::array<double, 26> kBits{3.61, 6.06, 5.16, 4.54, 2.98, 5.51, 5.64, 4.04, 3.84, 9.38, 7.02, 4.64, 5.38,
                                          3.90, 3.74, 5.72, 9.97, 4.06, 3.99, 3.46, 5.16, 6.67, 5.38, 9.38, 5.64, 10.40};

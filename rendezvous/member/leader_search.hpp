@@ -39,7 +39,8 @@ class LeaderSearch {
   void answered(LinkId link, Time now);
   // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);
-  // Same as retry(), but the address also stays in the list for the whole search, because a coordinator has answered there.
+  // Does the same as retry(). In addition, the address stays in the list for the whole search, because a coordinator has
+  // answered there.
   void retry_lasting(LinkId link, Time at);
 
   // ---- hints ----

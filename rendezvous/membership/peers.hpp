@@ -89,7 +89,7 @@ class Peers {
   void forget(const NodeId& id) { peers_.erase(id); }  // call this only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
-  // Only for a test that turns off the rule later_process_replaces: the older connection of the node then still counts.
+  // Makes the older connection of the node still count. Only a test that turns off the rule later_process_replaces calls this.
   void keep_counting(Peer& peer);
 
   // ---- ready ----
@@ -101,7 +101,7 @@ class Peers {
   void set_ready_once_confirmed(Peer& peer);
   bool take_confirmed(Peer& peer);
   std::int64_t unconfirmed() const { return unconfirmed_; }
-  // From now on the coordinator waits until the node reports that its workers of `round` have ended.
+  // Makes the coordinator wait until the node reports that its workers of `round` have ended.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const {
     const Peer* const peer = find(id);
@@ -111,7 +111,7 @@ class Peers {
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }
-  // Only for a test that turns off the rule wait_for_ready: nodes whose workers are still running then count as ready.
+  // Makes nodes whose workers are still running count as ready. Only a test that turns off the rule wait_for_ready calls this.
   void stop_awaiting_all();
 
  private:

@@ -45,9 +45,9 @@ class PreviousJob {
   // Call this when this node has voted or has requested votes. Such an election shows that the old job may soon have a
   // coordinator, since a candidate is connected to a majority of its round. So the node must not give up that job yet.
   void voted(Time now) { voted_ = now; }
-  // The time at which a node without a coordinator may give up its old node id and the recorded round; nullopt if it may not.
-  // Two conditions must hold: another node has been connected for kOldJobSearch, and no election can still be running. The
-  // promises of the old node id then have no effect, since no node uses that id any more.
+  // Returns the time at which a node without a coordinator may give up its old node id and the recorded round. Returns nullopt
+  // if it may not. Two conditions must hold: another node has been connected for kOldJobSearch, and no election can still be
+  // running. The promises of the old node id then have no effect, since no node uses that id any more.
   std::optional<Time> may_give_up_at(Time now, nanoseconds lease) const;
   // Gives up the old node id. Returns the record for the new node id.
   Record give_up(const Record& record);

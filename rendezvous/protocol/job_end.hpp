@@ -22,11 +22,11 @@ namespace job_end {
 JobEnd done();
 JobEnd too_few_nodes(std::string why);
 JobEnd after_failure(const Verdict& verdict);
-// The job ends because of the verdict, after one node has saved the state that its waiting workers held.
+// The end of a job because of the verdict, after one node has saved the state that its waiting workers held.
 JobEnd after_failure_and_save(const Verdict& verdict);
 JobEnd stopped(int signal);
 JobEnd stopped_without_saving(int signal, const std::string& why);
-// The workers of all nodes were ordered to save; `all_saved` is true if all of them did.
+// The end after the workers of all nodes were ordered to save. `all_saved` is true if all of them did.
 JobEnd stopped_and_saved(int signal, bool all_saved);
 // Returns the verdict after a stop signal that came while workers waited for replacements, if no node saves.
 Verdict stopped_while_waiting(int signal, const std::string& why);

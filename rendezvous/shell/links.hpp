@@ -46,7 +46,7 @@ class Links {
   // Gives an accepted connection a LinkId. Until set_frame_limit(), its frames may be at most `first_frame_bytes` long.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
-  // From now on, the connection counts as lost if the other node does not acknowledge data for this long.
+  // Sets for how long the other node may leave data unacknowledged. After that time, the connection counts as lost.
   void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
   // Closes the link after all queued data has been sent.

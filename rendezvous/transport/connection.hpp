@@ -56,7 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Sets the limit for frames that start after this call; the default is TransportLimits::frame_bytes. A caller can use it to
   // allow only smaller frames before the peer has joined the job.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
-  // From now on, the connection counts as lost if the peer does not acknowledge data for this long
+  // Sets for how long the peer may leave data unacknowledged. After that time, the connection counts as lost
   // (TransportLimits::give_up_after()).
   void give_up_after(std::chrono::milliseconds silence);
   // Sends the queued data and close_notify, and closes the connection after the peer has closed it too. Drops all data that
@@ -90,8 +90,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Takes ownership of a connected, non-blocking socket on which set_socket_options() was called.
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received`: bytes that another process has already read from this socket (handover.hpp). They may be enough to call a
-  // handler before this function returns.
+  // `received` contains bytes that another process has already read from this socket (handover.hpp). They may be enough to call
+  // a handler before this function returns.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
   // Returns the descriptor of the socket, for another process that will serve the peer. Call this only during on_done with
   // kWrongRunId or kNotTls, when no byte has been sent to the peer yet.

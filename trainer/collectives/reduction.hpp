@@ -31,7 +31,7 @@ void check_reduction(const OperationDescriptor& operation);
 void reduce_in_order(ElementType type, Reduction reduction, std::span<const std::byte* const> inputs,
                      std::span<std::byte* const> outputs, std::size_t elements);
 
-// The conversions that reduce_in_order() uses. They round to nearest, ties to even. NaN becomes a quiet NaN.
+// These are the conversions that reduce_in_order() uses. They round to nearest, ties to even. NaN becomes a quiet NaN.
 float float_of_half(std::uint16_t bits);
 std::uint16_t half_of_float(float value);
 float float_of_bfloat16(std::uint16_t bits);

@@ -114,8 +114,8 @@ struct StateLayout {
 //  - Each holder set lists at least one rank, no rank twice, and only ranks below the world size.
 void check_layout(const StateLayout& layout);
 
-// Return the bytes that a rank stores, for all roles or for one role. Padding is not counted. The table in strategy_layout.hpp
-// lists the results for fp32 AdamW.
+// These functions return the bytes that a rank stores, for all roles or for one role. Padding is not counted. The table in
+// strategy_layout.hpp lists the results for fp32 AdamW.
 std::int64_t bytes_on(const StateLayout& layout, int rank);
 std::int64_t bytes_on(const StateLayout& layout, int rank, StateRole role);
 

@@ -80,7 +80,7 @@ class Process {
   // Call this only between join() and place().leave_group(). All objects that were made from the result must be destroyed
   // before leave_group().
   const Peers& peers() const { return place_.peers(); }
-  // Generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
+  // Returns the generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
   int generation() const { return place_.generation(); }
   // The log is valid after join(). The records stay open when a group ends: a checkpoint that is being written does not depend
   // on the group.

@@ -7,8 +7,9 @@
 
 namespace ddprun::trainer {
 
-// Trains. main() calls this once, before any thread exists. Returns the exit code if training ends normally. An error is
-// reported and ends the process inside this call, because the destructor of a process group with a lost rank may never return.
+// Trains with the given options. main() calls this once, before any thread exists. Returns the exit code if training ends
+// normally. An error is reported and ends the process inside this call, because the destructor of a process group with a lost
+// rank may never return.
 int run_worker(const Options& options, const Subject& subject);
 
 // The main() function of a worker program. It parses ddptrain's command line and runs the command. An error is one line on

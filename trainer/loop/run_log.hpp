@@ -41,8 +41,9 @@ class RunLog {
   // Call this when training starts: the logged speed is measured from this call on. The next step is reported to the agent
   // without delay, to show that training works.
   void start_clock(std::int64_t step);
-  // The number of floating-point operations per sample for the forward and backward passes. Rank 0 counts it once; on the other
-  // ranks, knows_flops() is always true. `peak_flops_per_s` is the peak rate of all workers' devices together; 0 if unknown.
+  // These functions handle the number of floating-point operations per sample, for the forward and backward passes. Rank 0
+  // counts it once; on the other ranks, knows_flops() is always true. `peak_flops_per_s` is the peak rate of all workers'
+  // devices together; 0 if unknown.
   bool knows_flops() const { return rank_ != 0 || flops_per_sample_.has_value(); }
   void set_flops_per_sample(double flops) { flops_per_sample_ = flops; }
   void set_peak_flops(double peak_flops_per_s) { peak_flops_per_s_ = peak_flops_per_s; }

@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). It is a bijection
-// in which every input bit affects all output bits. So the seeds of neighboring steps and ranks are unrelated.
+// Applies the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). It is a
+// bijection in which every input bit affects all output bits. So the seeds of neighboring steps and ranks are unrelated.
 constexpr std::uint64_t spread_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

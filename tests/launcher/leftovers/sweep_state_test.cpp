@@ -195,7 +195,8 @@ TEST_F(SweepStateTest, ALeftoverWithTheWorkersProgramIsAwaited) {
   EXPECT_TRUE(counts_as_running(0));
 }
 
-// An example of such a leftover is the loop "while :; do nvidia-smi; sleep 10; done &" in a start script.
+// A start script may leave a process with the worker's program behind, for example the loop "while :; do nvidia-smi; sleep 10;
+// done &".
 TEST_F(SweepStateTest, AnIdleLeftoverWithTheWorkersProgramIsNotAwaited) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
   EXPECT_TRUE(after(SweepState::kIdle - milliseconds(1)).scan_at.has_value());

@@ -225,7 +225,8 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
-  // Used for faults that were added later. They have a separate generator, so that the choices of existing seeds stay the same.
+  // Returns a random time for a fault that was added later. Such faults have a separate generator, so that the choices of
+  // existing seeds stay the same.
   Nanos later_between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
   }

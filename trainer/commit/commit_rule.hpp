@@ -75,7 +75,7 @@ struct CommitDecision {
   std::vector<int> receive_aside{};  // ranks that keep their old pieces until all new ones have arrived
   // Transfers of pieces into the new layout, after the updates of the ranks in `complete`.
   std::vector<StateTransfer> transfers{};
-  std::string reason{};  // why a checkpoint is needed, for a message; only for kCheckpoint
+  std::string reason{};  // for kCheckpoint: why a checkpoint is needed, as text for a message
 };
 
 // Maps the layout number in a report (LayoutPlace) to the layout itself.

@@ -64,8 +64,8 @@ TEST_F(SlowStopTest, AWorkerThatSurvivesSigkillIsUnkillable) {
   EXPECT_NE(stuck_[0].message.find("cannot be killed: it still exists "), std::string::npos) << stuck_[0].message;
 }
 
-// With --recovery live, the round continues after a worker was killed, with a replacement. The replacement has received no
-// signal, so it must not count as stuck.
+// With --recovery live, a killed worker is replaced and the round continues. The replacement has received no signal, so it must
+// not count as stuck.
 TEST_F(SlowStopTest, AReplacementIsNotTheKilledWorker) {
   SlowStop stop = make();
   pids_[1] = 1;

@@ -131,9 +131,9 @@ TEST(Simulation, NoNodeGivesUpDuringAnElection) {
   EXPECT_EQ(failure_text({.seed = 370597}), "");
 }
 
-// A record is lost. The first node returns while it is cut off, or (seed 4844) in a new container without a trace of the job.
-// If the node led without a check, two rounds would train at the same time. This happened with seed 19440: the node treated a
-// new container as a first start and queried no other node.
+// The first node loses its record and returns. It is cut off, or (seed 4844) starts in a new container without a trace of the
+// job. If the node led without a check, two rounds would train at the same time. This happened with seed 19440: the node
+// treated a new container as a first start and queried no other node.
 TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
   Rules leads_immediately;
   leads_immediately.first_round_is_exclusive = false;

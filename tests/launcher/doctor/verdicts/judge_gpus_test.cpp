@@ -32,7 +32,7 @@ Gpu gpu(const std::string& uuid) {
           .total_bytes = 80ULL << 30};
 }
 
-// Returns a machine with two GPUs. `visible` is CUDA_VISIBLE_DEVICES.
+// A machine with two GPUs. `visible` is CUDA_VISIBLE_DEVICES.
 GpuFacts two(const std::optional<std::string>& visible = std::nullopt, int usable = 2) {
   return {.has_nvml = true,
           .driver_answers = true,

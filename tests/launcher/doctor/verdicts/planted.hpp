@@ -50,7 +50,7 @@ inline void expect_healthy(const std::string& machine, const Checks& checks) {
   }
 }
 
-// Returns a healthy value with one change.
+// A healthy value with one change.
 template <class Facts, class Change>
 Facts with(Facts facts, Change change) {
   change(facts);

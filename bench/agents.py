@@ -1,6 +1,6 @@
-"""The processes of one launcher (ddprun or torchrun) in a measurement. A Side has the launcher's command, a folder in which its
-workers write notes, and a cleanup that kills all remaining processes. launch_bench.py creates a new Side for every run of a row
-of its table."""
+"""Runs the processes of one launcher (ddprun or torchrun) in a measurement. A Side has the launcher's command and a folder in
+which its workers write notes. At the end it kills all processes that are left. launch_bench.py creates a new Side for every run
+of a row of its table."""
 
 import os
 import pathlib
@@ -13,17 +13,17 @@ from collections.abc import Callable
 
 from measure import environment
 
-# The first line of each worker script. It records the start time of the worker. bash reads EPOCHREALTIME without starting
-# another process, which would delay the record.
+# This is the first line of each worker script. It records the start time of the worker. bash can read EPOCHREALTIME without
+# starting another process. Such a start would delay the record.
 NOTING = 'echo "start $RANK $EPOCHREALTIME $TORCHELASTIC_RESTART_COUNT $$ $WORLD_SIZE" >> "$NOTES"\n'
 
 
 class DeadlineExceeded(Exception):
-    """An expected event did not occur in time. The text is shown in the cell of the table."""
+    """Raised if an expected event did not occur in time. The cell of the table shows the text of the error."""
 
 
 class NotAvailable(Exception):
-    """This row of the table cannot be measured on this machine. The text is the reason."""
+    """Raised if this row of the table cannot be measured on this machine. The text of the error is the reason."""
 
 
 def free_port() -> int:
@@ -66,7 +66,7 @@ class Side:
         return self
 
     def __exit__(self, *_unused) -> None:
-        # also kill workers of torchrun, which can outlive their agent
+        # torchrun's workers can outlive their agent, so they are killed, too
         groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]
         for group in groups:
             try:
@@ -77,8 +77,8 @@ class Side:
             agent.wait()
 
     def script(self, body: str, before: str = "") -> str:
-        """Writes a worker script and returns its path. The worker runs `before`, then records its start time, then runs `body`.
-        A recorded start time therefore means that `before` has finished."""
+        """Writes a worker script and returns its path. The worker runs `before`, records its start time, and then runs `body`.
+        So when a start time is recorded, `before` has finished."""
         path = self.folder / "worker.sh"
         path.write_text(f"#!/bin/bash\n{before}\n{NOTING}{body}\n", encoding="utf-8")
         path.chmod(0o755)
@@ -98,8 +98,8 @@ class Side:
         return [line.split() for line in self.notes.read_text(encoding="utf-8").splitlines() if line.startswith(kind + " ")]
 
     def until(self, condition: Callable[[], object], seconds: float, missing: str) -> float:
-        """Waits until condition() is true. Returns the time.time() at which it became true. Polls, since files and ports of
-        other processes cause no event that could wake this process."""
+        """Waits until condition() is true, and returns the time.time() at which it became true. No event reports changes of
+        other processes' files and ports, so this function polls."""
         end = time.time() + seconds
         while not condition():
             if time.time() > end:
@@ -108,13 +108,13 @@ class Side:
         return time.time()
 
     def until_started(self, count: int, seconds: float = 60) -> float:
-        """Waits until `count` workers have started. Returns the start time of the last one, which the worker itself has
-        recorded."""
+        """Waits until `count` workers have started. Returns the start time of the last one, as recorded by the worker itself.
+        """
         self.until(lambda: self.notes.read_bytes().count(b"\n") >= count, seconds, "not up")
         return max(float(line[2]) for line in self.lines()[:count])
 
     def ended(self, agent: int = 0, seconds: float = 60) -> float:
-        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit polls every 50 ms, which is too coarse
+        pidfd = os.pidfd_open(self.agents[agent].pid)  # Popen.wait() with a time limit polls only every 50 ms
         ready = select.select([pidfd], [], [], seconds)[0]
         now = time.time()
         os.close(pidfd)

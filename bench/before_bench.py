@@ -1,9 +1,10 @@
-"""Compares this build of ddprun with an earlier one: launch, failures, rendezvous, training speed and recovery. The two
-programs run alternately.
+"""Compares this build of ddprun with an earlier one: launch, failures, rendezvous, training speed and recovery. The two builds
+run alternately.
 
 Start it with `./dev bench before --before PATH/ddprun`. The earlier ddptrain must be in the same folder. The rows about many
-agents need a rendezvous_crowd in both folders. A ratio above 1 means better than before. A ratio near 1 has no meaning without
-its confidence interval, so each row has at least 15 pairs. The target is an interval whose lower end is at least 0.95."""
+agents need a rendezvous_crowd in both folders. A ratio above 1 means that this build is better. A ratio near 1 means nothing
+without its confidence interval, so each row has at least 15 pairs. The lower end of each interval should be at least 0.95.
+"""
 
 import dataclasses
 import pathlib
@@ -20,13 +21,13 @@ from rendezvous_bench import crowd, round_times
 
 before: pathlib.Path | None = None
 PAIRS = 15
-# {number of agents: runs per pair}; shorter runs vary more, so there are more of them
+# {number of agents: runs per pair}. The results of shorter runs vary more, so these runs are repeated more often.
 RUNS_OF_A_PAIR = {100: 7, 1000: 3, 10000: 1}
-# Number of runs of each program whose best makes one value of a pair. Other processes and other virtual machines only slow a
-# run down, so the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
+# Each program runs this many times, and the best run is its value in a pair. Other processes and other virtual machines can
+# only slow a run down. So the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
 BEST_OF = 3
 LOW = 0.95  # target for the lower end of each confidence interval of the ratios
-SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # rows with fixed waits
+SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # skip rows with fixed waits
 
 
 def one_run(program: str, row: Measurement) -> float:
@@ -42,7 +43,7 @@ def compared(name: str, unit: str, pairs: list[tuple[float, float]], larger_is_b
 
 
 def interleaved(programs: tuple, turns: int, measure) -> list[tuple]:
-    """Measures both programs `turns` times and returns the pairs of results. The order of the two programs alternates."""
+    """Measures both programs `turns` times and returns the pairs of results. The program that runs first alternates."""
     pairs = []
     for turn in range(turns):
         measured = {program: measure(program) for program in (programs if turn % 2 == 0 else programs[::-1])}
@@ -51,13 +52,13 @@ def interleaved(programs: tuple, turns: int, measure) -> list[tuple]:
 
 
 def best_of(programs: tuple, measure, best) -> tuple:
-    """Measures both programs BEST_OF times, alternately, and returns the best value of each."""
+    """Measures both programs BEST_OF times, alternately, and returns the best value of each program."""
     return tuple(best(values) for values in zip(*interleaved(programs, BEST_OF, measure)))
 
 
 def medians(runs: list[tuple[float, float]]) -> tuple[float, float]:
-    """Combines several runs of each program into one pair of medians. A run takes only milliseconds, so a single run is easily
-    disturbed by other processes."""
+    """Returns a pair: the median of the runs of each program. A single run would not be enough. It takes only milliseconds, so
+    other processes easily disturb it."""
     now, then = zip(*runs)
     return statistics.median(now), statistics.median(then)
 
@@ -112,7 +113,7 @@ def training(tools: Tools, programs: tuple[str, str], how: RunOptions, turns: in
         for case in training_cases.CASES:
             workers = max(case.workers)
             label = f"training speed: {case.label(workers)}"
-            # skip cases with a data loader, which changes only the Python program
+            # A data loader changes only the Python program, so cases with a data loader are skipped.
             if case.data_loader or how.only not in label:
                 continue
             progress(label)
@@ -125,7 +126,7 @@ def training(tools: Tools, programs: tuple[str, str], how: RunOptions, turns: in
 
 
 def recovered(program: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> float:
-    """Kills a worker of a job, and returns the seconds until the next new step."""
+    """Kills a worker of a job. Returns the seconds until the job has finished a step that it had not finished before."""
     measured = recovery_bench.our_run(program, kind, config, folder)
     if measured is None:
         raise SystemExit(f"bench: a job of {program} did not recover")

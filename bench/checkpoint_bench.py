@@ -3,11 +3,12 @@ speed):
 
 - Stall: the time for which a save stops training, compared with torch.save and torch.distributed.checkpoint.async_save.
 - Writing: the throughput, compared with dd with the same flags (O_DIRECT, fsync) on the same disk in the same run.
-- Speed: the speed in stretches of 50 steps with a save, compared with stretches without a save. Both kinds alternate in one
-  run, because the speed of a machine differs between two runs by more than the target.
+- Speed: the training speed in stretches of 50 steps that start with a save, compared with stretches without a save. Both kinds
+  alternate in one run, because the speed of a machine differs between two runs by more than the target.
 
-The network is an MLP with AdamW: 163 MB of weights and twice as much for the moments. A save of ddptrain includes checksums,
-fsync and atomic publication. async_save includes fsync only, and torch.save none of these."""
+The network is an MLP with AdamW. It has 163 MB of weights, and the moments are twice as large. A save of ddptrain computes
+checksums, calls fsync and publishes the checkpoint atomically. async_save only calls fsync, and torch.save does none of these.
+"""
 
 import json
 import pathlib
@@ -20,12 +21,12 @@ from training_cases import FASHION_MNIST
 
 HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = [6000, 6000]
-STRETCH = 50  # training steps per stretch; every second stretch starts with a save
+STRETCH = 50  # length of a stretch in training steps; every second stretch starts with a save
 WARM_UP = 50
-# Steps between two saves, for the Python programs and for all parts except SPEED. Each save must end before the next one
-# starts.
+# Number of steps between two saves. The Python programs and all parts except SPEED use it. Each save must end before the next
+# one starts.
 EVERY = 25
-MAX_REPEATS = 3  # each repeat takes 100 s
+MAX_REPEATS = 3  # one repeat takes 100 s
 
 STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training for a checkpoint, against a plain save", "Writing a checkpoint during training"
 SPEED = f"Speed with a checkpoint every {STRETCH} steps"
@@ -44,8 +45,8 @@ def settings(steps: int, every: int) -> dict:
 
 
 def checkpoints(file: pathlib.Path, last: int) -> list[dict]:
-    """Returns all saves except the first and the last one. The first save includes the allocation of memory. The last one is
-    made at the end of the run."""
+    """Returns all saves except the first and the last one. During the first save memory is allocated, and the last one happens
+    at the end of the run."""
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [e for e in events if e["event"] == "checkpoint" and e["step"] != last][1:]
 
@@ -59,8 +60,8 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
 
 
 def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Returns the steps per second of two kinds of stretches: those that start with a save, including its pause, and those
-    without a save."""
+    """Returns the steps per second in the stretches that start with a save, and in those without a save. The first kind
+    includes the pause of training for the save."""
     at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
     last = max(at)
     begins = range(WARM_UP, last - STRETCH + 1, STRETCH)
@@ -69,7 +70,8 @@ def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
 
 
 def dd_mb_per_s(folder: pathlib.Path, megabytes: int) -> float:
-    """Returns the throughput of dd. Like ddptrain's writer, it writes blocks of 4 MiB past the page cache, then calls fsync."""
+    """Returns the throughput of dd. Like ddptrain's writer, dd writes blocks of 4 MiB past the page cache, and then calls
+    fsync."""
     file = folder / "dd.bin"
     blocks = megabytes // 4
     seconds = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={blocks}", "oflag=direct", "conv=fsync"])

@@ -2,10 +2,10 @@
 //
 // usage: collectives_bench RANKS [LARGEST_BYTES]
 //
-// For each collective and size, it prints the median time of a call, and two rates as nccl-tests define them: algbw (bytes per
-// time) and busbw (bytes that each rank must exchange per time). For all-gather and reduce-scatter, the size is that of all
-// parts. SPIN_US and SLOT_KIB replace the spin time and the size of a slot. "in place" means that the buffers lie in the
-// segment.
+// The program prints, for each collective and size, the median time of a call and two rates. nccl-tests defines these rates:
+// algbw is bytes per time, and busbw is the bytes that each rank must exchange per time. For all-gather and reduce-scatter, the
+// size is the sum of all parts. The environment variables SPIN_US and SLOT_KIB replace the spin time and the size of a slot. In
+// rows marked "in place", the buffers are in the shared-memory segment.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ using Call = std::function<void(SharedTransport&, std::byte* data, std::byte* ou
 
 struct MeasuredCall {
   const char* name;
-  double bus_factor;  // for W ranks; see the PERFORMANCE.md of nccl-tests
+  double bus_factor;  // busbw divided by algbw, for W ranks; see the file PERFORMANCE.md of nccl-tests
   Call call;
 };
 

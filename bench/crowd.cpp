@@ -1,9 +1,9 @@
-// Simulates many agents for one coordinator, to measure the cost per agent. One process has N real members
+// Simulates many agents with one coordinator, to measure the cost per agent. One process has N real members
 // (rendezvous/member/member.hpp) with real connections. A second process has the coordinator, with the complete rendezvous code
 // of an agent (node_shell.hpp). bench/rendezvous_bench.py runs this program.
 //
-// Prints as JSON: the time until all agents are released into a round, the time from a failure to the next round, and the
-// coordinator's memory per agent.
+// The program prints three values as JSON: the time until all agents are released into a round, the time from a failure to the
+// next round, and the coordinator's memory per agent.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -34,17 +34,17 @@ constexpr const char* kToken = "a token for a crowd on one machine";
 constexpr const char* kRun = "crowd";
 constexpr int kMaxHandshakes = 256;
 constexpr std::chrono::seconds kPatience{120};
-constexpr std::chrono::seconds kQuietTime{2};  // long enough for two regular pings of each agent
+constexpr std::chrono::seconds kQuietTime{2};  // long enough for two regular pings from each agent
 
 double ms_since(Time begin) {
   return std::chrono::duration<double, std::milli>(Time(time_since_boot()) - begin).count();
 }
 
-// Runs the coordinator in this process and never returns. Writes its port to the descriptor `out`. The coordinator's own node
-// is one more member.
+// Runs the coordinator in this process and never returns. Writes the coordinator's port to the descriptor `out`. The
+// coordinator's node is a member of the round, too.
 [[noreturn]] void coordinate(int agents, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::unsetenv("HOME");  // no HOME, so the coordinator stores no state
+  ::unsetenv("HOME");  // without HOME and XDG_STATE_HOME, the coordinator stores no state
   ::unsetenv("XDG_STATE_HOME");
   boost::asio::io_context io;
   NodeShellSettings settings;
@@ -80,7 +80,7 @@ class Crowd {
   struct Agent {
     Agent(boost::asio::io_context& io, MemberSettings settings, Now now)
         : member(std::move(settings), std::nullopt, now), timer(io) {}
-    // number of session messages received; each ping confirms them to the sender, as in a real agent
+    // The number of session messages received. Each ping sends this number back to the sender, as in a real agent.
     std::uint64_t received = 0;
     Member member;
     boost::asio::steady_timer timer;
@@ -142,8 +142,8 @@ Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
   begin_agents();
 }
 
-// Starts agents only while fewer than kMaxHandshakes connections are being opened. An agent that waited longer than a lease
-// would connect again.
+// Starts agents only while fewer than kMaxHandshakes connections are being opened. With more of them, some agents would wait
+// longer than a lease and would then connect again.
 void Crowd::begin_agents() {
   while (dialled_ < agents_.size() && dialling_ < kMaxHandshakes) feed(*agents_[dialled_++], node_event::Tick{});
 }
@@ -224,9 +224,8 @@ void Crowd::started() {
   const double took = ms_since(start_time_);
   if (rounds_++ == 0) {
     joined_ms_ = took;
-    // Next, a worker fails and all workers restart. First wait until all messages of the first round (start of the workers)
-    // have been processed. Otherwise processing these messages, which can be thousands, would add to the time of the second
-    // round.
+    // Now a worker fails, and all workers restart. The first round (start of the workers) can leave thousands of messages that
+    // are not processed yet. Wait until they are processed, because they would delay the second round.
     failure_.expires_after(kQuietTime);
     failure_.async_wait([this](const boost::system::error_code&) {
       start_time_ = now().steady;

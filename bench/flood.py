@@ -1,6 +1,7 @@
-"""Opens connections to ADDRESS PORT for SECONDS, as fast as one process can, like an unknown peer that floods the port. Each
-connection sends nothing, an HTTP request, random bytes or half a TLS handshake. At most 500 connections stay open. Prints the
-number of opened connections. Used by rendezvous_bench.py and tests/whole_program/test_network_faults.py."""
+"""Acts like an unknown peer that floods a port. For SECONDS it opens connections to ADDRESS PORT, as fast as one process can.
+On each connection it sends nothing, an HTTP request, random bytes or half a TLS handshake. At most 500 connections stay open.
+At the end it prints how many it opened. rendezvous_bench.py and tests/whole_program/test_network_faults.py start this program.
+"""
 
 import os
 import random

@@ -1,7 +1,7 @@
 """Compares ddprun with torchrun: starts, failures, stops and user errors. The rows are those of the table "Behaviour to beat"
-in docs/internals/torchrun-contract.md. The two launchers run alternately. launch_measurements.py measures the rows with a
-number, and launch_observations.py describes the other rows in words. bench.py calls run(). rendezvous_bench.py also calls
-compare_with_torchrun()."""
+in docs/internals/torchrun-contract.md. The two launchers run alternately. launch_measurements.py measures the rows that have a
+number, and launch_observations.py describes the results of the other rows in words. bench.py calls run(). rendezvous_bench.py
+also calls compare_with_torchrun()."""
 
 import dataclasses
 import pathlib
@@ -22,7 +22,7 @@ class Measurement:
     at_most: float
     factor: float | None = None
     ours_each: int = 1  # ddprun runs this many times for each run of torchrun
-    most: int = 99  # maximum number of torchrun's runs; lower for rows that take half a minute per run
+    most: int = 99  # maximum number of torchrun's runs; it is lower for rows in which a run takes half a minute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Observation:
     most: int = 2
 
 
-# rendezvous_bench.py measures these rows, too.
+# rendezvous_bench.py also measures the next three rows.
 TWO_AGENTS = Measurement("`--nnodes 2`: from the start of both agents to the first output line of the last worker", "ms", measurements.two_agents, 100, ours_each=3)
 REPLACED_ON_TWO_NODES = Measurement("two nodes: from the failure of a worker to the first output line of the last replacement", "ms", measurements.replaced_on_two_nodes, 100, ours_each=3)
 NODE_LOST = Measurement("`--nnodes 1:2`: from the loss of a node to the start of the next round", "ms", measurements.node_lost, 5000)
@@ -91,7 +91,7 @@ def one_run(tools: Tools, ours: bool, row: Measurement | Observation) -> float |
 
 
 def combined_runs(results: list[float | str], unit: str) -> Series | str:
-    """Returns the measured numbers. If any result is a text, returns the distinct results as one text, joined by " or "."""
+    """Returns the measured numbers. If any result is a text, returns one text: all different results, joined by " or "."""
     if not any(isinstance(each, str) for each in results):
         return Series(results)
     return " or ".join(dict.fromkeys(each if isinstance(each, str) else f"{each:.0f} {unit}" for each in results))

@@ -1,5 +1,5 @@
 """The measurements of launch_bench.py. Each function receives a Side (one launcher and its processes), runs a small job with
-this launcher, and returns one number. The table row defines the unit."""
+this launcher, and returns one number. The row of the table defines the unit of this number."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from measure import peak_memory_mb, timed
 
 WAIT = "exec sleep 300"
 IGNORE = "trap '' TERM INT"
-EVENT_TIMEOUT_S = 10.0  # seconds after which an expected event counts as missing
+EVENT_TIMEOUT_S = 10.0  # seconds after which an expected event is regarded as missing
 
-# Worker script in which rank 1 fails in the first attempt, after all workers have started. The other workers sleep until they
+# In this worker script, rank 1 fails in the first attempt, after all workers have started. The other workers sleep until they
 # are stopped.
 FAILS_ONCE = """if [ -e "$NOTES.failed" ]; then exit 0; fi
 if [ "$RANK" = 1 ]; then
@@ -48,7 +48,8 @@ def nothing_to_do(workers: int):
 
 
 def many_workers(side: Side) -> float:
-    """Starts 64 workers that each write one line. They run /bin/sh, since the start of bash would take most of the time."""
+    """Starts 64 workers, each of which writes one line. The workers run /bin/sh, since the start of bash would take most of the
+    measured time."""
     for name in ("up", "gate"):
         os.mkfifo(side.folder / name)
     up = os.open(side.folder / "up", os.O_RDWR)
@@ -72,15 +73,15 @@ def two_agents(side: Side) -> float:
 
 
 def one_agent_without_state(side: Side, port: int = 0) -> float:
-    """Starts one agent with --nnodes 1:2 on a machine without stored state. The agent first searches for other nodes of this
-    job, for 1.25 times the worker lease."""
+    """Measures the start of one agent with --nnodes 1:2 on a machine without stored state. The agent first searches for other
+    nodes of this job, for 1.25 times the worker lease."""
     script, begin = side.script("exit 0"), time.time()
     side.start(*c10d("1:2", port or free_port()), script)
     return side.until_started(1) - begin
 
 
 def one_agent_of_two(side: Side) -> float:
-    """Measures the same as one_agent_without_state(), but on a machine on which a job has run before."""
+    """Measures the same as one_agent_without_state(), but a job has already run on this machine."""
     port = free_port()
     if side.ours:
         one_agent_without_state(side, port)
@@ -104,12 +105,12 @@ def memory(side: Side) -> float:
 
 
 def failed_and_replaced(side: Side, agents: list[list[str]]) -> tuple[float, list[str]]:
-    """Returns two results. The first is the time in milliseconds from the failure of a worker, which kills itself, to the first
-    line of the last new worker. The second is the list of the new workers' restart counts."""
+    """One worker kills itself, and all workers are replaced. Returns the milliseconds from this failure to the first line of
+    the last new worker, and the restart counts of the new workers."""
     script = side.script(FAILS_ONCE)
     for options in agents:
         side.start("--max-restarts", "1", *options, script)
-    # the 5 lines: one from each of two workers, one from the failing worker, one from each new worker
+    # There are five lines: one from each of the two workers, one from the failing worker, and one from each new worker.
     side.until_started(5, 30)
     again = side.lines()[2:]
     return milliseconds(float(side.lines("fail")[0][1]), max(float(line[2]) for line in again)), sorted(line[3] for line in again)
@@ -132,11 +133,11 @@ def agent_killed(side: Side) -> float:
 
 
 def node_lost(side: Side) -> float:
-    """Sends SIGKILL to an agent that is not the coordinator. Measures the time until the other agent starts its workers
+    """Kills the agent that is not the coordinator with SIGKILL. Returns the time until the other agent has started its workers
     again."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 1 ] && exit 0\nexec sleep 60')
     side.start(*c10d("1:2", port), script)
-    time.sleep(0.2)  # the agent that starts first becomes ddprun's coordinator, or hosts torchrun's store
+    time.sleep(0.2)  # the agent that starts first becomes ddprun's coordinator or hosts torchrun's store
     other = side.start(*c10d("1:2", port), script)
     side.until_started(2)
     begin = time.time()
@@ -159,7 +160,7 @@ def node_joins(side: Side) -> float:
 
 
 def coordinator_lost(side: Side) -> float:
-    """Sends SIGKILL to the agent that hosts the rendezvous. Measures the time until the last worker has started again."""
+    """Kills the agent that hosts the rendezvous with SIGKILL. Returns the time until the last worker has started again."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')
     for number in range(3):
         side.start(*c10d("2:3", port), script)
@@ -183,8 +184,8 @@ def sigterm_ignored(side: Side) -> float:
     options = ["--shutdown-timeout", "1"] if side.ours else []  # torchrun has this option since 2.15
     side.start(*options, "--nproc-per-node", "2", "--no-python", side.script(WAIT, before=IGNORE))
     side.until_started(2)
-    # torchrun needs this time to reach its main loop. Before, a signal ends torchrun after 1 s, and its workers continue to
-    # run.
+    # torchrun needs this second to reach its main loop. If a signal arrives earlier, torchrun ends after 1 s, but its workers
+    # continue to run.
     time.sleep(1)
     begin = time.time()
     side.agents[0].terminate()
@@ -196,7 +197,7 @@ def second_interrupt(side: Side) -> float:
     side.until_started(2)
     begin = time.time()
     side.agents[0].send_signal(signal.SIGINT)
-    time.sleep(0.3)  # typical time after which a user presses Ctrl-C a second time
+    time.sleep(0.3)  # users typically press Ctrl-C a second time after about this time
     side.agents[0].send_signal(signal.SIGINT)
     side.ended()
     return side.until(lambda: not any_worker_lives(side), 40, "workers still alive") - begin
@@ -206,7 +207,7 @@ def second_interrupt(side: Side) -> float:
 
 
 def refused(side: Side, agent: int, what: str, begin: float) -> float:
-    """Returns the time from `begin` until this agent reports why it cannot join the job."""
+    """Returns the seconds from `begin` until this agent reports why it cannot join the job."""
     return side.until(lambda: what in side.output(agent), EVENT_TIMEOUT_S, "nothing reported") - begin
 
 

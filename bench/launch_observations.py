@@ -1,5 +1,5 @@
-"""The observations of launch_bench.py, for table rows without a number. Each function receives a Side (one launcher and its
-processes), causes a situation with this launcher, and describes the result in a few words."""
+"""The observations of launch_bench.py, for rows of the table without a number. Each function receives a Side (one launcher and
+its processes), creates a situation with this launcher, and describes the result in a few words."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ def missing_program_lines(side: Side) -> str:
 
 
 def left_early(side: Side) -> str:
-    """Rank 0 ends successfully. Rank 1 continues and then fails, like a worker that still needs rank 0."""
+    """Observes what is reported if rank 0 ends successfully and rank 1 fails later, like a worker that still needs rank 0."""
     side.start("--nproc-per-node", "2", "--no-python", "sh", "-c", '[ "$RANK" = 0 ] && exit 0; sleep 1.5; exit 3')
     side.ended()
     return "reported" if "rank 0 had ended before" in side.output() else "nothing reported"
@@ -50,8 +50,8 @@ os._exit(3)
 
 
 def root_cause(side: Side) -> str:
-    """Rank 1 fails first, and rank 0 30 ms later. torchrun polls its workers every 0.1 s, so it finds both failures in the same
-    poll."""
+    """Observes which rank is reported as the root cause if rank 1 fails first, and rank 0 fails 30 ms later. torchrun polls its
+    workers every 0.1 s, so it finds both failures in the same poll."""
     side.start("--nproc-per-node", "2", "--no-python", "python3", "-c", ERROR_FILE_WRITER)
     side.ended()
     summary = side.output().partition("Root Cause")[2].splitlines()
@@ -59,8 +59,8 @@ def root_cause(side: Side) -> str:
 
 
 def out_of_memory(side: Side) -> str:
-    """One worker fills the memory of the job's cgroup. The limit is high because torchrun's agent alone needs half a
-    gigabyte."""
+    """Observes what is reported if one worker fills the memory of the job's cgroup. The limit of the cgroup is high, because
+    torchrun's agent alone needs half a gigabyte."""
     import cgroups  # this module is in tests/whole_program
     import pytest
 
@@ -77,8 +77,8 @@ def out_of_memory(side: Side) -> str:
 
 
 def torn_lines(side: Side) -> str:
-    """The workers write to a pipe, where writes of more than 4 KiB are not atomic, so lines can be mixed. This cannot occur in
-    a file."""
+    """Observes whether lines of different workers are mixed. The workers write to a pipe, in which writes of more than 4 KiB
+    are not atomic. In a file, lines could not be mixed."""
     side.start("--nproc-per-node", "4", "--no-python", "python3", "-c",
                "import os\nline = (os.environ['RANK'] * 6000 + '\\n').encode()\nfor _ in range(200): os.write(1, line)",
                prefix=("/bin/sh", "-c", '"$@" 2>&1 | cat', "sh"))
@@ -96,7 +96,7 @@ def restart_counts(side: Side) -> str:
 
 
 def budget(side: Side) -> str:
-    """The workers of two nodes fail alternately: in attempt N, rank N modulo 2 fails."""
+    """Observes how many restarts are made if the workers of two nodes fail alternately. In attempt N, rank N modulo 2 fails."""
     script = side.script('''while [ $(($(grep -c start "$NOTES") % 2)) = 1 ]; do read -r -t 0.01 _ <> <(:); done
 attempt=$(($(grep -c start "$NOTES") / 2))
 [ $((attempt % 2)) = "$RANK" ] && exit 5
@@ -121,7 +121,8 @@ def late_node(side: Side) -> str:
 
 
 def idle_connections(side: Side) -> str:
-    """The agent may open at most 1,024 descriptors, the default limit on many systems."""
+    """Observes whether 1,000 idle connections disturb an agent that may open 1,024 descriptors. Many systems have this limit by
+    default."""
     def few_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 
@@ -168,18 +169,18 @@ print(len(store.get("torch.rendezvous.job")))
 
 
 def foreign_worker(side: Side) -> str:
-    """Connects PyTorch's own client, which has the address but not the token of the job."""
+    """Observes whether PyTorch's own client can read a job's store if it knows the address but not the token of the job."""
     port = free_port()
     side.start(*c10d("2", port), side.script("exit 0"))
     side.until(lambda: listening(port), 30, "no listener")
-    time.sleep(1)  # by then an agent of torchrun has written the state of the job to the store
+    time.sleep(1)  # by then torchrun's agent has written the state of the job to the store
     done = subprocess.run([sys.executable, "-c", FOREIGN_WORKER, str(port)], capture_output=True, text=True, timeout=60, check=False)
     return f"reads the job's state ({done.stdout.strip()} bytes)" if done.returncode == 0 else "gets nothing"
 
 
 def names_of_loopback(side: Side) -> str:
-    """Runs on two hosts. Each host resolves its own name to 127.0.1.1, and cannot resolve the name of the other host. Observes
-    whether rank 1 can connect to rank 0's master port."""
+    """Observes on two hosts whether rank 1 can connect to rank 0's master port. Each host resolves its own name to 127.0.1.1,
+    and cannot resolve the name of the other host."""
     meet = ('if [ "$RANK" = 0 ] && [ "$TORCHELASTIC_USE_AGENT_STORE" != True ]; then\n'
             'python3 -c "import socket, os; socket.create_server((\'\', int(os.environ[\'MASTER_PORT\']))).accept()"\nelse\n'
             'for _ in 1 2 3 4 5; do : < "/dev/tcp/$MASTER_ADDR/$MASTER_PORT" && echo met >> "$NOTES" && exit 0; read -r -t 1 _ <> <(:); done\nexit 1\nfi')

@@ -1,9 +1,10 @@
-"""Code that the benchmarks share: it runs and times commands, computes medians with their spread, and writes tables.
+"""Code that the benchmarks share. It runs and times commands, computes medians with their spread, and writes tables.
 
 A Series has the measured values of one quantity for one program. A Row compares the values of ddprun with those of another
-program (`peer`), and may have a target. In a `paired` row, value i of both programs was measured directly one after the other,
-in alternating order. If the machine is slow for some seconds, both values of a pair are affected. The ratio of a pair is
-therefore more precise than the ratio of two medians."""
+program (`peer`), and may have a target. In a `paired` row, the two values with the same index were measured directly one after
+the other, in alternating order. If the machine is slow for some seconds, this affects both values of a pair. The ratio of a
+pair is therefore more precise than the ratio of two medians.
+"""
 
 import dataclasses
 import json
@@ -36,15 +37,16 @@ class Tools:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    quick: bool  # run fewer steps, only to show that the benchmark works; the numbers are not meaningful
-    repeats: int  # repeats of each pair of programs
-    only: str  # run only tables and rows whose name contains this text
+    quick: bool  # run fewer steps, only to show that the benchmark works; the results mean nothing
+    repeats: int  # how often each pair of programs is measured
+    only: str  # measure only the tables and rows whose name contains this text
 
 
 def environment(**more: str) -> dict:
-    """Returns the environment variables for both programs: one intra-op thread per worker, and no variables of an outer job."""
+    """Returns the environment variables for both programs. They set one intra-op thread per worker. Variables of a job in which
+    the benchmark itself may run are removed."""
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
-    # The folder of this Python is first in PATH, so that both launchers start the same Python.
+    # The folder of this Python comes first in PATH, so that both launchers start the same Python.
     path = f"{pathlib.Path(sys.executable).parent}:{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
 
@@ -64,7 +66,8 @@ def peak_memory_mb(command: list[str], settle: float) -> float:
     """Returns the peak memory (VmHWM) of the started process, without its children, `settle` seconds after its start. The
     process must still be running at that time.
 
-    ru_maxrss of wait4 is not usable here: a child starts with the peak of the process that forked it."""
+    ru_maxrss of wait4 would be wrong here, because a child starts with the peak of the process that forked it.
+    """
     process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
@@ -77,11 +80,12 @@ def peak_memory_mb(command: list[str], settle: float) -> float:
 
 
 def interval_of_median(values: list[float], samples: int = 2000) -> tuple[float, float]:
-    """Returns the 90 % confidence interval of the median, by the percentile bootstrap.
+    """Returns the 90 % confidence interval of the median, computed by the percentile bootstrap.
 
-    It draws a sample of the same size from the values, with replacement, and takes its median. It repeats this 2,000 times. 5 %
-    of these medians are below the lower end of the interval, and 5 % above the upper end. The seed is fixed, so the result is
-    reproducible."""
+    The bootstrap draws a sample of the same size from the values, with replacement, and takes its median. It repeats this 2,000
+    times. 5 % of these medians are below the lower end of the interval, and 5 % are above the upper end. The seed is fixed, so
+    the result is reproducible.
+    """
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(samples))
     return medians[samples // 20], medians[-1 - samples // 20]
@@ -102,8 +106,8 @@ class Series:
 
 @dataclasses.dataclass
 class Row:
-    """One row of a table. For ddprun and for the compared program (`peer`), it has either the measured values or a description
-    in words."""
+    """One row of a table. It has the measured values, or a description in words, for ddprun and for the compared program
+    (`peer`)."""
 
     name: str
     unit: str
@@ -112,19 +116,20 @@ class Row:
     larger_is_better: bool = False
     at_most: float | None = None  # target: maximum for the median of ddprun's values
     factor: float | None = None  # target: minimum factor by which ddprun must be better than the compared program
-    wanted: str = ""  # expected observation, for rows without numbers
-    # True if value i of ddprun and value i of the other program are a pair; the factor is then the median of the pairs' ratios
+    wanted: str = ""  # the observation that is expected of ddprun, for rows without numbers
+    # True if the values of ddprun and of the other program with the same index are a pair. The factor is then the median of the
+    # pairs' ratios.
     paired: bool = False
     low: float | None = None  # target: minimum for the lower end of the confidence interval of the pairs' ratios
 
     def ratios(self) -> list[float]:
-        """Returns for each pair the factor by which ddprun is better than the compared program."""
+        """Returns, for each pair, the factor by which ddprun is better than the compared program."""
         pairs = zip(self.ours.values, self.peer.values, strict=True)
         return [a / b if self.larger_is_better else b / a for a, b in pairs]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 90 % confidence interval of the median of the ratios; None if the row is not paired."""
+        """Returns the 90 % confidence interval of the median of the ratios, or None if the row is not paired."""
         return interval_of_median(self.ratios()) if self.paired else None
 
     @property
@@ -135,7 +140,7 @@ class Row:
             return statistics.median(self.ratios())
         a, b = self.ours.median, self.peer.median
         over, under = (a, b) if self.larger_is_better else (b, a)
-        return over / under if under else None  # no ratio if both values are 0, for example because no step was repeated
+        return over / under if under else None  # both values can be 0, for example because no step was repeated
 
     @property
     def met(self) -> bool | None:
@@ -183,7 +188,7 @@ def values(side: Series | str | None) -> list[float] | str | None:
 
 
 def markdown(table: dict) -> list[str]:
-    """Formats a table, given in the form that as_dict() returns, as lines of Markdown."""
+    """Returns a table as lines of Markdown. The table must have the form that as_dict() returns."""
     def cell(side: list[float] | str | None, unit: str) -> str:
         return Series(side).text(unit) if isinstance(side, list) else side or ""
 
@@ -202,9 +207,9 @@ def progress(text: str) -> None:
 
 
 def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
-    """Merges the results into the file at `path`, which has the newest values of each row of each table. Rows that were not
-    measured now keep their earlier values. The machine and settings of a table are those of its newest run. Returns all
-    tables."""
+    """Merges the results into the file at `path`, which has the newest values of each row of each table. A row that was not
+    measured this time keeps its earlier values. The file also has the machine and the settings of the newest run of each table.
+    Returns all tables."""
     kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
     for table in results["tables"]:
         rows = {r["name"]: r for r in kept.get(table["title"], {"rows": []})["rows"]}
@@ -215,7 +220,7 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 
 
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
-    """Writes the page with these tables. Other tables on the page stay as they are."""
+    """Writes these tables to the page. Other tables on the page stay as they are."""
     head = "\n".join(["# Benchmarks", "",
                       "`./dev bench --docs` writes this page. Each row compares two programs, whose runs alternated on one",
                       "machine, with OMP_NUM_THREADS=1 and the same LibTorch. Each value is the median of all repeats, with",

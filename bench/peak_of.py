@@ -1,5 +1,5 @@
-"""Runs PROGRAM and appends its peak resident memory, in KiB, to FILE. The peak of a new process starts at the peak of the
-process that forked it. Therefore this program is small and imports little.
+"""Runs PROGRAM and appends its peak resident memory, in KiB, to FILE. The kernel counts the peak of a new process from that of
+the process that forked it. Therefore this program is small and imports little.
 
 usage: peak_of.py FILE PROGRAM [ARGUMENT...]
 """
@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 
-# PROGRAM inherits the open descriptors, since one of them can be the channel to its agent
+# PROGRAM inherits all open descriptors, since one of them can be the worker channel.
 code = subprocess.run(sys.argv[2:], check=False, close_fds=False).returncode
 with open(sys.argv[1], "a", encoding="utf-8") as file:
     file.write(f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}\n")

@@ -1,5 +1,6 @@
-"""Creates two hosts on one machine for launch_observations.py: network namespaces, connected by a veth pair. Each host resolves
-its own name to 127.0.1.1, which is the default of Debian. Needs root. Removes the namespaces at the end."""
+"""Simulates two hosts on one machine, for launch_observations.py. The hosts are network namespaces, connected by a veth pair.
+Each host resolves its own name to 127.0.1.1, which is the default of Debian. The namespaces are removed at the end. This module
+needs root."""
 
 import contextlib
 import dataclasses
@@ -13,7 +14,7 @@ from agents import NotAvailable
 
 @dataclasses.dataclass
 class Hosts:
-    commands: list[tuple[str, ...]]  # per host: the words that run a command on that host if they precede the command
+    commands: list[tuple[str, ...]]  # for each host: the words to put before a command, so that it runs on that host
     first_address: str
 
 

@@ -1,6 +1,6 @@
 """The Python program that checkpoint_bench.py compares with ddptrain. It trains the same network as ddptrain, with the same
-optimizer and number of steps. It saves with torch.save or torch.distributed.checkpoint.async_save, and reports the time for
-which training is blocked.
+optimizer and number of steps. It saves with torch.save or torch.distributed.checkpoint.async_save, and reports how long each
+save stops training.
 
 usage: python_checkpoint.py torch.save|async_save SETTINGS.json METRICS.jsonl FOLDER
 """
@@ -48,7 +48,7 @@ def main() -> None:
                 os.replace(folder / "state.pt.tmp", folder / "state.pt")
                 pause = time.perf_counter() - begin
             else:
-                weights, state = get_state_dict(model, optimizer)  # not timed, since other scripts may have these dicts already
+                weights, state = get_state_dict(model, optimizer)  # not measured: a script may have these dicts already
                 begin = time.perf_counter()
                 if in_flight is not None:
                     in_flight.result()
@@ -59,7 +59,7 @@ def main() -> None:
     if in_flight is not None:
         in_flight.result()
     dist.destroy_process_group()
-    os._exit(0)  # threads of PyTorch can abort the process in a normal exit (CONTRIBUTING.md, notes)
+    os._exit(0)  # in a normal exit, PyTorch's threads can abort the process (CONTRIBUTING.md, notes)
 
 
 main()

@@ -1,6 +1,6 @@
-"""The Python program that recovery_bench.py compares with ddptrain: DistributedDataParallel as PyTorch's documentation
-recommends it, with DistributedSampler and DataLoader. It reads the settings of ddptrain. The data set is decoded and normalized
-once before training, which is an advantage for this program.
+"""The Python program that recovery_bench.py compares with ddptrain. It uses DistributedDataParallel with DistributedSampler and
+DataLoader, as PyTorch's documentation recommends. It reads the settings of ddptrain. It decodes and normalizes the data set
+once before training, which makes this program faster.
 
 usage: torchrun ... python_ddp.py SETTINGS.json METRICS.jsonl [SAVE_EVERY CHECKPOINT]
 """
@@ -90,12 +90,12 @@ def main():
     loss_of = nn.CrossEntropyLoss()
     metrics = open(sys.argv[2], "a", encoding="utf-8") if rank == 0 else None
     step, every, last = 0, settings["log"]["every_steps"], settings["max_steps"]
-    if checkpoint and os.path.exists(checkpoint):  # the worker was restarted after a failure, so it loads the checkpoint
+    if checkpoint and os.path.exists(checkpoint):  # a checkpoint exists if the worker is restarted after a failure
         saved = torch.load(checkpoint)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         step = saved["step"]
-    done = step % len(loader)  # number of steps of the current epoch that are already done
+    done = step % len(loader)  # number of finished steps of the current epoch
     for epoch in range(step // len(loader), settings["epochs"]):
         sampler.set_epoch(epoch)
         for images, labels in itertools.islice(loader, done, None):
@@ -106,7 +106,7 @@ def main():
             step += 1
             if step == 1 or step % every == 0 or step == last:
                 mean = loss.detach().clone()
-                dist.all_reduce(mean)  # the mean over all workers, which ddptrain logs as well
+                dist.all_reduce(mean)  # sum over all workers, for the mean loss that ddptrain logs as well
                 value = mean.item() / world
                 if metrics:
                     metrics.write(json.dumps({"event": "step", "time_ns": time.time_ns(), "step": step, "loss": value}) + "\n")
@@ -120,7 +120,7 @@ def main():
                 if metrics:
                     metrics.close()
                 dist.destroy_process_group()
-                os._exit(0)  # threads of PyTorch can abort the process in a normal exit (CONTRIBUTING.md, notes)
+                os._exit(0)  # in a normal exit, PyTorch's threads can abort the process (CONTRIBUTING.md, notes)
         done = 0
 
 

@@ -1,14 +1,15 @@
-"""The Python program that training_bench.py compares with ddptrain: DistributedDataParallel in eager Python, with the networks
-of the equivalence tests. It reads the settings of ddptrain. For each byte that it reads from its standard input, it trains
-again from the initial weights with a new optimizer. A single start of the program is therefore enough for many measurements.
-This program has several advantages. The decoded and normalized data is in memory, a batch is a single index operation, the
-optimizer is PyTorch's fused one, and all training runs except the first are warm.
+"""The Python program that training_bench.py compares with ddptrain. It uses DistributedDataParallel in eager Python, with the
+networks of the equivalence tests. It reads the settings of ddptrain. For each byte on its standard input, it trains once, from
+the initial weights and with a new optimizer. So one start of the program is enough for many measurements. Several things make
+this program faster than usual. The decoded and normalized data is in memory, and a batch is a single index operation. The
+optimizer is PyTorch's fused one. All training runs except the first are warm.
 
 usage: torchrun ... python_rounds.py SETTINGS.json [--data-loader | --bytes]
-       -> a line for each round: [[step, nanoseconds], ...] of the steps that are logged
+       -> a line for each training run: [[step, nanoseconds], ...] of the steps that are logged
 
---data-loader: takes batches from a DataLoader, as PyTorch's documentation recommends. --bytes: images stay uint8 until they are
-in a batch."""
+With --data-loader, batches come from a DataLoader, as PyTorch's documentation recommends. With --bytes, images stay uint8 until
+they are in a batch.
+"""
 
 import copy
 import itertools
@@ -70,7 +71,7 @@ def train(model: DistributedDataParallel, batches, settings: dict) -> list[tuple
         optimizer.step()
         if step == 1 or step % every == 0 or step == last:
             mean = loss.detach().clone()
-            dist.all_reduce(mean)  # the mean over all workers, which ddptrain logs as well
+            dist.all_reduce(mean)  # sum over all workers, for the mean loss that ddptrain logs as well
             assert mean.item() / world < 1e6
             logged.append((step, time.time_ns()))
     return logged
@@ -85,8 +86,8 @@ def main() -> None:
     inputs, targets = read_bytes(settings["data"]) if how == "--bytes" else read_dataset(settings["data"])
     network = make_network(settings, inputs)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
-    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # --bytes: one round, for its peak memory
-    while os.read(0, 1):  # all ranks share this standard input, and each reads one byte per training
+    first = None if how == "--bytes" else copy.deepcopy(network.state_dict())  # --bytes: a single run, for its peak memory
+    while os.read(0, 1):  # all ranks have the same standard input, and each rank reads one byte for each training run
         if first:
             network.load_state_dict(first)
         share = settings["batch_size"] // dist.get_world_size()
@@ -94,7 +95,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(json.dumps(logged), flush=True)
     dist.destroy_process_group()
-    os._exit(0)  # threads of PyTorch can abort the process in a normal exit: docs/internals/decisions/tests/python-sigabrt.md
+    os._exit(0)  # in a normal exit, PyTorch's threads can abort: docs/internals/decisions/tests/python-sigabrt.md
 
 
 main()

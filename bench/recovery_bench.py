@@ -2,9 +2,11 @@
 steps.
 
 ddptrain runs under ddprun in three ways: a standby replaces the lost worker, the lost worker is started again, or all workers
-restart from a checkpoint. In the first two ways the survivor keeps its state. ddptrain is compared with DistributedDataParallel
-in Python under torchrun, which restarts from its newest checkpoint. Both programs save every 50 steps. By default torchrun's
-workers share a store with their agent. Without the shared store torchrun recovers more reliably, so the table shows both."""
+restart from a checkpoint. In the first two ways, the other worker keeps its state. ddptrain is compared with
+DistributedDataParallel in Python under torchrun, which restarts from its newest checkpoint. Both programs save every 50 steps.
+By default torchrun's workers share a store with their agent. Without the shared store torchrun recovers more reliably, so the
+table has rows for both.
+"""
 
 import json
 import os
@@ -19,11 +21,11 @@ from training_cases import FASHION_MNIST, MLP, SGD
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAVE_EVERY = 50
-KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # in steps: half an interval after a checkpoint
+KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # step of the kill: half an interval after a checkpoint
 TIMEOUT_S = 60
 OURS = {"standby": ["--standby", "1"], "live": ["--recovery", "live"], "checkpoint": ["--recovery", "checkpoint"]}
 TITLES = {"standby": "a standby takes over", "live": "state kept", "checkpoint": "all workers restarted"}
-MAX_SECONDS = {"standby": 0.3, "live": 1.0, "checkpoint": None}  # seconds
+MAX_SECONDS = {"standby": 0.3, "live": 1.0, "checkpoint": None}  # maximum time to recover
 
 
 def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
@@ -35,8 +37,8 @@ def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
 
 
 def newest_step(file: pathlib.Path) -> int:
-    """Returns the newest step in the file, or -1. Reads only the end of the file, so that polling takes no CPU time from the
-    workers."""
+    """Returns the newest step in the file, or -1. This function is called repeatedly while the workers train, so it reads only
+    the end of the file."""
     try:
         with open(file, "rb") as metrics:
             metrics.seek(max(0, metrics.seek(0, os.SEEK_END) - 4096))
@@ -80,9 +82,9 @@ def wait_for_standby(console: pathlib.Path, process: subprocess.Popen) -> bool:
 
 
 def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, console: pathlib.Path | None = None) -> tuple[float, int] | None:
-    """Starts the command, kills rank 1, and waits for the recovery. Returns (seconds from the kill to the first new step,
-    number of repeated steps), or None if the job did not recover. `console`: file with the output of a job that has a standby
-    process; a line in it reports that the standby is ready."""
+    """Starts the command, kills rank 1, and waits for the recovery. Returns the seconds from the kill to the first new step and
+    the number of repeated steps, or None if the job did not recover. If the job has a standby process, `console` is the file
+    with the job's output. A line in this file reports that the standby is ready."""
     with open(console or os.devnull, "wb") as out:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
     try:
@@ -90,7 +92,7 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
             raise RuntimeError(f"{' '.join(command)} did not start training")
         killed_ns = time.time_ns()
         os.kill(worker_of_rank(1, run), signal.SIGKILL)
-        time.sleep(0.05)  # lines that were being written at the time of the kill are complete after this
+        time.sleep(0.05)  # after this time, lines that were being written at the time of the kill are complete
         before = [(s, t) for s, t in steps_in(metrics) if t < killed_ns + 50_000_000]
         newest = before[-1][0]
         if not wait_for_step(metrics, newest + 2, process):
@@ -98,8 +100,8 @@ def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, cons
         after = [(s, t) for s, t in steps_in(metrics) if t > before[-1][1]]
         first_new = min(t for s, t in after if s > newest)
         again = {s for s, t in after if s <= newest}
-        # ddptrain removes repeated steps from its metrics file. So the number of repeated steps is computed from the restart
-        # event, which contains the step at which training resumed.
+        # ddptrain removes repeated steps from its metrics file. So their number is computed from the restart event, which
+        # contains the step at which training resumed.
         restarts = [json.loads(line) for line in metrics.read_bytes().split(b"\n")[:-1] if b'"restart"' in line]
         made_again = newest - restarts[-1]["step"] if restarts else len(again)
         return (first_new - killed_ns) / 1e9, made_again
@@ -122,7 +124,7 @@ def write_config(folder: pathlib.Path) -> pathlib.Path:
 
 
 def our_run(ddprun: str, kind: str, config: pathlib.Path, folder: pathlib.Path) -> tuple[float, int] | None:
-    """Calls one_run() for a job of ddptrain, in a temporary run directory."""
+    """Calls one_run() for a job of ddptrain, with a temporary run directory."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         run_dir = pathlib.Path(name, "run")
         console = pathlib.Path(name, "console.json") if kind == "standby" else None

@@ -1,7 +1,7 @@
 """Compares ddprun's rounds (starts of all workers) on two nodes with torchrun's. Two more tables have no values for torchrun,
-which has no equivalent. The first is about one coordinator for up to ten thousand agents over real connections on this machine
-(crowd.cpp). It contains the time to start a round and the memory per agent. The second is about two nodes during a flood of
-connections from unknown peers (flood.py). bench.py calls run()."""
+which has nothing equivalent. In the first, one coordinator has up to ten thousand agents, with real connections on this machine
+(crowd.cpp). The table contains the time to start a round and the memory per agent. In the second, two nodes run while unknown
+peers flood them with connections (flood.py). bench.py calls run()."""
 
 import json
 import pathlib
@@ -30,7 +30,8 @@ def crowd(program: pathlib.Path, agents: int) -> dict:
 
 
 RESTARTS = 6
-# The workers run for a second before they fail. ddprun treats faster failures as a crash loop and delays the restarts.
+# The workers run for a second before they fail. If they failed sooner, ddprun would treat the failures as a crash loop and
+# would delay the restarts.
 FAILS_AFTER_A_SECOND = f"""if [ "$TORCHELASTIC_RESTART_COUNT" = {RESTARTS} ]; then exit 0; fi
 if [ "$RANK" = 0 ]; then sleep 1000; fi
 sleep 1.1
@@ -39,7 +40,7 @@ exit 5"""
 
 
 def round_times(tools: Tools, flooded: bool) -> list[float]:
-    """Returns for each restart the milliseconds from a worker's failure until the next workers of both nodes have started."""
+    """Returns, for each restart, the milliseconds from a worker's failure until the next workers of both nodes have started."""
     flood = None
     with tempfile.TemporaryDirectory() as folder, Side([str(tools.ddprun)], True, pathlib.Path(folder)) as side:
         port = free_port()

@@ -1,7 +1,9 @@
 // Measures how many samples per second one worker can load, without training. The samples are read, augmented, batched and
 // uploaded by the same loader as in a job. bench/samples_bench.py runs this program.
 //
-// usage: loaded_samples CONFIG SECONDS      prints the samples per second, measured for SECONDS after a warm-up of SECONDS / 10
+// usage: loaded_samples CONFIG SECONDS
+//
+// The program measures for SECONDS, after a warm-up of SECONDS / 10, and prints the samples per second.
 #include <ATen/Parallel.h>
 
 #include <chrono>

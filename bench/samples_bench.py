@@ -1,5 +1,5 @@
-"""Measures for each kind of data how many samples per second one worker can load, without training. The samples are read,
-augmented and batched as in a job. The program is loaded_samples (samples.cpp), which is built if necessary."""
+"""Measures, for each kind of data, how many samples per second one worker can load, without training. The samples are read,
+augmented and batched as in a job. The measuring program is loaded_samples (samples.cpp), which is built if necessary."""
 
 import json
 import pathlib
@@ -12,11 +12,11 @@ from training_cases import MLP, Folder
 
 TITLE = "Samples per second by kind of data"
 SECONDS = 2.0
-SIZE = 256  # Width and height of a JPEG image in pixels. Training crops it to 224 x 224.
+SIZE = 256  # width and height of a JPEG image in pixels; training crops it to 224 x 224
 
 
 def write_jpegs(folder: pathlib.Path) -> bool:
-    """Writes smooth images with some noise, about 15 KB each. Returns False if Pillow is missing."""
+    """Writes images of about 15 KB each, with smooth colors and some noise. Returns False if Pillow is missing."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,6 +1,6 @@
-"""Creates a network namespace whose loopback has a limited rate, for soak_bench.py. Workers in the namespace mostly wait for
-the network. So they leave the CPUs to other processes, and most injected faults interrupt a collective. Needs root. Removes the
-namespace at the end."""
+"""Creates a network namespace whose loopback interface has a limited rate, for soak_bench.py. Workers in the namespace wait for
+the network most of the time. So they leave the CPUs to other processes, and most injected faults interrupt a collective. The
+namespace is removed at the end. This module needs root."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ from agents import NotAvailable
 
 @contextlib.contextmanager
 def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
-    """Yields the first words of a command line; a command that is appended to them runs in the namespace."""
+    """Yields the words to put before a command, so that it runs in the namespace."""
     name = f"ddpslow{os.getpid()}"
-    queue = ["burst", "256kb", "latency", "5s"]  # loopback has packets of up to 64 KiB, and the burst must hold several of them
+    queue = ["burst", "256kb", "latency", "5s"]  # loopback packets have up to 64 KiB, and the burst must hold several
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)

@@ -33,12 +33,12 @@ import rehearsal  # noqa: E402
 from disks import StallingDisk, stalling_disk  # noqa: E402
 
 RESTARTS = 1000
-BEGINNING_SECONDS = 6  # the first seconds of a run are not measured, since workers send more messages then
+BEGINNING_SECONDS = 6  # in the first seconds of a run workers send more messages, so these seconds are not measured
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
 seed, apart, network_mbit, results = 1, 5.0, 0.0, pathlib.Path()  # bench.py sets these from its options
-faults: int | None = None  # set by bench.py from its options; None if the number is drawn from the seed
+faults: int | None = None  # from an option, as above; None if the number is drawn from the seed
 
 
 def settings(steps: int) -> dict:
@@ -48,8 +48,8 @@ def settings(steps: int) -> dict:
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
-    """Returns the number of steps, and the digest of the weights, of a run without faults. The run has as many steps as a run
-    with `number` faults needs. The speed is measured in `place`, but the run itself does not use the slow network."""
+    """Returns the number of steps and the digest of the weights of a run without faults. The run has as many steps as a run
+    with `number` faults needs. The speed for this is measured in `place`. The run itself does not use the slow network."""
     length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
     if known := pieces.calm(tools.ddptrain, length):
         return known
@@ -64,7 +64,7 @@ def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: in
 
 
 def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mix, seconds_apart: float, only: str) -> None:
-    """Runs every job once with its own faults, and stores each result as one piece of the soak test."""
+    """Runs every job once with its own faults. Stores each result as one piece of the soak test."""
     calm = undisturbed(tools, place, pieces, mix.count, seconds_apart)
     progress(f"{calm['steps']} steps and {mix.count} faults for each job, of which {mix.stalls} stall the run directory; seed {seed}")
     for place_in_list, (what, agents, more) in enumerate(JOBS):
@@ -72,7 +72,7 @@ def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mi
             continue
         faults = rehearsal.draw(1000 * place_in_list + seed, mix, steps=calm["steps"], workers=2)
         name = f"run-{place_in_list}"
-        # All faults are passed to ddprun in one argument. The kernel limits an argument to 128 KiB, and 1,000 faults need 50
+        # All faults are passed to ddprun in one argument. The kernel allows 128 KiB for one argument, and 1,000 faults need 50
         # KiB.
         flags = [*more, *rehearsal.flags(place.folder, faults)]
         try:
@@ -104,7 +104,7 @@ def stalling_disk_folder(folder: pathlib.Path) -> Iterator[StallingDisk | None]:
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
-    """Returns by how many MB the agent's memory grows from its 100th restart to the last."""
+    """Returns by how many MB the agent's memory grows from its 100th restart to its last one."""
     policy = folder / "restarts.json"
     policy.write_text(json.dumps({"max_restarts": restarts, "pause": {"first_s": 0, "longest_s": 0}}), encoding="utf-8")
     process = subprocess.Popen([tools.ddprun, "--json", "--standalone", "--restart-policy", str(policy), "--no-python", "false"],
@@ -120,8 +120,8 @@ def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the CPU seconds of a process with one thread. They are read from schedstat, which counts in nanoseconds.
-    /proc/PID/stat counts in ticks, and the agent uses less than two ticks in 20 s."""
+    """Returns the CPU seconds that a process with one thread has used. They are read from schedstat, which counts nanoseconds.
+    /proc/PID/stat counts ticks, and the agent uses less than two ticks in 20 s."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
 
 

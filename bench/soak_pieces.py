@@ -1,6 +1,6 @@
-"""The results of all soak tests so far. A long soak test is run in pieces with different seeds. The result of a piece is one
-line in a file, which is in the folder of the other results. The rows of soak_bench.py cover all pieces together, including
-failed ones."""
+"""The results of all soak tests so far. A long soak test is run in pieces with different seeds. The result of each piece is one
+line of a file, in the folder of the other results. The rows of soak_bench.py cover all pieces together, including failed ones.
+"""
 
 import dataclasses
 import hashlib
@@ -12,14 +12,14 @@ from measure import Row, Series
 
 @dataclasses.dataclass
 class Piece:
-    """The result of one piece: one job with its injected faults."""
+    """The result of one piece, which is one job with its injected faults."""
 
     job: str
     seed: int
     faults: int
-    apart: float  # seconds between two faults, at the speed of a run without faults
-    # Problems found: other weights than without faults, uncounted faults, leftover processes or files. Empty if there were
-    # none.
+    apart: float  # mean seconds between two faults, at the speed of a run without faults
+    # The problems that were found, or an empty list. They are: other weights than without faults, uncounted faults, and
+    # processes or files that were left.
     wrong: list[str]
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -64,8 +64,8 @@ class Pieces:
         return rows
 
     def calm(self, ddptrain: str, length: str) -> dict | None:
-        """Returns the number of steps and the digest of the weights of a run of this length without faults. Returns None if no
-        such result is stored. It is stored for each ddptrain binary, so the run is needed only once."""
+        """Returns the number of steps and the digest of the weights of a run of this length without faults. Returns None if
+        this result is not stored. A result is stored for each ddptrain binary, so each binary needs the run only once."""
         return self._baseline_runs().get(self._key(ddptrain, length))
 
     def store_baseline(self, ddptrain: str, length: str, run: dict) -> None:

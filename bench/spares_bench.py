@@ -3,7 +3,8 @@ line.
 
 The script imports torch, prints a line and waits. It runs in three jobs: under ddprun with eight spares (Python interpreters
 that have already imported torch), under ddprun without spares, and under torchrun. Each job is restarted many times. With
-spares, the next kill waits until all eight spares are ready again; the table also shows that time."""
+spares, a kill waits until all eight spares are ready again. The table also has the time that this takes.
+"""
 
 import os
 import pathlib
@@ -52,8 +53,8 @@ class Output:
 
 
 def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float], list[float]]:
-    """Returns two lists, with a value for each kill: the seconds until every worker has printed its first line, and the seconds
-    from these lines until all spares are ready."""
+    """Returns two lists with a value for each kill. The first has the seconds until every worker has printed its first line,
+    and the second the seconds from these lines until all spares are ready."""
     process = subprocess.Popen(command, env=environment(PYTHON_EXEC=sys.executable), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = Output(process)
     seconds, refills = [], []
@@ -64,7 +65,7 @@ def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float]
             if spares:
                 ready = output.wait_for("spare interpreter ready", WORKERS, begin)
                 refills.append(ready[-1][0] - lines[-1][0])
-            time.sleep(1)  # gives the machine time to become idle again
+            time.sleep(1)  # after this time the machine is idle again
             begin = len(output.lines)
             victim = next(int(line.split()[-1]) for _, line in lines if "first line 1 " in line)
             killed = time.monotonic()

@@ -1,7 +1,7 @@
-"""Injects stragglers of each kind into a script that uses ddprun.watch(). Measures how many are reported with the correct rank
-and kind, and after how many steps. Then the same job runs without injected stragglers for DDPRUN_IDLE_S seconds (default 60,
-with --quick 10). During these seconds no rank may be reported as a straggler. --only KIND injects a single kind of straggler.
-DDPRUN_PLANTS is the number of injected stragglers (default 100, with --quick 10)."""
+"""Injects stragglers of each kind into a script that uses ddprun.watch(). Measures how many of them are reported with the
+correct rank and kind, and after how many steps. After that the job runs without stragglers for DDPRUN_IDLE_S seconds (default
+60, with --quick 10), in which no rank may be reported. --only KIND injects a single kind of straggler. DDPRUN_PLANTS is the
+number of injected stragglers (default 100, with --quick 10)."""
 
 import os
 import pathlib
@@ -18,13 +18,13 @@ from measure import RunOptions, Row, Series, Table, Tools, environment, progress
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS = 2
 TIMEOUT_S = 20
-STEPS = 20  # maximum number of steps until a straggler is reported
-REPORT_DELAY_STEPS = 10  # number of steps in 0.2 s, the interval between two messages of a rank
+STEPS = 20  # maximum number of steps until a straggler must be reported
+REPORT_DELAY_STEPS = 10  # steps in 0.2 s, the interval between two messages of a rank
 
 
 def plant(job: straggler_job.ScriptJob, kind: str, rank: int) -> tuple[str, int]:
-    """Injects one straggler. Returns the first report about it as "KIND of rank RANK", or "none", and the number of steps until
-    the report."""
+    """Injects one straggler. Returns the first report about it, and the number of steps until this report. The report has the
+    form "KIND of rank RANK". It is "none" if the straggler was not reported."""
     before = job.of("straggler")
     if before and not before[-1]["ended"]:
         job.wait_for_end_of(before[-1], TIMEOUT_S)

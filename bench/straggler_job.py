@@ -1,8 +1,8 @@
-"""Runs a job in which one rank can be slowed down, and reads ddprun's straggler reports. Used by straggler_bench.py and
-tests/whole_program/test_stragglers.py.
+"""Runs a job in which one rank can be slowed down, and reads ddprun's straggler reports. straggler_bench.py and
+tests/whole_program/test_stragglers.py use this module.
 
 In each step, each rank computes for a while, sleeps for a longer time, and reads a block from the disk without the page cache.
-There are five ways to slow down a rank: pulses of SIGSTOP, a CPU quota, a limit on disk reads, a data loader that sleeps, and
+A rank is slowed down in one of five ways: pulses of SIGSTOP, a CPU quota, a limit on disk reads, a data loader that sleeps, or
 more computation.
 """
 
@@ -18,7 +18,7 @@ import time
 from agents import NotAvailable
 
 BUSY_S = 0.008
-ASLEEP_S = 0.016  # a rank sleeps for most of a step, which leaves the CPUs to other processes
+ASLEEP_S = 0.016  # a rank sleeps for most of a step, so other processes can use the CPUs
 BLOCK = 128 << 10
 SCRIPT = f"""\
 import mmap, os, time
@@ -166,8 +166,7 @@ class ScriptJob(Job):
 
 @contextlib.contextmanager
 def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08):
-    """Stops the process repeatedly, for 80 ms or the given number of seconds, with SIGSTOP. It runs for 120 ms between the
-    stops."""
+    """Stops the process repeatedly with SIGSTOP, for 80 ms or for `stopped` seconds. Between two stops it runs for 120 ms."""
     over = threading.Event()
 
     def go() -> None:
@@ -186,8 +185,8 @@ def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08)
 
 
 def controller(name: str) -> tuple[pathlib.Path, bool]:
-    """Returns the folder in which cgroups with this controller can be created, and True if the folder belongs to a cgroup v2
-    hierarchy."""
+    """Returns the folder in which cgroups with this controller can be created. Also returns True if this folder belongs to a
+    cgroup v2 hierarchy."""
     for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, after = line.split(" - ")
         kind, _, options = after.split(" ")[:3]
@@ -217,7 +216,7 @@ def in_cgroup(pid: int, name: str, limits: dict[str, str], limits_of_2: dict[str
             try:
                 folder.rmdir()
                 break
-            except OSError:  # a process in the cgroup has not exited yet, so try again
+            except OSError:  # a process in the cgroup has not exited yet
                 time.sleep(0.01)
 
 
@@ -227,7 +226,7 @@ def quota(pid: int, _folder: pathlib.Path):
 
 
 def slow_disk(pid: int, folder: pathlib.Path):
-    """Limits how fast the process reads from the disk that contains the folder, to eight blocks per second."""
+    """Limits how fast the process reads from the disk with this folder, to eight blocks per second."""
     device = os.stat(folder).st_dev
     which = f"{os.major(device)}:{os.minor(device)}"
     rate = 8 * BLOCK

@@ -2,10 +2,11 @@
 row for each model of ddptrain, in fp32.
 
 Both programs train the same network on the same data, with the same batch size, optimizer and logged steps. Both use one
-intra-op thread per worker. Each run reports the wall-clock time of its logged steps, and the speed is computed from two of them
-after the warm-up. Speeds are measured in pairs, in alternating order. For ddptrain a measurement is a whole job. The Python
-program is started once, and each measurement is one training run in it (python_rounds.py). Exported models are measured
-alternately with them, and compared with the hand-written model and with Python's DDP."""
+intra-op thread per worker. Each run reports the wall-clock time of its logged steps. The speed is computed from two of these
+times after the warm-up. Speeds are measured in pairs, in alternating order. For ddptrain, a measurement is a whole job. The
+Python program is started once, and each measurement is one training run in it (python_rounds.py). Exported models are measured
+in the same alternation. They are compared with the hand-written model and with Python's DDP.
+"""
 
 import contextlib
 import dataclasses
@@ -26,14 +27,14 @@ START, SPEED, HAND_WRITTEN, PARTS, MEMORY = ("Launch to the first finished step"
                                        "Where the time of a step goes", "Peak memory of a worker")
 # {kind of measurement: the tables to which it adds rows}
 FILLS = {START: (START,), SPEED: (SPEED, HAND_WRITTEN, PARTS), MEMORY: (MEMORY,)}
-# targets for a row's ratio: FACTOR for the median of its pairs, LOW for the lower end of its confidence interval
+# A row's ratio has two targets: the median of its pairs must reach FACTOR, and the lower end of its confidence interval LOW.
 FACTOR, LOW = 1.0, 0.95
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
-STARTS, PEAKS = 5, 3  # maximum number of repeats of the start and memory measurements
+STARTS, PEAKS = 5, 3  # maximum number of repeats: of the start, and of the memory
 
 
 def speed(steps: list[tuple[int, int]], batch: int) -> float:
-    """Returns the samples per second after the warm-up, which is the first fifth of the steps."""
+    """Returns the samples per second after the warm-up. The warm-up is the first fifth of the steps."""
     (first, begin), *_, (last, end) = [step for step in steps if step[0] >= steps[-1][0] // 5]
     return (last - first) * batch / ((end - begin) / 1e9)
 
@@ -64,7 +65,7 @@ class Job:
 
 
 class Peer:
-    """Measures the Python program that is compared with ddptrain. The program is started once and can then be measured many
+    """Measures the Python program that is compared with ddptrain. The program is started once, and can then be measured many
     times."""
 
     def __init__(self, tools: Tools, config: pathlib.Path, workers: int, *options: str, before: list[str] | None = None):
@@ -118,7 +119,7 @@ class Speeds:
         if case.exported and workers == max(case.workers):
             programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
         with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
-            # This training run is not measured. When it ends, the Python program has started and waits without CPU use.
+            # This training run is not measured. When it ends, the Python program has started, and it waits without using a CPU.
             peer.round()
             measured = interleaved({**programs, "peer": peer}, turns)
         factor = case.factors[workers - 1] if case.factors else FACTOR
@@ -149,8 +150,8 @@ def start(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) 
 
 
 def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder) -> Row:
-    """Measures the peak resident memory of the worker that uses the most memory. Both programs train the same number of steps
-    on the same data. The Python program stores images as bytes until they are in a batch."""
+    """Measures the peak resident memory of the worker with the highest peak. Both programs train the same number of steps on
+    the same data. The Python program keeps images as bytes until they are in a batch."""
     config = folder.config(case, workers)
     ours, peer = Series([]), Series([])
     for turn in range(repeats):
@@ -167,7 +168,7 @@ def memory(case: Case, workers: int, repeats: int, tools: Tools, folder: Folder)
 
 
 def run(tools: Tools, how: RunOptions) -> list[Table]:
-    """Returns the tables with their rows. `how.only` is a text that the names of the selected rows or tables contain."""
+    """Returns the tables with their rows. Only rows and tables whose names contain the text `how.only` are measured."""
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder, speeds, rows = Folder(pathlib.Path(name)), Speeds(), {START: [], MEMORY: []}
         for case in CASES:

@@ -32,14 +32,15 @@ class Case:
     model: dict
     batch: int  # samples per worker
     steps: int
-    # Number of steps of a run with one worker. Such a run is faster, since it does not wait for other ranks. 0 for `steps`.
+    # The number of steps of a run with one worker, if it differs from `steps`; otherwise 0. Such a run is faster, since it does
+    # not wait for other ranks, so it needs more steps.
     steps_alone: int = 0
     data: str = "fashion"
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     workers: tuple[int, ...] = (2,)
-    data_loader: bool = False  # True if Python's DDP uses a DataLoader, so that the row measures more than DDP
-    factors: tuple[float, ...] | None = None  # minimum ratios for 1 and 2 workers, if they differ from training_bench.FACTOR
-    exported: bool = False  # also measured as an exported model, with model.type "exported"
+    data_loader: bool = False  # True if Python's DDP uses a DataLoader; the row then measures more than DDP
+    factors: tuple[float, ...] | None = None  # minimum ratios for 1 and 2 workers, if they are not FACTOR of training_bench
+    exported: bool = False  # True if the case is also measured as an exported model, with model.type "exported"
     memory: bool = False
     start: bool = False
 
@@ -69,7 +70,7 @@ CASES = [
 
 
 class Folder:
-    """The files that the cases need: data sets (created on first use), configs and exported models."""
+    """Provides the files that the cases need: data sets (created on first use), configs and exported models."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -97,7 +98,7 @@ class Folder:
         return path
 
     def exported(self, case: Case, workers: int) -> pathlib.Path:
-        """Returns the path of a config that trains the exported model. Exports the case's Python network on first use."""
+        """Returns the path of a config that trains the exported model. On first use, exports the Python network of the case."""
         path = self.path / f"{case.name}.ddp".replace(" ", "-")
         if not path.exists():
             export(case, path)
@@ -123,7 +124,7 @@ def export(case: Case, path: pathlib.Path) -> None:
 
 
 def write_fashion(folder: pathlib.Path) -> None:
-    """Writes the data files without compression, in the form that both programs read fastest."""
+    """Writes the data files without compression. Both programs read this form fastest."""
     for file in FASHION_MNIST.glob("*.gz"):
         (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
 

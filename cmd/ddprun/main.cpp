@@ -34,6 +34,7 @@
 #include "launcher/machine/detect.hpp"
 #include "launcher/network/join_job.hpp"
 #include "launcher/network/network_start.hpp"
+#include "launcher/options/bench_command.hpp"
 #include "launcher/options/completion.hpp"
 #include "launcher/options/man_page.hpp"
 #include "launcher/options/options.hpp"
@@ -131,6 +132,20 @@ int join(std::span<const std::string> args) {
   return run(job.arguments, &job);
 }
 
+// Returns the command line of the job of `ddprun bench`. nullopt after --help, which this function prints.
+std::optional<std::vector<std::string>> bench_job(std::span<const std::string> args) {
+  if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
+    print(help_of(*find_subcommand("bench")));
+    return std::nullopt;
+  }
+  const Machine machine = this_machine();
+  auto trainer = machine.next_to_self("ddptrain");
+  if (!trainer) trainer = machine.on_path("ddptrain");
+  if (!trainer)
+    throw UsageError("ddprun bench needs ddptrain, which is neither next to ddprun nor on PATH; build it: ./dev build");
+  return command_of_bench(args, trainer->string());
+}
+
 // Converts an unexpected file system error. The result is a usage error if the user can fix the path, else an internal error,
 // for example if the disk is full.
 Error error_of_path(const fs::filesystem_error& error) {
@@ -196,7 +211,16 @@ int main(int argc, char** argv) {
       ended = join(std::span(args).subspan(1));
       return *ended;
     }
-    arguments = parse_arguments(args, process_environment());
+    if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "bench") {
+      if (const auto job = bench_job(std::span(args).subspan(1))) {
+        arguments = parse_arguments(*job, process_environment());
+      } else {
+        ended = 0;
+        return 0;
+      }
+    } else {
+      arguments = parse_arguments(args, process_environment());
+    }
     arguments->called_as = called_as;
     arguments->called_from = fs::path(argc > 0 ? argv[0] : "").parent_path();
     if (const auto text = requested_text(*arguments)) {

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4). It encodes bytes for JSON texts, which must be valid UTF-8. Pure.
+// Base64 (RFC 4648, section 4). It encodes bytes for JSON texts, which must be valid UTF-8. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline std::string to_base64(std::string_view bytes) {
   return text;
 }
 
-// Decodes Base64. Returns nullopt for invalid text. The unused bits of the last digit are not checked.
+// Decodes Base64. Returns nullopt for invalid text. It does not check the unused bits of the last digit.
 inline std::optional<std::string> from_base64(std::string_view text) {
   static constexpr std::uint8_t kNone = 64;
   static const auto kValues = [] {

@@ -8,8 +8,8 @@
 namespace ddprun {
 namespace {
 
-// The path of a source file relative to the repository. __FILE__ alone may be an absolute path, since it is the path from the
-// compiler's command line.
+// Returns the path of a source file relative to the repository. __FILE__ is the path from the compiler's command line, so it
+// may be absolute.
 std::string_view in_repository(std::string_view file) {
   constexpr std::string_view kThisFile = __FILE__;
   constexpr std::string_view kRelativePath = "common/base/check.cpp";

@@ -1,5 +1,5 @@
-// The exception types: each of them has one exit code. Every message contains what was expected, what was found, where, and
-// what to do next. Users see the message unchanged, after "ddprun: " or "ddptrain: ".
+// The exception types. Each type has one exit code. Every message contains what was expected, what was found, where, and what
+// to do next. Users see the message unchanged, after "ddprun: " or "ddptrain: ".
 #pragma once
 
 #include <stdexcept>
@@ -19,31 +19,34 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A wrong command line, config, data set or run directory, which the user can correct. Exit code 2; the job is never restarted.
+// Thrown for a wrong command line, config, data set or run directory, which the user can correct. The exit code is 2, and the
+// job is never restarted.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-// The run has checkpoints, but none of them is valid. Exit code 87.
+// Thrown if the run has checkpoints, but none of them is valid. The exit code is 87.
 class BadCheckpointError : public Error {
  public:
   explicit BadCheckpointError(const std::string& message) : Error(ExitCode::kBadCheckpoint, message) {}
 };
 
-// The training loss is not finite, or the training states of the ranks differ. Exit code 88.
+// Thrown if the training loss is not finite, or if the training states of the ranks differ. The exit code is 88.
 class DivergedError : public Error {
  public:
   explicit DivergedError(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-// The operating system refused a resource that ddprun needs, or an invariant of ddprun does not hold. Exit code 89.
+// Thrown if the operating system refused a resource that ddprun needs, or if an invariant of ddprun does not hold. The exit
+// code is 89.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-// Another process continues this run, so this process must exit. Exit code 90; the job is never restarted.
+// Thrown if another process continues this run, so that this process must exit. The exit code is 90, and the job is never
+// restarted.
 class SupersededError : public Error {
  public:
   explicit SupersededError(const std::string& message) : Error(ExitCode::kSuperseded, message) {}

@@ -26,7 +26,7 @@
 //   evaluating  in an evaluation
 //   exit        at the end of the process
 //
-// Pure.
+// The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct Fault {
   std::optional<std::int64_t> above{};
 };
 
-// `where`: the name of the setting, for the error message. Throws UsageError with the expected syntax.
+// Parses one fault. `where` is the name of the setting, for the error message. Throws UsageError with the expected syntax.
 Fault parse_fault(std::string_view specification, const std::string& where = "DDPTRAIN_FAULT");
 
 // Parses several faults, separated by semicolons. A fault without `restart` occurs only once: when its step is reached for the

@@ -1,5 +1,5 @@
-// Describes an error of nlohmann/json for users, without the internal names of the library that its own messages contain. Used
-// for files that may be damaged.
+// Describes an error of nlohmann/json for users. The library's own messages contain its internal names. The readers of files
+// that may be damaged use it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ inline std::string json_problem(const nlohmann::json::exception& error, std::str
     return "it has a syntax error at byte " + std::to_string(parse->byte) + " of " + std::to_string(text.size());
   }
   if (dynamic_cast<const nlohmann::json::type_error*>(&error) != nullptr) return "a value in it has an unexpected type";
-  constexpr int kNumberOverflow = 406;  // its text contains the whole number
+  constexpr int kNumberOverflow = 406;  // the library's text for this error contains the whole number
   if (error.id == kNumberOverflow) return "a number in it is too large: expected at most about 1.8e308";
   const std::string what = error.what();
   const auto end = what.find("] ");  // the end of "[json.exception.out_of_range.403] "

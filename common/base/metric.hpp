@@ -1,6 +1,6 @@
 // A metric of an evaluation, such as the accuracy: its name and its value. The worker channel, checkpoints, metrics.jsonl,
-// TensorBoard, the console and the report all use that name. None of them has a fixed list of metrics, so a new metric needs no
-// change in them.
+// TensorBoard, the console and the report all identify a metric by its name. None of them has a fixed list of metrics, so a new
+// metric needs no change in them.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +28,12 @@ inline std::optional<double> value_of(const MetricList& figures, std::string_vie
   return found == figures.end() ? std::nullopt : std::optional(found->value);
 }
 
-// The metric as text: "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy 90.41 %".
+// Returns the metric as text: "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy 90.41 %".
 std::string metric_text(const Metric& figure);
-// All metrics as text: "accuracy 90.41 %, loss 0.2671". The loss is last, and metrics of validation samples follow those of the
-// test set. The result is empty if there are no metrics.
+// Returns all metrics as text: "accuracy 90.41 %, loss 0.2671". The loss is last, and metrics of validation samples follow
+// those of the test set. The result is empty if there are no metrics.
 std::string metrics_text(const MetricList& figures);
-// The first metric of metrics_text(): "accuracy 90.41 %".
+// Returns the first metric of metrics_text(): "accuracy 90.41 %".
 std::string headline_of(const MetricList& figures);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 // Combines several callables into one for std::visit: std::visit(Overloaded{[](const A&) {...}, Ignored<B, C>{}}, variant). If
-// no callable has an `auto` parameter, the compiler reports each alternative of the variant that is not handled.
+// no callable has an `auto` parameter, the compiler reports each alternative of the variant that no callable handles.
 #pragma once
 
 namespace ddprun {
@@ -8,7 +8,7 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-// Clang 14 needs this deduction guide, although C++20 does not, and clang-tidy 14 checks these files.
+// Clang-tidy 14 checks these files, and Clang 14 needs this deduction guide, although C++20 does not.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 

@@ -11,7 +11,7 @@ struct Character {
   std::size_t bytes = 0;  // 0: the text does not start with a UTF-8 character
 };
 
-// The first character of `text`, which must not be empty.
+// Returns the first character of `text`, which must not be empty.
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = byte(0);

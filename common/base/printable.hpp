@@ -1,4 +1,4 @@
-// Escapes text from a user or a file for a terminal. Code that writes messages calls it. Pure.
+// Escapes text from a user or a file before it is written to a terminal. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,11 @@
 
 namespace ddprun {
 
-// Size of the first character in bytes; 0 if `text` does not start with a UTF-8 character. `text` must not be empty.
+// Returns the size of the first character in bytes; 0 if `text` does not start with a UTF-8 character. `text` must not be
+// empty.
 std::size_t bytes_of_first_character(std::string_view text);
 
-// The longest start of the text that has at most `limit` bytes and does not end within a UTF-8 character.
+// Returns the longest prefix of the text that has at most `limit` bytes and does not end within a UTF-8 character.
 std::string_view cut_to(std::string_view text, std::size_t limit);
 
 enum class LineEnds { kEscape, kKeep };  // kKeep: line ends and tabs are not escaped

@@ -1,5 +1,5 @@
-// Rounds to the nearest integer without the C library's math library. ddprun does not load that library, which saves 0.08 ms at
-// each start.
+// Rounds to the nearest integer without the C math library. ddprun does not load that library, which saves 0.08 ms at each
+// start.
 #pragma once
 
 #include <algorithm>

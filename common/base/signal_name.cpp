@@ -1,5 +1,5 @@
-// Implementation of signal_name.hpp. It has its own table of names, because glibc has a function for them only since version
-// 2.32.
+// Implementation of signal_name.hpp. It has a separate table of names, because only glibc 2.32 and later have a function for
+// them.
 #include "common/base/signal_name.hpp"
 
 #include <algorithm>

@@ -6,10 +6,11 @@
 
 namespace ddprun {
 
-// The name without "SIG": "KILL". Empty for a signal without a name, such as a real-time signal. Any thread may call it.
+// Returns the name without "SIG": "KILL". The result is empty for a signal without a name, such as a real-time signal. Any
+// thread may call it.
 std::string_view signal_abbreviation(int signal);
 
-// The name: "SIGKILL", or "signal 99" for a signal without a name. Any thread may call it.
+// Returns the name: "SIGKILL", or "signal 99" for a signal without a name. Any thread may call it.
 std::string signal_name(int signal);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Implementation of slurm_lists.hpp. Only the first host of a list is needed. In "rack[1-2]node[08-11],m01", the first comma
-// outside brackets ends its entry. The first value of each bracket gives its name: rack1node08.
+// Implementation of slurm_lists.hpp. Only the first host of a list is needed. Its entry ends at the first comma outside
+// brackets, and the first value of each bracket is part of its name. Example: rack1node08 in "rack[1-2]node[08-11],m01".
 #include "common/base/slurm_lists.hpp"
 
 #include "common/base/error.hpp"

@@ -1,4 +1,4 @@
-// Splits a text at a character, and removes surrounding spaces. Pure.
+// Splits a text at a character, and removes surrounding spaces. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// The parts of `text` between occurrences of the character `at`, as views into `text`. "a,b," has three parts, and an empty
-// text has one.
+// Returns the parts of `text` between occurrences of the character `at`, as views into `text`. "a,b," has three parts, and an
+// empty text has one.
 inline std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
   for (;;) {

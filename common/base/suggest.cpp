@@ -9,13 +9,14 @@
 namespace ddprun {
 namespace {
 
-// Converts to lower case, and a dash to an underscore, so that these differences do not count as typing errors.
+// Converts a letter to lower case and a dash to an underscore, so that these differences do not count as typing errors.
 char folded(char c) {
   if (c == '-') return '_';
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The smallest number of insertions, deletions, replacements and swaps of neighboring characters that turns `a` into `b`.
+// Returns the smallest number of insertions, deletions, replacements and swaps of neighboring characters that turns `a` into
+// `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -33,7 +34,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Names longer than this get no suggestion, which limits the quadratic cost for hostile input.
+// Longer names get no suggestion. This limits the quadratic cost for hostile input.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
@@ -46,7 +47,8 @@ std::string closest_name(std::string_view typed, std::span<const std::string_vie
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words can be within the limit without a common character. Such a suggestion would not help, so it is skipped.
+    // Two short words can be within the limit although they have no common character. Such a suggestion would not help, so it
+    // is skipped.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;

@@ -1,4 +1,5 @@
-// The text "Did you mean 'x'?" in messages: finds the valid name that is most similar to a mistyped one. Pure.
+// Makes the text "Did you mean 'x'?" for messages: it finds the valid name that is most similar to a mistyped one. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include <span>
@@ -7,11 +8,11 @@
 
 namespace ddprun {
 
-// The candidate with the smallest edit distance from `typed`. Case is ignored, and a dash equals an underscore. The result is
-// empty if all distances exceed max(2, length of `typed` / 3).
+// Returns the candidate with the smallest edit distance from `typed`. Case is ignored, and a dash equals an underscore. The
+// result is empty if each candidate's distance exceeds max(2, length of `typed` / 3).
 std::string closest_name(std::string_view typed, std::span<const std::string_view> candidates);
 
-// " Did you mean 'x'?", or an empty text if no candidate is similar.
+// Returns " Did you mean 'x'?", or an empty text if no candidate is similar.
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> candidates);
 
 }  // namespace ddprun

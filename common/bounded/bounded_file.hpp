@@ -1,4 +1,4 @@
-// Reads a small file completely, up to a limit. Use it for each file that another user, node or program may have written.
+// Reads a small file completely, up to a limit. Every file that another user, node or program may have written is read with it.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ class LimitScan {
   struct Open {
     bool object = false;
     std::size_t entries = 0;
-    std::unordered_set<std::string> keys{};  // used only with JsonLimits::unique_keys
+    std::unordered_set<std::string> keys{};  // used only if JsonLimits::unique_keys is true
   };
 
   bool value() {

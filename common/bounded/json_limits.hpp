@@ -1,10 +1,12 @@
-// Limits on the size and the depth of a JSON text, checked before the text is parsed. Pure.
+// Limits on the size and the depth of a JSON text, checked before the text is parsed. The code is pure: no I/O, no clock.
 //
 // The problem. A parsed JSON value needs up to thirty times the memory of its text. Functions of nlohmann/json that copy or
 // print a value recurse once per level, so deep nesting overflows the stack. A hostile file could use both to end the process.
-// The idea: the text is scanned first, with constant memory per level, and is parsed only if it is within the limits.
 //
-// Alternatives tried. A filter callback for nlohmann's own parser is too slow. After each object it visits all members of the
+// The idea. A scan of the text, with constant memory per level, checks the limits first. The text is parsed only if it is
+// within them.
+//
+// Alternative tried. A filter callback for nlohmann's own parser is too slow. After each object, it visits all members of the
 // enclosing object, so a file of N entries costs N * N steps.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Quotes a part of a file, or of a message of another process, in an error message: printable and short. Pure.
+// Quotes a part of a file, or of a message of another process, in an error message. The quote is printable and short. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace ddprun {
 
 inline constexpr std::size_t kMaxQuotedBytes = 100;
 
-// At most kMaxQuotedBytes bytes of `text`, truncated between two characters. A truncated text ends with "... (N bytes)".
+// Returns at most kMaxQuotedBytes bytes of `text`, truncated between two characters. A truncated text ends with "... (N
+// bytes)".
 inline std::string short_quote(std::string_view text) {
   if (text.size() <= kMaxQuotedBytes) return printable(text);
   std::size_t kept = kMaxQuotedBytes;

@@ -184,7 +184,7 @@ class Reader {
         return;
       }
       if constexpr (std::is_same_v<T, Stage>) {
-        value = Stage::kSomewhere;  // unknown stage: a newer minor version has added it
+        value = Stage::kSomewhere;  // a newer minor version has added this stage
         return;
       }
       throw ProtocolError("field " + name(field) + " has an unknown value");
@@ -278,7 +278,7 @@ std::string encode_any(const Variant& message) {
       message);
 }
 
-// Returns nullopt for an unknown type, which a newer minor version may have added.
+// Decodes the message of this type. Returns nullopt for an unknown type, which a newer minor version may have added.
 template <class Variant, std::size_t kIndex = 0>
 std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {
@@ -331,7 +331,7 @@ std::string encode(const FromAgent& message) {
 
 void Decoder::feed(std::span<const std::byte> bytes) {
   // Removes the messages that were returned, so that the buffer holds at most one frame and the data that arrived with its last
-  // bytes. The remaining bytes are moved only if they are less than half of the buffer, so the cost per byte is constant.
+  // bytes. The remaining bytes are moved only if they fill less than half of the buffer, so the cost per byte is constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
     if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // frees the memory after a large value

@@ -1,9 +1,10 @@
 // The frames of the worker channel. A frame consists of the number of bytes that follow (4 bytes, little endian), the length of
-// the JSON (4 bytes), the JSON, and the bytes of binary values. Pure: the codec converts between bytes and messages, and the
-// callers own the sockets. Limits are checked before memory is allocated. A frame over a limit, or a known message with a wrong
-// or missing field, throws channel::ProtocolError, and the caller closes the channel. A closed channel does not prove that the
-// worker has ended; only the worker's pidfd does. Unknown messages and fields are ignored, since a newer minor version may have
-// added them.
+// the JSON (4 bytes), the JSON, and the bytes of binary values. The codec is pure: it converts between bytes and messages, and
+// the callers own the sockets. It checks limits before it allocates memory.
+//
+// A frame over a limit, or a known message with a wrong or missing field, throws channel::ProtocolError, and the caller closes
+// the channel. A closed channel does not prove that the worker has ended; only the worker's pidfd does. Unknown messages and
+// fields are ignored, since a newer minor version may have added them.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class ProtocolError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The complete frame of a message. Invalid UTF-8 is replaced, and long texts are truncated. Keys and values of the store are
-// never changed: if one of them exceeds its limit, ProtocolError is thrown.
+// Returns the complete frame of a message. Invalid UTF-8 is replaced, and long texts are truncated. Keys and values of the
+// store are never changed: if one of them exceeds its limit, ProtocolError is thrown.
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
@@ -42,7 +43,7 @@ std::string encode(const FromAgent& message);
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);
-  // The next complete message of a known type; nullopt if more bytes are needed.
+  // Returns the next complete message of a known type; nullopt if more bytes are needed.
   std::optional<FromWorker> next_from_worker();
   std::optional<FromAgent> next_from_agent();
 

@@ -76,7 +76,7 @@ struct PhaseChange {
   std::int64_t epoch = 0;
 };
 
-// The heartbeat: a worker sends it a few times a second (trainer/loop/run_log.hpp). Only rank 0 sets loss, lr, samples_per_s
+// The heartbeat, which a worker sends a few times a second (trainer/loop/run_log.hpp). Only rank 0 sets loss, lr, samples_per_s
 // and `figures`, and only at logged steps.
 struct Progress {
   std::int64_t step = 0;         // finished steps
@@ -109,7 +109,8 @@ struct StepTime {
 };
 
 // Times of the steps since the last Pace, sent at most five times a second (step_times.hpp). The agent finds stragglers by
-// own_us, because own_us + waiting_us is the same on all ranks. So a rank that cannot measure the two separately sends no Pace.
+// own_us, because own_us + waiting_us is the same on all ranks. A rank that cannot measure the two times separately sends no
+// Pace.
 struct Pace {
   std::vector<StepTime> times{};  // at most kMaxStepTimes (codec.hpp)
 };
@@ -125,8 +126,8 @@ enum class ErrorKind {
   kSuperseded,    // another process continues this run, so this job must not restart
 };
 
-// Whether a worker needs less memory if it is restarted after its out-of-memory error. kDone: yes, it has recorded a smaller
-// setting. kNothingLeft: no, a smaller setting does not exist, so a restart would fail again.
+// Whether a restarted worker will need less memory, after an out-of-memory error. kDone: yes, since the worker has recorded a
+// smaller setting. kNothingLeft: no, since no smaller setting exists, so a restart would fail again.
 enum class Shrink { kNothingKnown, kDone, kNothingLeft };
 
 struct WorkerError {
@@ -153,8 +154,8 @@ struct CheckpointPublished {
   std::int64_t bytes = 0;
 };
 
-// The worker process itself received a signal such as SIGTERM. If the job is stopping, the agent answers Stop. Otherwise it
-// answers IgnoreSignal to ddptrain. If the worker is a script, the agent stops the whole job.
+// The worker process itself has received a signal such as SIGTERM. If the job is already stopping, the agent answers Stop.
+// Otherwise the answer depends on the worker: ddptrain gets IgnoreSignal, and for a script the agent stops the whole job.
 struct SignalReceived {
   int signal = 0;
 };
@@ -169,9 +170,9 @@ struct StopReady {
 // always handles Stop{save}.
 struct SavesOnStop {};
 
-// Sent before the worker joins its first process group: it can leave its group if the agent sends Regroup. A worker can always
-// leave a Gloo group, but an NCCL group only with --recovery live. All workers have the same config, so one message applies to
-// all of them. Without this message, the agent never sends Regroup.
+// Sent before the worker joins its first process group. It announces that the worker can leave its group if the agent sends
+// Regroup. A worker can always leave a Gloo group, but it can leave an NCCL group only with --recovery live. All workers have
+// the same config, so one message applies to all of them. Without this message, the agent never sends Regroup.
 struct Regroupable {};
 
 // The answer to Regroup: this worker has left the old process group. `step` is the number of steps in its training state, or -1
@@ -228,9 +229,9 @@ using FromWorker =
 
 // ---- agent to worker ----
 
-// kNow: the worker must exit immediately. kSave: the worker must agree with the other ranks on a step (StopReady, StopAt). It
-// saves after that step, and exits with ExitCode::kPreempted. deadline_ms counts from the receipt of the message. A worker that
-// cannot save within that time exits without saving.
+// Orders the worker to stop. kNow: the worker must exit immediately. kSave: the worker must agree with the other ranks on a
+// step (StopReady, StopAt). It saves after that step, and exits with ExitCode::kPreempted. deadline_ms counts from the receipt
+// of the message. A worker that cannot save within that time exits without saving.
 struct Stop {
   enum class Mode { kSave, kNow };
   Mode mode = Mode::kNow;
@@ -253,7 +254,7 @@ struct IgnoreSignal {
 // own store keys (process_group.hpp). A Regroup replaces an earlier one that the worker has not completed.
 struct Regroup {
   int generation = 0;  // number of the first process group that includes the replacement
-  // The rank of this worker in the new group; -1: the rank does not change.
+  // The rank of this worker in the new group; -1 if the rank does not change.
   int rank = -1;
   int world_size = 0;
   int group_rank = 0;
@@ -272,7 +273,7 @@ struct AssignRank {
   int restart_count = 0;
 };
 
-// The workers have made no progress for too long, so the agent queries the stage of each of them. The worker answers Position.
+// The workers have made no progress for too long. The agent queries the stage of each of them, and each answers Position.
 struct PositionRequest {};
 
 struct StoreReply {

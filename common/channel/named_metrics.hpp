@@ -1,5 +1,5 @@
 // Collects metrics of steps by name until the next Progress message. Custom training loops (trainer/library) and the channel
-// library (sdk/channel) use it. Pure.
+// library (sdk/channel) use it. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Collects the step times of one rank until the next report to the agent (channel::Pace). The trainer
-// (trainer/loop/step_pace.hpp) and the channel library (sdk/channel) use it. Pure. python/ddprun/_pace.py implements the same
-// algorithm in Python.
+// (trainer/loop/step_pace.hpp) and the channel library (sdk/channel) use it. The code is pure: no I/O, no clock.
+// python/ddprun/_pace.py implements the same algorithm in Python.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace ddprun::channel {
 
-// The sum over all steps of a message. nullopt if the message has no steps or an invalid number, since a script may send any
-// number.
+// Returns the sum over all steps of a message. Returns nullopt if the message has no steps or an invalid number, since a script
+// may send any number.
 inline std::optional<StepTime> total_of(const Pace& pace) {
   constexpr std::int64_t kMaxUs = 1'000'000'000'000'000, kMaxSteps = 1'000'000'000;
   if (pace.times.empty()) return std::nullopt;

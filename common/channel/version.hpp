@@ -8,12 +8,12 @@
 
 namespace ddprun::channel {
 
-// True if the major versions are equal. The minor versions may differ.
+// Returns true if the major versions are equal. The minor versions may differ.
 inline bool is_compatible(const Hello& hello) {
   return hello.protocol == kProtocolMajor;
 }
 
-// The message for a user if is_compatible() is false. It contains both versions.
+// Returns the message for a user if is_compatible() is false. It contains both versions.
 inline std::string version_mismatch(const Hello& hello) {
   const auto version = [](int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); };
   return (hello.version.empty() ? "it" : hello.version) + " uses version " + version(hello.protocol, hello.minor) +

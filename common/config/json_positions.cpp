@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// The position of the first byte, from `at` on, that belongs neither to white space nor to a comment. If a comment has no end,
-// the position of that comment.
+// Returns the position of the first byte, from `at` on, that belongs neither to white space nor to a comment. If a comment has
+// no end, returns the position of that comment.
 std::size_t skip_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const std::string_view rest = text.substr(at);
@@ -57,8 +57,8 @@ std::size_t end_of_token(std::string_view text, std::size_t at) {
   return std::max(end, at + 1);
 }
 
-// "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes next to
-// '{'. Otherwise empty.
+// Returns "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes
+// next to '{'. Otherwise returns "".
 std::string_view wide_encoding(std::string_view text) {
   using namespace std::string_view_literals;
   if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
@@ -67,7 +67,7 @@ std::string_view wide_encoding(std::string_view text) {
   return text.size() >= 4 && (text[2] == '\0') && (text[3] == '\0') ? "UTF-32" : "UTF-16";
 }
 
-// A hint such as ": write 8 ..." for 010, 0x10 and 1_000. `token` starts with a digit or '-', and is not a JSON number.
+// Returns a hint such as ": write 8 ..." for 010, 0x10 and 1_000. `token` starts with a digit or '-', and is not a JSON number.
 std::string number_hint(std::string_view token) {
   const std::string_view sign = token.starts_with("-") ? "-" : "", digits = token.substr(sign.size());
   if (digits.size() > 2 && digits[0] == '0') {
@@ -86,7 +86,7 @@ std::string number_hint(std::string_view token) {
   return (grouped ? ": JSON has no '_' in numbers; write " : ": JSON numbers have no leading zeros; write ") + plain;
 }
 
-// A hint such as ": write true" for True. `token` must not be empty.
+// Returns a hint such as ": write true" for True. `token` must not be empty.
 std::string literal_hint(std::string_view token) {
   if (token == "True" || token == "TRUE") return ": write true";
   if (token == "False" || token == "FALSE") return ": write false";
@@ -111,7 +111,7 @@ class Parser {
   }
 
  private:
-  // The byte at the current position; a null character at the end of the text.
+  // Returns the byte at the current position; a null character at the end of the text.
   char next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip() { at_ = skip_space(text_, at_); }
   bool take(char expected) {
@@ -120,7 +120,7 @@ class Parser {
     return true;
   }
 
-  // `key`: the position of the value's key, or of the value if it has no key. `expected` and `hint` are for the error message
+  // `key` is the position of the value's key, or of the value if it has no key. `expected` and `hint` are for the error message
   // if there is no value.
   bool parse_value(Json& value, const std::string& pointer, std::size_t key, const char* expected, const char* hint) {
     out_.places[pointer] = {key, at_};

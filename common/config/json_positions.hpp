@@ -1,6 +1,6 @@
 // Parses JSON with // and /* */ comments, and records the position of each key and value in the text. nlohmann/json reports
 // positions only for syntax errors, but messages about a config need the position of any key or value. parse_config.cpp calls
-// it. Pure.
+// it. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct JsonProblem {
   std::string message;
   std::optional<std::size_t> earlier{};  // for a duplicate key: position of the first key with that name
 
-  // A text to append to the message. It counts the lines of `text`, which takes time, so call it only for problems that are
-  // shown.
+  // Returns a text to append to the message. It counts the lines of `text`, which takes time. So call it only for problems that
+  // are shown.
   std::string hint(std::string_view text) const;
 };
 
@@ -38,13 +38,13 @@ struct PositionedJson {
 
 PositionedJson parse_with_positions(std::string_view text);
 
-// The token at `offset`, as written in the text: a string with its quotes, a number, a word, or one character.
+// Returns the token at `offset`, as written in the text: a string with its quotes, a number, a word, or one character.
 std::string_view token_at(std::string_view text, std::size_t offset);
 
-// Line and column as text: "7:3". Both are counted from 1; a column is a UTF-8 character and not a byte.
+// Returns line and column as text: "7:3". Both are counted from 1. A column is a UTF-8 character and not a byte.
 std::string line_and_column(std::string_view text, std::size_t offset);
 
-// The JSON pointer of a child: "/a/b~1c" for the parent "/a" and the key "b/c".
+// Returns the JSON pointer of a child: "/a/b~1c" for the parent "/a" and the key "b/c".
 std::string pointer_to(const std::string& parent, std::string_view key);
 
 }  // namespace ddprun

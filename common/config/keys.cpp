@@ -1,8 +1,7 @@
-// The entries of the table of keys. Their descriptions also appear in the schema and in the reference for users. The code that
+// The entries of the table of keys. The descriptions also appear in the schema and in the reference for users. The code that
 // reads and prints configs contains no names of keys, except in rules between two keys (rules.cpp).
 //
-// Note [Why this file is long]
-// It is one table with long rows. The keys are printed in the order of the table.
+// Note [Why this file is long] It is one table with long rows. The keys are printed in the order of the table.
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ using Json = nlohmann::json;
 
 // The lower limit of data.std. Pixels are within 0..1, and after a division by a smaller number, training cannot converge.
 constexpr double kSmallestStd = 1e-6;
-// upper limit for config values that are counts, so that a product of two counts cannot overflow
+// upper limit for config values that are counts: a product of two of them cannot overflow
 constexpr std::int64_t kMany = 1'000'000'000;
 
 template <class T>
@@ -39,8 +38,8 @@ struct Reading<std::optional<T>> {
   static std::optional<T> from(const Json& json) { return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>()); }
 };
 
-// Makes an entry of the table. `path`: "section.name", or the name of a key at the top level. `access` takes a TrainConfig& or
-// a const TrainConfig&, and returns the member for the key.
+// Makes an entry of the table. `path` is "section.name", or the name of a key at the top level. `access` takes a TrainConfig&
+// or a const TrainConfig&, and returns the member for the key.
 template <class Access>
 Key key(std::string_view path, Access access, Kind kind, std::string doc, KeyTraits traits = {}) {
   using T = std::remove_cvref_t<decltype(access(std::declval<TrainConfig&>()))>;

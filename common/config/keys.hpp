@@ -1,6 +1,7 @@
 // The table of all keys of a train.json: name, type, range, default, description, and whether the key may change within a run
-// directory. Parsing, printing, comparing, the JSON Schema and the reference in docs/configuration.md all use this table. So a
-// new key only needs an entry in keys.cpp and a member in train_config.hpp. Internal to common/config.
+// directory. The code that parses, prints and compares configs uses this table, and so do the JSON Schema and the reference in
+// docs/configuration.md. So a new key only needs an entry in keys.cpp and a member in train_config.hpp. Only common/config uses
+// this file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace ddprun {
 struct BoolKind {};
 struct IntegerKind {
   std::int64_t min = 0;
-  std::int64_t max = std::int64_t{1} << 53;  // the largest limit up to which every JSON parser represents integers exactly
+  std::int64_t max = std::int64_t{1} << 53;  // the largest limit below which every JSON parser represents integers exactly
   bool nullable = false;                     // null is accepted and means "not given"
 };
 struct NumberKind {
@@ -74,20 +75,20 @@ struct Key : KeyTraits {
   std::function<nlohmann::json(const TrainConfig&)> get{};
   std::function<void(TrainConfig&, const nlohmann::json&)> set{};  // the caller has checked the value with accepts()
 
-  // True if the key exists for this value of the section's key "type".
+  // Returns true if the key exists for this value of the section's key "type".
   bool exists_for(const nlohmann::json& type) const;
   std::string dotted() const { return section.empty() ? name : section + "." + name; }
   std::string pointer() const;
 };
 
-// All built-in keys, in the order of printing. The keys of one section are adjacent.
+// Returns all built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-// All built-in keys, followed by the keys of a custom worker program in the section "task". The result is valid for every
-// config with the same task keys.
+// All built-in keys, followed by the keys of a custom worker program in the section "task". The result can be used with every
+// config that has the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
 std::vector<Key> keys_with(const TaskConfig& task);
-// A config in which all keys have their default values.
+// Returns a config in which all keys have their default values.
 TrainConfig defaults_with(const TaskConfig& task);
 
 struct Section {
@@ -97,19 +98,20 @@ struct Section {
 const std::vector<Section>& config_sections();
 std::vector<Section> sections_with(const TaskConfig& task);
 
-// The built-in key with that dotted name; nullptr if unknown.
+// Returns the built-in key with that dotted name; nullptr if unknown.
 const Key* find_key(std::string_view dotted);
 
-// True if the key has an effect in this config. For example, "momentum" has an effect only for the optimizer type sgd.
+// Returns true if the key has an effect in this config. For example, "momentum" has an effect only for the optimizer type sgd.
 bool applies(const Key& key, const TrainConfig& config);
 
-// The valid values of a kind, for messages: "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
+// Returns the valid values of a kind, for messages: "an integer from 1", "a number above 0 and below 1", "\"sgd\" or
+// \"adamw\"".
 std::string expectation(const Kind& kind);
 
-// True for a non-empty string without null characters.
+// Returns true for a non-empty string without null characters.
 bool is_text(const nlohmann::json& value);
 
-// True if the value is of that kind and within its range.
+// Returns true if the value is of that kind and within its range.
 bool accepts(const Kind& kind, const nlohmann::json& value);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Internal to
-// common/config.
+// The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Only common/config
+// uses this file.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// The dotted name of a key: "optimizer.lr" for "optimizer" and "lr". `section` is empty for a key at the top level.
+// Returns the dotted name of a key: "optimizer.lr" for "optimizer" and "lr". `section` is empty for a key at the top level.
 std::string dotted_name(const std::string& section, const std::string& name);
 
 class KnownNames {
@@ -18,15 +18,15 @@ class KnownNames {
   explicit KnownNames(const TaskConfig& task) : keys_(keys_with(task)), sections_(sections_with(task)) {}
 
   const std::vector<Key>& keys() const { return keys_; }
-  // The key with that dotted name; nullptr if unknown.
+  // Returns the key with that dotted name; nullptr if unknown.
   const Key* find(std::string_view dotted) const;
   bool is_section(std::string_view dotted) const;
-  // A hint for an unknown key. If the key is in the wrong section, such as "lr" at the top level, the hint is the right
+  // Returns a hint for an unknown key. If the key is in the wrong section, such as "lr" at the top level, the hint is the right
   // section. Otherwise it is the most similar name in the section.
   std::string suggestion(const std::string& section, const std::string& name) const;
 
  private:
-  // The names that the section may contain.
+  // Returns the names that the section may contain.
   std::vector<std::string_view> names_in(const std::string& section) const;
 
   std::vector<Key> keys_;

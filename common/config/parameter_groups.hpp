@@ -1,4 +1,4 @@
-// The key optimizer.groups: the checks of its value, and the conversion from and to JSON. keys.cpp and parse_config.cpp call
+// Handles the key optimizer.groups: checks its value, and converts it from and to JSON. keys.cpp and parse_config.cpp call
 // these functions.
 #pragma once
 
@@ -15,10 +15,11 @@ struct GroupProblem {
   std::string message;
 };
 
-// The first problem in an array of groups; nullopt if there is none.
+// Returns the first problem in an array of groups; nullopt if there is none.
 std::optional<GroupProblem> problem_in_groups(const nlohmann::json& groups);
 
-// nlohmann's conversions. problem_in_groups() must have found no problem in the group's array.
+// These are the conversions that nlohmann/json calls. Before them, problem_in_groups() must have found no problem in the
+// group's array.
 void to_json(nlohmann::json& json, const ParameterGroup& group);
 void from_json(const nlohmann::json& json, ParameterGroup& group);
 

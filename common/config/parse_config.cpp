@@ -87,7 +87,7 @@ class ConfigReader {
       if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
         return problems_.add_at(part == Part::kKey ? place->second.key : place->second.value, message, std::move(hint));
       }
-      pointer.resize(pointer.rfind('/'));  // the loop ends at the root, which always has a position
+      pointer.resize(pointer.rfind('/'));  // the loop ends at the latest at the root, since the root always has a position
     }
   }
 
@@ -104,8 +104,8 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  // The worker program of the config, including overrides. It is determined first, because the parser needs the program's keys
-  // to read the overrides. An invalid value is reported later, with the other errors.
+  // Returns the worker program of the config, including overrides. The parser needs the program's keys to read the overrides,
+  // so this function runs first. An invalid value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
     constexpr std::string_view kOverride = "worker=";
     Json value = json_.root.value("worker", Json());
@@ -154,8 +154,9 @@ class ConfigReader {
     std::erase_if(origins_, inside);
   }
 
-  // If an override changes the type of a section, removes the keys in the file that only the old type has, so that users get no
-  // errors about them. Keys from overrides are not removed. A key that was already wrong for the old type remains an error.
+  // If an override changes the type of a section, removes the keys in the file that only the old type has. Otherwise users
+  // would get errors about them. Keys from overrides are not removed. A key that was already wrong for the old type remains an
+  // error.
   void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
     for (const Key& type : config_keys()) {
       const Json::json_pointer pointer(type.pointer());
@@ -178,7 +179,7 @@ class ConfigReader {
 
   Json override_value(const std::string& path, const std::string& text) const {
     const Key* const key = known_.find(path);
-    // the value of a text key stays text even if it could be a number: name=2024
+    // The value of a text key stays text even if it could be a number, as in name=2024.
     const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);
     try {
       Json value = Json::parse(text);
@@ -220,8 +221,8 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // The found value, for messages. A number is shown as written, since its parsed value may differ: 99999999999999999999999,
-  // 1e-400.
+  // Returns the found value, for messages. A number is shown as it is written in the file, since its parsed value may differ:
+  // 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;
@@ -278,7 +279,7 @@ class ConfigReader {
 
   // ---- rules between keys ----
 
-  // Reports keys that the type of their section does not have. Otherwise they would be ignored without an error.
+  // Reports keys that the type of their section does not have. Without this error, they would have no effect.
   void check_types() {
     for (const Key& key : config_keys()) {
       if (key.section_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;

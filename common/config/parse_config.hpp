@@ -1,6 +1,6 @@
 // Parses the text of a train.json into a TrainConfig. Comments are allowed. Unknown keys, wrong types and values out of range
-// are errors. The message contains file, line, column and JSON pointer, and suggests the most similar valid key or value. All
-// errors of a file are reported together. Thread-safe, since the functions have no state.
+// are errors. An error message contains file, line, column and JSON pointer, and suggests the most similar valid key or value.
+// All errors of a file are reported together. Any thread may call these functions, since they have no state.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@
 
 namespace ddprun {
 
-// A function that returns the keys of a worker program. It is called once, with the program of the config: an absolute path, or
-// "" for none. If the function is empty, no program has keys.
+// A function that returns the keys of a worker program. It is called once. Its argument is the program that the config names:
+// an absolute path, or "" for none. If the function is empty, no program has keys.
 using TaskKeysOf = std::function<TaskConfig(const std::string& worker)>;
 
 // Reads and checks a config file. Throws UsageError with all errors.
@@ -27,22 +27,22 @@ using TaskKeysOf = std::function<TaskConfig(const std::string& worker)>;
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {},
                         std::vector<std::string>* notes = nullptr, const TaskKeysOf& task_keys = {});
 
-// Parses and checks the text of a config like load_config(). `name`: the file's name in messages. `base`: the folder to which
-// relative paths are relative.
+// Parses and checks the text of a config like load_config(). `name` is the file's name in messages. Relative paths in the
+// config are relative to the folder `base`.
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
                          const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr,
                          const TaskKeysOf& task_keys = {});
 
-// The config as formatted JSON with all keys that apply. load_config() reads it back to the same TrainConfig.
+// Returns the config as formatted JSON with all keys that apply. load_config() reads it back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);
 
-// A digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change" in the
-// schema are omitted.
+// Returns a digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change"
+// in the schema are omitted.
 std::string config_digest(const TrainConfig& config);
 
-// A key that differs between two configs: its pointer ("/optimizer/lr") and both values as JSON text. `may_change`: a run may
-// continue with the new value; these keys have "x-may-change" in the schema. `job_wide`: all nodes of a job must have the same
-// value.
+// A key that differs between two configs: its pointer ("/optimizer/lr") and both values as JSON text. If `may_change` is true,
+// a run may continue with the new value; such keys have "x-may-change" in the schema. If `job_wide` is true, all nodes of a job
+// must have the same value.
 struct ConfigDifference {
   std::string pointer;
   std::string before;

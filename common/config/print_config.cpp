@@ -13,7 +13,7 @@ namespace ddprun {
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   for (const Key& key : keys_with(config.task)) {
-    // Omit keys that do not exist for the section's type, since reading them back would be an error.
+    // Omits keys that do not exist for the section's type, since load_config() would reject them.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
   return root.dump(2) + "\n";
@@ -36,7 +36,7 @@ std::string config_digest(const TrainConfig& config) {
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
   for (const Key& key : keys_with(after.task)) {
-    // Skip keys that exist for only one of the two section types: the difference of the types is reported already.
+    // Skips keys that exist for only one of the two section types, since the difference of the types is already reported.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
     if (old_value == new_value) continue;

@@ -1,6 +1,6 @@
-// The list of a config's errors, and the exception that reports all of them in the order of the file, overrides last. Line
-// numbers and hints are computed only for the reported errors, since each computation scans the whole text. So a file with a
-// hundred thousand unknown keys is rejected quickly. Internal to common/config.
+// The list of a config's errors, and the exception that reports all of them. They are in the order of the file, followed by the
+// errors of overrides. Line numbers and hints are computed only for the reported errors, since each computation scans the whole
+// text. So a file with a hundred thousand unknown keys is rejected quickly. Only common/config uses this file.
 #pragma once
 
 #include <cstddef>

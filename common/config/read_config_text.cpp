@@ -34,9 +34,9 @@ struct PipeEnd {
   ~PipeEnd() { ::close(fd); }
 };
 
-// Reads a named pipe. A blocking open(2) waits without a limit for a writer, so this function opens with O_NONBLOCK and limits
-// the wait for the first data. Later reads have no limit, because the writer then exists and may be a slow shell command:
-// <(command).
+// Reads a named pipe. A blocking open(2) would wait for a writer without a limit. So this function opens with O_NONBLOCK and
+// limits the wait for the first data. Later reads have no limit, because then the writer exists, and it may be a slow shell
+// command: <(command).
 std::string read_pipe(const fs::path& file, const std::string& kind) {
   const PipeEnd pipe{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   if (pipe.fd < 0) cannot_read(file, kind);

@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// The text of the file. `kind`: the kind of file for messages, such as "config". Throws UsageError if the file can't be read,
-// is a folder, or is larger than 4 MiB. Any thread may call it.
+// Returns the text of the file. `kind` is the kind of file for messages, such as "config". Throws UsageError if the file can't
+// be read, is a folder, or is larger than 4 MiB. Any thread may call it.
 std::string read_config_text(const std::filesystem::path& file, const std::string& kind);
 
 }  // namespace ddprun

@@ -95,8 +95,8 @@ class Rules {
     }
   }
 
-  // Checks that the model type and the data type fit together. An exported model also determines the values of some keys, so
-  // the config must not set these keys.
+  // Checks that the model type and the data type fit together. An exported model also determines some settings, so the config
+  // must not set their keys.
   void check_exported_models() {
     const TrainConfig& c = config_;
     if (!all_good({"/model/type", "/data/type"})) return;
@@ -179,7 +179,7 @@ class Rules {
     }
   }
 
-  // Class names must be different: if two were equal, the second class would have no samples.
+  // Class names must differ: if two were equal, the second class would have no samples.
   void check_class_names() {
     const std::vector<std::string>& names = config_.data.class_names;
     if (names.size() == 1) at_value("/data/class_names", "expected at least 2 names, found 1");

@@ -1,4 +1,4 @@
-// The rules that concern several keys of a config. parse_config.cpp checks them after the checks of single keys.
+// Checks the rules that concern several keys of a config. parse_config.cpp calls it after it has checked the single keys.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,14 +12,15 @@ namespace ddprun {
 
 struct BrokenRule {
   std::string pointer;
-  bool at_key = false;  // true: the error is at the position of the key; false: of its value
+  bool at_key = false;  // true: the error is at the position of the key; false: at its value
   std::string message;
 };
 
-// The rules that the config violates. `failed` contains the JSON pointers of invalid values: rules about them are skipped.
+// Returns the rules that the config violates. `failed` contains the JSON pointers of invalid values, to which no rule is
+// applied.
 std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed);
 
-// A value as text, for messages.
+// Returns a value as text, for messages.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace ddprun

@@ -98,7 +98,8 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   return out;
 }
 
-// The schema condition "the type of the section has this key". If the default type has the key, the type may be omitted.
+// Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be
+// omitted.
 OrderedJson type_condition(const Key& key) {
   OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.section_types)}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};
@@ -122,7 +123,7 @@ std::string leaf_of(const std::string& section) {
   return section.substr(section.rfind('.') + 1);
 }
 
-// The schema of the section "task" for an unknown worker program: it accepts any keys.
+// Returns the schema of the section "task" for an unknown worker program: it accepts any keys.
 OrderedJson unknown_task_schema() {
   return {{"description", "The keys of a custom worker program; its --schema prints a schema that contains them."},
           {"type", "object"}};

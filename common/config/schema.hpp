@@ -1,6 +1,6 @@
-// The table of keys in two other formats: the JSON Schema for editors (configs/train.schema.json), and the reference for users
-// (in docs/configuration.md). The repository contains both, and a test checks that they are up to date. A custom worker program
-// prints the schema and a list of its additional keys. Pure.
+// Converts the table of keys to two other formats: the JSON Schema for editors (configs/train.schema.json), and the reference
+// for users (in docs/configuration.md). The repository contains both, and a test checks that they are up to date. A custom
+// worker program prints the schema and a list of its additional keys. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace ddprun {
 
-// The JSON Schema, draft 2020-12. Keys that may change within a run directory have "x-may-change": true. If `task` is empty,
-// the section "task" accepts any keys.
+// Returns the JSON Schema, draft 2020-12. Keys that may change within a run directory have "x-may-change": true. If `task` is
+// empty, the section "task" accepts any keys.
 std::string config_schema_json(const TaskConfig& task = {});
 
-// The keys of a worker program, two lines each, for its --help.
+// Returns the keys of a worker program, two lines each, for its --help.
 std::string task_keys_help(const TaskConfig& task);
 
-// The reference for users: a Markdown table for each section.
+// Returns the reference for users: a Markdown table for each section.
 std::string config_reference_markdown();
 
 }  // namespace ddprun

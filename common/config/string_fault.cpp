@@ -1,4 +1,4 @@
-// Implementation of string_fault.hpp, by the grammar of RFC 8259, section 7.
+// Implementation of string_fault.hpp. It follows the grammar of RFC 8259, section 7.
 #include "common/config/string_fault.hpp"
 
 #include <cstdint>

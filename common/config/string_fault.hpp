@@ -1,4 +1,5 @@
-// Finds the first error in a JSON string. json_positions.cpp calls it if nlohmann's parser has rejected the string. Pure.
+// Finds the first error in a JSON string. json_positions.cpp calls it when nlohmann's parser has rejected the string. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ struct StringFault {
   std::size_t offset = 0;
 };
 
-// The first fault of the string whose opening quote is at `begin`; nullopt if there is none.
+// Returns the first fault of the string whose opening quote is at `begin`; nullopt if there is none.
 std::optional<StringFault> fault_in_string(std::string_view text, std::size_t begin);
 
 }  // namespace ddprun

@@ -59,7 +59,7 @@ nlohmann::json json_of(const Value& value) {
   return std::visit([](const auto& held) { return nlohmann::json(held); }, value);
 }
 
-// The problem in the definition of a key; empty if there is none.
+// Returns the problem in the definition of a key; empty if there is none.
 std::string fault_of(const TaskKey& key) {
   const bool number = std::holds_alternative<double>(key.value);
   const bool counts =
@@ -159,8 +159,8 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-// The functions get() and set() of a key find its value by the key's name. So a returned key can be used with every config that
-// has the same task keys.
+// Each returned key finds its value by name (its functions get() and set()). So the keys can be used with every config that has
+// the same task keys.
 std::vector<Key> keys_with(const TaskConfig& task) {
   std::vector<Key> out = config_keys();
   for (const TaskKey& own : task.keys()) {

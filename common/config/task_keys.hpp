@@ -1,7 +1,7 @@
-// The keys of a custom worker program: the table of the keys, and their values in a config. They are in the section "task" of
-// train.json. They are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
-// contains the table, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports the
-// table to ddprun.
+// The keys of a custom worker program: their definitions, and their values in a config. They are in the section "task" of a
+// train.json, and are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
+// contains the definitions, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports
+// the definitions to ddprun.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TaskKey {
   std::vector<std::string> choices{};  // for a string: the allowed values; any string if empty
   bool path = false;                   // for a string: a path, relative to the config's folder; it becomes absolute
   bool required = false;               // each config must set the key; `value` then only defines the type
-  bool may_change = false;             // the value may change when a run resumes, since the trained model does not depend on it
+  bool may_change = false;  // whether the value may change when a run resumes: the trained model does not depend on it
   bool operator==(const TaskKey&) const = default;
 };
 
@@ -40,7 +40,7 @@ class TaskConfig {
   // twice, or a default is out of its range.
   explicit TaskConfig(std::vector<TaskKey> keys);
 
-  // The value of the key `name`. Throws InternalError if the key is unknown or has a different type.
+  // These functions return the value of the key `name`. They throw InternalError if the key is unknown or has a different type.
   bool flag(std::string_view name) const;
   std::int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
@@ -50,11 +50,11 @@ class TaskConfig {
 
   const std::vector<TaskKey>& keys() const;
   bool empty() const { return keys().empty(); }
-  // The value of the key `name`; nullptr if the key is unknown.
+  // Returns the value of the key `name`; nullptr if the key is unknown.
   const TaskKey::Value* find(std::string_view name) const;
   // Sets the value of the key `name`. `value` must have the key's type.
   void set(std::string_view name, TaskKey::Value value);
-  // A copy in which each key has its default value.
+  // Returns a copy in which each key has its default value.
   TaskConfig defaults() const;
 
  private:

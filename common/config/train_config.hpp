@@ -1,7 +1,7 @@
-// The content of a train.json as plain structs with safe defaults. The launcher uses them to validate, plan and show a job; the
-// worker uses them to train. The launcher is built without LibTorch, so these structs must not depend on LibTorch.
-// parse_config.hpp parses a train.json into a TrainConfig. configs/train.schema.json describes the same keys for editors. A
-// test compares docs/configuration.md with both.
+// The content of a train.json as plain structs with safe defaults. The launcher uses them to validate, plan and show a job, and
+// the worker uses them to train. The launcher is built without LibTorch, so these structs must not depend on it.
+// parse_config.hpp parses a train.json into a TrainConfig. configs/train.schema.json describes the same keys for editors, and
+// docs/configuration.md for users. A test compares both with this file.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace ddprun {
 
-// LoRA: a low-rank update of linear layers (Hu et al. 2021). The keys have PEFT's names. Only the update is trained; the
-// weights of these layers stay fixed.
+// LoRA: a low-rank update of linear layers (Hu et al. 2021). The keys have the names of the library PEFT. Only the update is
+// trained, and the weights of these layers stay fixed.
 struct LoraConfig {
   std::int64_t rank = 0;                  // rank of the update matrices; 0: LoRA is off
   double alpha = 16;                      // the update is scaled by alpha / rank
@@ -27,13 +27,13 @@ struct ModelConfig {
   Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama" | "vit"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp, cnn, gpt, vit: dropout probability, 0 <= p < 1
-  std::int64_t n_layer = 12;  // gpt, llama, vit: this key and the next two have the names and defaults of the smallest GPT-2
+  std::int64_t n_layer = 12;  // gpt, llama, vit; this key and the next two have names and defaults of the smallest GPT-2
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
-  std::int64_t n_kv_head = 0;   // this key and the next four are for llama only: number of key and value heads; 0: n_head
+  std::int64_t n_kv_head = 0;   // llama only, like the next four: number of key and value heads; 0 means n_head
   std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
-  double rope_theta = 10000;    // this key and the next two have Hugging Face's names and defaults
+  double rope_theta = 10000;    // this key and the next two have names and defaults of Hugging Face
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;       // the output head shares the embedding's weights
   bool activation_checkpointing = false;  // gpt, llama, vit: recompute a block's activations in the backward pass
@@ -50,7 +50,7 @@ struct AugmentConfig {
   // pixels of zero padding on each side, followed by a random crop to the original size; 0: no crop
   std::int64_t crop_padding = 0;
   bool flip = false;         // mirror left-right with probability 1/2
-  bool random_crop = false;  // this key and the next are for data type folder only: crop at a random place, not in the center
+  bool random_crop = false;  // folder only, like the next: crop at a random place, not in the center
   double erase = 0;          // probability that a rectangle is set to 0 after normalization
   double mixup = 0;          // alpha of the Beta distribution in mixup (Zhang et al. 2018); 0: off
 };
@@ -78,7 +78,7 @@ struct DataConfig {
   std::string test = "test.safetensors";    // tensors only, like `train`
   std::string train_tokens = "train.bin";   // tokens only, like the next three
   std::string test_tokens = "val.bin";
-  // a tokenizer.json, or a folder with it or with vocab.json and merges.txt; if empty, a token is a byte
+  // path of a tokenizer.json, or of a folder with tokenizer.json or with vocab.json and merges.txt; if empty, a token is a byte
   std::string tokenizer;
   enum class TokenType { kUint16, kUint32 };
   TokenType token_type = TokenType::kUint16;  // used for a *.bin file without a header
@@ -101,7 +101,7 @@ struct DataConfig {
   std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
-  std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0: image_size
+  std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0 means image_size
   std::int64_t decode_threads = 2;  // threads per worker that decode the images of a batch
   std::int64_t classes =
       10;  // number of classes, fixed for cifar; a label outside 0..classes-1 is an error, and the message names the sample
@@ -170,8 +170,8 @@ struct ScheduleConfig {
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   std::int64_t decay_steps = 0;  // warmup_stable_decay: number of steps of the decay at the end; 0: a tenth of the run
-  // type "plateau": the keys from here on have the names and defaults of PyTorch's ReduceLROnPlateau. `metric` is new: in
-  // PyTorch, the caller passes the value instead.
+  // Type "plateau": from here on, the keys have the names and defaults of PyTorch's ReduceLROnPlateau. Only `metric` is new: in
+  // PyTorch, the caller passes the value of the metric instead.
   std::string metric = "loss";  // any metric of the evaluation
   MetricMode mode = MetricMode::kAuto;
   double factor = 0.1;         // below 1
@@ -193,8 +193,7 @@ struct EarlyStoppingConfig {
 
 struct CheckpointConfig {
   enum class Every { kGiven, kAuto };
-  // kGiven: save by every_steps and every_seconds. kAuto: the interval is computed from the measured save time and failure
-  // rate.
+  // kGiven: save by every_steps and every_seconds. kAuto: compute the interval from the measured save time and failure rate.
   Every every = Every::kGiven;
   std::int64_t every_steps = 0;       // save every N steps; 0: off
   double every_seconds = 0;           // save every N seconds by rank 0's clock; 0: off

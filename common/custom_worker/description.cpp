@@ -21,7 +21,7 @@ constexpr int kFormat = 1;
 constexpr std::array<std::string_view, std::variant_size_v<TaskKey::Value>> kTypes{"boolean", "integer",  "number",
                                                                                    "string",  "integers", "strings"};
 
-// Reading stops after this number of keys. A table with that number of keys is over the limit, so it is rejected.
+// Reading stops after this number of keys, which is over the limit of a table, so the table is then rejected.
 constexpr std::size_t kMaxKeysRead = 1000;
 
 OrderedJson key_json(const TaskKey& key) {

@@ -1,5 +1,5 @@
 // A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). ddprun
-// reads the description before it starts workers, to get the program's keys. Pure.
+// reads it before it starts workers, to get the program's keys. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct WorkerDescription {
   bool operator==(const WorkerDescription&) const = default;
 };
 
-// The description as JSON, with a newline at the end.
+// Returns the description as JSON, with a newline at the end.
 std::string description_json(const WorkerDescription& worker);
 
 // Parses the JSON of a description. Ignores unknown fields, since a later version may add some. Throws UsageError with the

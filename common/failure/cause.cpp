@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// In the order of the enum.
+// The names are in the order of the enum.
 constexpr std::array kNames{"exit_code",
                             "signal",
                             "exception",

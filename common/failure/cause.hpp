@@ -41,7 +41,7 @@ enum class Cause : std::uint8_t {
 inline constexpr Cause kLastCause = Cause::kLateUsage;
 inline constexpr std::size_t kCauses = static_cast<std::size_t>(kLastCause) + 1;
 
-// The cause's name in the report, in the output of `--json`, and in the file of the restart policy.
+// Returns the cause's name in the report, in the output of `--json`, and in the file of the restart policy.
 const char* name_of(Cause cause);
 
 }  // namespace ddprun

@@ -14,12 +14,12 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
   bool ok() const { return code == 0 && signal == 0; }
   int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
-  // True if the process was killed by SIGKILL, which the OOM killer sends. If the process is a wrapper, it exits with 137 when
-  // its child was killed by SIGKILL.
+  // Returns true if the process was ended by SIGKILL, the signal of the OOM killer. If the process is a wrapper, it exits with
+  // 137 when SIGKILL ended its child.
   bool by_sigkill() const { return as_exit_code() == 128 + SIGKILL; }
 };
 
-// The status as text: "exit code 3", "signal 9 (SIGKILL)".
+// Returns the status as text: "exit code 3", "signal 9 (SIGKILL)".
 std::string describe(const ExitStatus& status);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). In a job on one machine,
-// the agent stores them. In a multi-node job they are a part of the Budget that every node stores
-// (rendezvous/protocol/round.hpp), so that an elected coordinator can continue to count. Values only.
+// A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). On one machine, the
+// agent stores them. In a multi-node job they are part of the Budget that every node stores (rendezvous/protocol/round.hpp), so
+// an elected coordinator can continue to count. All types are plain values.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct FailedRound {
   std::int32_t rank = -1;
   ExitStatus status{};     // exit status of the worker whose failure ended the round
   std::int64_t step = -1;  // the last step that the failed rank reported; -1 if it reported none
-  // the step at which the round started, or the step of the newest checkpoint at the start
+  // the step at which the round started, or the step of the newest checkpoint at that time
   std::int64_t resumed_from = -1;
   std::int64_t newest_checkpoint = -1;  // the step of the newest checkpoint when the round ended
   std::chrono::nanoseconds lasted{};    // time from the start of the round to the failure that ended it
@@ -30,12 +30,12 @@ struct FailedRound {
   // after an out-of-memory failure: whether a restart would need less memory
   channel::Shrink shrink = channel::Shrink::kNothingKnown;
   bool operator==(const FailedRound&) const = default;
-  // True if the round published a checkpoint newer than the step at which it started.
+  // Returns true if the round published a checkpoint newer than the step at which it started.
   bool has_newer_checkpoint() const { return newest_checkpoint > resumed_from; }
 };
 
-// The number of failed rounds that are stored. The restart delay doubles with each instant crash among them, at most twenty
-// times.
+// The number of failed rounds that are stored. The restart delay doubles for each of them that crashed at its start, at most
+// twenty times.
 inline constexpr std::size_t kRoundsRemembered = 22;
 
 // The restarts and failed rounds of a job. The restart policy uses them to decide about the next restart.

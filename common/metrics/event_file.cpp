@@ -26,8 +26,8 @@ double wall_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// The seconds in the name of the new file: the current time, but at least one more than in the newest existing name. So the new
-// name sorts last even if the last start was less than a second ago, or if the clock was set back.
+// Returns the seconds in the name of the new file: the current time, but at least one more than in the newest existing name. So
+// the new name sorts last, even if the last start was less than a second ago, or if the clock was set back.
 std::int64_t next_seconds(const fs::path& folder) {
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -84,7 +84,7 @@ void EventFile::write_out() {
   constexpr std::size_t kMaxKeptBytes = 1 << 20;
   if (opened_.get() < 0) open();
   if (opened_.get() < 0 && buffer_.size() <= kMaxKeptBytes) return;  // keep the data until the file can be created
-  // After a failed write, nothing more is written: the file may end with an incomplete record, and readers stop there.
+  // After a failed write, the file may end with an incomplete record, and readers stop there. So no further data is written.
   const int error = opened_.get() >= 0 && !torn_ ? write_all(opened_.get(), buffer_) : 0;
   if (error != 0) {
     torn_ = true;

@@ -1,7 +1,7 @@
-// The encoding of TensorBoard's event files: Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
-// supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, which is header-only,
-// encodes the messages: libprotobuf would conflict with the other version of libprotobuf that libtorch_cpu.so exports. Pure;
-// EventFile writes the bytes.
+// Encodes TensorBoard's event files. A file has Event messages in protobuf's encoding, each in a TFRecord. Only scalars are
+// supported. The field numbers are from tensorboard/compat/proto/{event,summary}.proto. protozero, a header-only library,
+// encodes the messages. We do not use libprotobuf, because it would conflict with the version of libprotobuf that
+// libtorch_cpu.so exports. The code is pure (no I/O, no clock). EventFile writes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace ddprun {
 
-// CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
+// Returns the CRC-32C (Castagnoli), masked as in TFRecord: rotated right by 15 bits, plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
-// A TFRecord: the length of the payload (8 bytes), the masked CRC of the length (4 bytes), the payload, and its masked CRC (4
-// bytes). All numbers are little endian.
+// Returns a TFRecord: the length of the payload (8 bytes), the masked CRC of the length (4 bytes), the payload, and its masked
+// CRC (4 bytes). All numbers are little endian.
 std::string tfrecord(std::string_view payload);
 
-// Event messages. `wall_time` is in seconds since 1970.
+// These functions return Event messages. `wall_time` is in seconds since 1970.
 std::string file_version_event(double wall_time);  // the first event of each file: "brain.Event:2"
 std::string session_start_event(double wall_time,
                                 std::int64_t step);  // TensorBoard drops the data of older files from this step on

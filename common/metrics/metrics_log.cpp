@@ -28,8 +28,8 @@ void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
   if (!added) found->second = std::max(found->second, step);
 }
 
-// True if the line is a complete record, and its step is not after `resume_step`. A machine that lost power can leave a line of
-// zero bytes, which is not a record.
+// Returns true if the line is a complete record whose step is not after `resume_step`. After a power failure, a file can
+// contain a line of zero bytes, which is not a record.
 bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
   if (!record.is_object()) return false;
@@ -80,7 +80,7 @@ void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestStep
     write_file_atomically(file, kept.text);
     return;
   }
-  // truncate(2) is atomic, and works on a full disk.
+  // truncate(2) is used because it is atomic, and works on a full disk.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.text.size())) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot truncate " + file.string());
   }
@@ -93,8 +93,8 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
   open();
 }
 
-// Opens the file. Removes lines after the resume step only at the first successful open, since later lines are from this
-// process.
+// Opens the file. The first successful open removes the lines after the resume step. Later ones must not, since those lines are
+// then from this process.
 void MetricsLog::open() {
   if (!cut_) {
     try {
@@ -154,7 +154,7 @@ void MetricsLog::put(const std::string& lines) {
   kept_ = lines;
 }
 
-// Removes the last `bytes` bytes of the file, an incomplete line, so that the next line is not appended to them.
+// Removes the last `bytes` bytes of the file, which are an incomplete line. Otherwise the next line would be appended to them.
 void MetricsLog::remove_torn_line(std::int64_t bytes) {
   const off_t size = ::lseek(opened_.get(), 0, SEEK_END);
   if (size < bytes || ::ftruncate(opened_.get(), size - bytes) != 0) {

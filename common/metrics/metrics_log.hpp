@@ -24,7 +24,7 @@ class MetricsLog {
 
   // Writes a line with "event", "time_ns" (CLOCK_REALTIME) and the fields.
   void write(const std::string& event, const nlohmann::ordered_json& fields);
-  // The largest "step" in the records with the event `event`; -1 if there are none.
+  // Returns the largest "step" in the records with the event `event`; -1 if there are none.
   std::int64_t newest(const std::string& event) const;
 
  private:

@@ -1,5 +1,5 @@
-// Opens a run directory in three steps, so that no file of another run is overwritten. Step 1 checks that the directory is a
-// run directory. Step 2 takes its lock and compares the configs. Step 3 writes config.json.
+// Opens a run directory in three steps, so that it overwrites no file of another run. Step 1 checks that the directory is a run
+// directory. Step 2 takes its lock and compares the configs. Step 3 writes config.json.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ std::string numbered(const char* format, long long number) {
   return text.data();
 }
 
-// The absolute path without a slash at the end, so that --fresh can append a number.
+// Returns the absolute path without a slash at the end, so that --fresh can append a number.
 fs::path tidy(const fs::path& root) {
   fs::path path = fs::absolute(root).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -46,8 +46,8 @@ fs::path tidy(const fs::path& root) {
 
 // ---- checks of the folder ----
 
-// True for names of files that may exist without a config.json. These are files of a run that was killed at its start, a token,
-// logs of scripts, and files of workers on a node that has never coordinated the job.
+// Returns true for names of files that may exist without a config.json. These are files of a run that was killed at its start,
+// a token, logs of scripts, and files of workers on a node that has never coordinated the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
@@ -74,7 +74,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// True for an empty folder, or a link to one.
+// Returns true for an empty folder, or a link to one.
 bool is_empty_folder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
@@ -85,8 +85,8 @@ bool has(const std::vector<std::string>& names, const char* name) {
 }
 
 // Throws UsageError if the directory contains files that are not from ddprun: they must not be mixed with those of a run, and
-// --fresh must not rename them. A directory with config.json and a lock file of ddprun is always accepted, since users may add
-// notes to it. config.json alone is not enough, since other programs have a file of that name too.
+// --fresh must not rename them. A directory with both config.json and a lock file of ddprun is accepted with any other files,
+// since users may add notes to it. config.json alone is not enough, since other programs have a file of that name too.
 void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json") && has(names, "lock")) return;
   std::string foreign;
@@ -189,7 +189,7 @@ void require_regular_file(const fs::path& config) {
   throw UsageError(config.string() + " is not a regular file: expected the run's config file; move it away, or " + kElsewhere);
 }
 
-// Reads the config.json of the run. `task`: the keys of the worker program that will continue the run.
+// Reads the config.json of the run. `task` has the keys of the worker program that will continue the run.
 TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
     return load_config(layout.config(), {}, nullptr, [&](const std::string&) { return task.defaults(); });
@@ -230,7 +230,7 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
 }
 
 // Throws UsageError if `checkpoints` is not a folder. Otherwise each worker would fail later, when it lists checkpoints, and
-// would be restarted without result.
+// restarts would not help.
 void require_checkpoint_folder(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
@@ -249,8 +249,8 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// True if early stopping ended the run before its last step, but would not have ended it with the rule in the new config. The
-// names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
+// Returns true if early stopping ended the run before its last step, but would not have ended it with the rule in the new
+// config. The names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
   if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
@@ -261,7 +261,7 @@ bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
 }
 
-// The manifest of a checkpoint. The result is not an object if the file is missing, not regular, or not valid JSON.
+// Returns the manifest of a checkpoint. The result is not an object if the file is missing, not regular, or not valid JSON.
 Json read_manifest_of(const fs::path& checkpoint) {
   const fs::path file = checkpoint / "manifest.json";
   std::error_code unknown;
@@ -289,9 +289,9 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
   return "";
 }
 
-// Sets latest_step and finished from the newest checkpoint without visible damage. The bytes are not verified, since the
-// trainer verifies a checkpoint before it uses it. The trainer also reports the checkpoints that it skips. But if the run is
-// finished, no trainer runs, so this function reports the damage of a newer checkpoint.
+// Sets latest_step and finished from the newest checkpoint without visible damage. It does not verify the bytes, since the
+// trainer verifies a checkpoint before it uses it, and reports the checkpoints that it skips. But if the run is finished, no
+// trainer runs. Then this function reports the damage of a newer checkpoint.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   std::string damage, taken;
@@ -323,9 +323,9 @@ void read_latest(RunState& state, const TrainConfig& config) {
       (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-// True if the directory only contains files of starts that ended before the first step, usually because of a wrong path in the
-// config. Then no result depends on the old config. A directory with run.json, which is written when training starts, counts as
-// trained: even without a checkpoint there, nodes may have copies of checkpoints.
+// Returns true if no start in this directory has reached its first step, usually because of a wrong path in the config. Then no
+// result depends on the old config. A directory with run.json, which is written when training starts, counts as trained: even
+// if it has no checkpoint, nodes may have copies of checkpoints.
 bool is_untrained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);
@@ -357,9 +357,9 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   Descriptor lock(take_run_lock(layout.root));
 
-  // The directory is locked now, so its content is read again. If no start has trained a step, --fresh has no effect.
+  // The directory is locked now, so its content is read again. If no start has trained a step, --fresh renames nothing.
   if (fresh == FreshStart::kRename && !is_untrained(layout, names_in(layout.root))) {
-    // If the run directory is a link, the link stays, and its target folder is renamed and created again.
+    // If the run directory is a link, the link stays. Its target folder is renamed, and created again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();
     make_directory(directory);

@@ -1,6 +1,6 @@
 // The run directory: the paths of its files, its lock, and the check whether a config may continue the run. In a job of ddprun,
-// the agent opens it. If ddptrain runs under torchrun or alone, its rank 0 opens it. These functions never delete results of a
-// run.
+// the agent opens the directory. If ddptrain runs under torchrun or alone, its rank 0 does. These functions never delete
+// results of a run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// The paths of the files inside a run directory. Pure.
+// The paths of the files inside a run directory. The code is pure: no I/O, no clock.
 struct RunLayout {
   std::filesystem::path root;
   std::filesystem::path config() const { return root / "config.json"; }
@@ -37,8 +37,8 @@ struct RunState {
   std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
   bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
   std::string renamed_to;  // after --fresh: the new name of the old directory; otherwise empty
-  // For the console, one line each: the changed keys, and the damage of the newest checkpoint if an older one shows that the
-  // run is finished.
+  // Notes for the console, one line each: the changed keys, and the damage of the newest checkpoint if an older one shows that
+  // the run is finished.
   std::string notes;
 };
 

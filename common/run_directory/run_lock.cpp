@@ -30,8 +30,8 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGuardianTime{5};  // time in which the guardian of a killed agent ends its workers
-// A process in run_lock_is_held() has a shared lock for a moment, but is not recorded in the file. So a lock without a known
-// holder is reported only after this time.
+// run_lock_is_held() takes a shared lock for a moment without recording itself in the file. So a lock without a known holder is
+// reported only after this time.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -51,8 +51,8 @@ std::string utc_now() {
   return text.data();
 }
 
-// The holder in the first line of the lock file. The line may be missing or incomplete, since the holder may have just taken
-// the lock. Text after the first line is the rest of an earlier, longer text.
+// Returns the holder in the first line of the lock file. The line may be missing or incomplete, since the holder may have just
+// taken the lock. Text after the first line is the rest of an earlier, longer text.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -73,7 +73,7 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
-// How long to wait for the lock before an error reports that this process holds it.
+// Returns how long to wait for the lock before an error reports its holder.
 std::chrono::milliseconds patience(const Holder& holder) {
   if (is_gone(holder)) return kGuardianTime;
   const bool is_local = holder.pid > 0 && holder.host == host_name();
@@ -87,7 +87,7 @@ std::chrono::milliseconds patience(const Holder& holder) {
                    "): wait for it, stop it, or choose another --run-dir");
 }
 
-// The term of the lock in the checkpoint claim (trainer/checkpoint/writer_claim.hpp); 0 if there is no claim.
+// Returns the term of the lock in the checkpoint claim (trainer/checkpoint/writer_claim.hpp); 0 if there is no claim.
 std::int64_t claimed_term(const std::filesystem::path& root) {
   const Descriptor claim(::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   return claim.get() < 0 ? 0 : read_holder(claim.get()).term;
@@ -112,14 +112,14 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
                    "; fix the cause or choose another --run-dir");
 }
 
-// True if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a file, since
-// that could change a file with a different purpose.
+// Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a
+// file, because that could change a file with a different purpose.
 bool is_link_or_special(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));
 }
 
-// The lock file, opened for reading; no descriptor if there is no lock file.
+// Returns the lock file, opened for reading; no descriptor if there is no lock file.
 Descriptor opened_lock(const std::filesystem::path& root) {
   return Descriptor(::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }

@@ -16,7 +16,7 @@ bool is_trusted(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
 
-// True if the folder that contains `path` belongs to this user or root.
+// Returns true if the folder that contains `path` belongs to this user or root.
 bool folder_is_trusted(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path();
   struct stat info {};

@@ -1,5 +1,5 @@
-// Implementation of atomic_file.hpp. It is used for config.json, manifests, report.json and other files that must be complete
-// after a crash. After a failure, the old file is unchanged and there is no temporary file.
+// Implementation of atomic_file.hpp. It writes config.json, manifests, report.json and other files that must be complete after
+// a crash. After a failure, the old file is unchanged and no temporary file is left.
 #include "common/system/atomic_file.hpp"
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
-// A hidden name in the folder of `file` that no other process of this machine uses.
+// Returns a hidden name in the folder of `file` that no other process of this machine uses.
 std::filesystem::path temporary_name(const std::filesystem::path& file) {
   static std::atomic<unsigned> counter{0};
   return folder_of(file) /
@@ -68,7 +68,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& file) {
 void replace_with_temporary(const std::filesystem::path& file, std::string_view content, unsigned mode,
                             TemporaryFile::Fsync fsync) {
   std::filesystem::path name = temporary_name(file);
-  // This temporary name contains our pid, so an existing file is from a killed process and not in use.
+  // The temporary name contains our pid, so an existing file of that name is from a killed process and not in use.
   ::unlink(name.c_str());
   TemporaryFile temporary(std::move(name), mode);
   temporary.write(content, file, fsync);

@@ -1,5 +1,5 @@
 // The clock of leases: the time since boot, including suspends. A lease also expires while its machine is suspended, and the
-// process must notice that when it wakes up. std::chrono::steady_clock cannot be used, since it stops during a suspend.
+// process must detect that when it resumes. std::chrono::steady_clock cannot be used, since it stops during a suspend.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// RAII for an open file descriptor, and the comparison of an open file with a path.
+// RAII for an open file descriptor, and a function that compares an open file with a path.
 #pragma once
 
 #include <sys/stat.h>
@@ -28,7 +28,8 @@ class Descriptor {
   int fd_;
 };
 
-// True if `path` names the open file. For locks: the path may have been renamed or replaced since the file was opened.
+// Returns true if `path` names the open file. Code that takes locks needs this: the path may have been renamed or replaced
+// since the file was opened.
 inline bool is_same_file(int fd, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};

@@ -1,9 +1,9 @@
-// Does file work on a separate thread, one piece of work after the other. If a file system stalls, only this thread waits, and
-// not the owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's
-// record through another one.
+// Does file work on a separate thread, one piece after the other. If a file system stalls, only this thread waits, and not the
+// owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's record
+// through another one.
 //
 // The first piece of work starts the thread. If no thread can be started, or if the owner may still block (kInline), add()
-// itself does the work. The queue has no size limit. The owner must limit the waiting work, and `then` reports each finished
+// itself does the work. The queue has no size limit, so its owner must limit the waiting work. `then` reports each finished
 // piece to the owner.
 #pragma once
 
@@ -36,8 +36,8 @@ class FileQueue {
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
-  // Call it on the owner's thread. `work` runs on the queue's thread after all earlier work; `then` runs on the owner's thread
-  // after `work`.
+  // Call this on the owner's thread. `work` runs on the queue's thread after all earlier work; `then` runs on the owner's
+  // thread after `work`.
   void add(Work work, Work then = {}, About about = {});
 
   void start_async() { inline_ = false; }
@@ -46,8 +46,8 @@ class FileQueue {
   // The longest time that the owner may block. A longer block could delay other events, such as those of a lease.
   static constexpr std::chrono::milliseconds kMaxBlock{200};
 
-  // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. Further calls then return false
-  // immediately until that work is done, so several queries in a row wait only once.
+  // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. After a timeout, further calls
+  // return false immediately until that work is done, so several queries in a row wait only once.
   bool wait_for(std::chrono::milliseconds limit);
 
   // Calls `question` on the queue's thread after all earlier work, and returns its result; nullopt if that takes longer than
@@ -63,7 +63,7 @@ class FileQueue {
   // if the work is done. Call both on the owner's thread, like wait_for().
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
-  // The file of the work in progress; nullptr if the queue is idle or the work has no file.
+  // Returns the file of the work in progress; nullptr if the queue is idle or the work has no file.
   About waits_for();
 
  private:

@@ -5,13 +5,14 @@
 
 namespace ddprun {
 
-// The name with its domain, from the resolver; host_name() if the resolver does not know the name. May use the network, and so
-// block.
+// Returns the name with its domain, from the resolver. If the resolver does not have the name, returns host_name(). The call
+// may use the network, and so block.
 std::string full_host_name();
 
-// The name from gethostname(2); "localhost" if the machine has none, so the result is never empty. Any thread may call it.
+// Returns the name from gethostname(2); "localhost" if the machine has none, so the result is never empty. Any thread may call
+// it.
 std::string host_name();
-// host_name() as one component of a path: '/', '%', control characters, spaces and a leading dot are replaced by %xx.
+// Returns host_name() as one component of a path: '/', '%', control characters, spaces and a leading dot are replaced by %xx.
 std::string host_file_name();
 
 }  // namespace ddprun

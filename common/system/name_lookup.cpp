@@ -35,7 +35,7 @@ NameAnswer resolve_name(const std::string& name) {
 
 }  // namespace
 
-// The state that the threads share with the NameLookup, since the NameLookup may be destroyed before the threads end.
+// The state that the threads and the NameLookup share, since the NameLookup may be destroyed before the threads end.
 struct NameLookup::Shared {
   std::mutex mutex;
   Post post;                                      // empty after the NameLookup was destroyed

@@ -1,4 +1,4 @@
-// Resolves host names without blocking the caller. Each name is resolved on a separate detached thread. If the resolver never
+// Resolves host names without blocking the caller. A separate detached thread resolves each name. If the resolver never
 // answers, only that thread is blocked. Other names, the owner's thread and the end of the process are not delayed.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Threads prepare items before the consumer needs them: batches of the loader and of an evaluation. The consumer gets the items
-// in the order of their numbers, independent of the thread that prepared each item. If the preparation of an item fails, the
-// consumer gets the exception instead.
+// in the order of their numbers, no matter which thread prepared each item. If the preparation of an item fails, the consumer
+// gets the exception instead.
 #pragma once
 
 #include <pthread.h>
@@ -28,13 +28,14 @@ class Prefetcher {
  public:
   struct Options {
     std::int64_t first = 0;
-    std::int64_t end = 0;      // the last item number plus 1
+    std::int64_t end = 0;      // number of the last item, plus 1
     std::int64_t threads = 1;  // number of threads; fewer are used if the system refuses more
     std::int64_t ahead = 1;    // maximum number of finished items that wait for the consumer; each thread may prepare one more
     const char* thread_name = "";
   };
 
-  // The threads call `make` once with each item number, concurrently. Throws std::system_error if no thread can be started.
+  // The threads call `make` once with each item number, several of them at the same time. Throws std::system_error if no thread
+  // can be started.
   Prefetcher(const Options& options, std::function<Item(std::int64_t)> make)
       : make_(std::move(make)),
         slots_(static_cast<std::size_t>(options.ahead + options.threads)),
@@ -53,7 +54,7 @@ class Prefetcher {
     }
   }
 
-  // Waits for the items that threads are preparing now; no further item is started.
+  // Waits for the items that the threads are preparing now. They start no further item.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -77,8 +78,8 @@ class Prefetcher {
     if (slot.failure) std::rethrow_exception(slot.failure);
     Item item = *std::exchange(slot.item, std::nullopt);
     ++taken_;
-    // Wake the threads only when half of the items are used. So one wake-up serves several items, and most calls need no system
-    // call.
+    // The threads are woken only when half of the items are used. So one wake-up serves several items, and most calls need no
+    // system call.
     if (threads_wait_ > 0 && started_ - taken_ <= refill_at_) {
       lock.unlock();
       space_free_.notify_all();

@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// Nanoseconds since 1970 (CLOCK_REALTIME).
+// Returns the nanoseconds since 1970 (CLOCK_REALTIME).
 inline std::int64_t realtime_ns() {
   timespec time{};
   ::clock_gettime(CLOCK_REALTIME, &time);

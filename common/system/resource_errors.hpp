@@ -1,5 +1,5 @@
-// Detects a lack of memory or descriptors by errno. Such an error is not an error in a user's file. So code that opens, maps or
-// reads a user's file calls this function before it reports the file as invalid.
+// Detects a lack of memory or descriptors by errno. Such an error is not a fault of a user's file. So code that opens, maps or
+// reads such a file calls this function before it reports the file as invalid.
 #pragma once
 
 #include <cerrno>

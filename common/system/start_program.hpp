@@ -11,14 +11,15 @@ namespace ddprun {
 
 // Starts command[0], which must be a path. Its standard input is empty, and the two descriptors become its standard output and
 // error. The child leads a process group, so that all of its processes can be killed together. It blocks no signal, even if the
-// caller does. Returns 0 and sets `pid` to the child, which the caller must reap; returns the errno on failure.
+// caller does. On success, returns 0 and sets `pid` to the child, which the caller must reap. On failure, returns the errno.
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid);
 
-// The set of children that a specific owner in this process reaps by pid. If this process is a subreaper, or process 1 of a
-// container, it also gets the orphans of other processes. Code that reaps orphans must not reap the children in this set, since
-// the owner calls waitpid() for them. start_program() adds its child. Any thread may call these functions.
+// These functions change the set of children that their owner in this process reaps by pid. If this process is a subreaper, or
+// process 1 of a container, it also gets the orphans of other processes. Code that reaps such orphans must not reap the
+// children in this set, since their owner calls waitpid() for them. start_program() adds its child to the set. Any thread may
+// call these functions.
 void note_own_child(pid_t pid);
-void forget_own_child(pid_t pid);  // call it after the child was reaped
+void forget_own_child(pid_t pid);  // call this after the child was reaped
 bool is_own_child(pid_t pid);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 // The subcommands with their arguments and texts. The parser, messages, help, completion and the manual page use this table.
-// launcher/commands/subcommand.hpp declares the functions that run them, except for join, which main() runs.
+// launcher/commands/subcommand.hpp declares the functions that run them, except for join and bench, which main() runs because
+// they start a job.
 #pragma once
 
 #include <algorithm>
@@ -74,6 +75,15 @@ inline constexpr std::array kSubcommandTable{
         "  --json   print one JSON object for each check: check, verdict, found, do\n"
         "Exit code 0: no errors; 1: at least one error; 2: wrong options.\n",
         true},
+    SubcommandSpec{"bench", "COLLECTIVE [--sizes LIST] [--backend NAME] [--copied] [--json] [options of ddprun]",
+                   "measure a collective between workers", "--sizes --backend --copied --json",
+                   "Starts workers that run one collective, and prints its time and bandwidth for each size of the data.\n"
+                   "COLLECTIVE: allreduce, reduce_scatter, allgather, broadcast, alltoall or sendrecv.\n"
+                   "  --sizes LIST    bytes, such as 4096,64K,25M; default: 4K,64K,1M,25M\n"
+                   "  --backend NAME  auto (default), shared, gloo or nccl, as ddp.backend in a train.json\n"
+                   "  --copied        shared memory: with buffers outside the shared memory\n"
+                   "  --json          one JSON object per size\n"
+                   "Exit code 1: an element of a result was wrong.\n"},
     SubcommandSpec{"gpus", "[--json]", "show the current use of this machine's visible GPUs", "--json",
                    "Shows the current use of each GPU that is visible under CUDA_VISIBLE_DEVICES. The source is NVML.\n"
                    "--json: one line of JSON.\n"},

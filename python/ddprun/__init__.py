@@ -10,10 +10,10 @@ script receives the reason for a restart, and the request to save and stop:
         save(...)
         ddprun.stopped()
 
-All calls do nothing outside a job of ddprun, in child processes of the worker, and after the agent has ended. They raise no
+Outside a job of ddprun, in child processes of the worker, and after the agent has ended, all calls do nothing. They raise no
 error there, so the same script also runs without ddprun. Two kinds of calls can block. After a stop request, should_save()
 waits until the agent has chosen the step at which all ranks save. A call that sends a message waits up to 10 s if the agent
-does not read its socket, and then closes the connection to the agent.
+does not read its socket. After 10 s the call closes the connection to the agent.
 
 This module needs only Python 3.8 and the standard library. docs/python-scripts.md is the user's page, and
 docs/worker-channel.md describes the protocol."""
@@ -30,7 +30,7 @@ __all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart
            "stop_at_step", "stopped", "watch", "world_size"]
 
 PROTOCOL = _worker_channel.PROTOCOL
-REQUEUE = 85  # A worker exits with this code after it has saved its state. The scheduler should then run the job again.
+REQUEUE = 85  # A worker that has saved its state exits with this code. The scheduler should then run the job again.
 
 _KINDS = {"oom": "out_of_memory", "out_of_memory": "out_of_memory", "data": "usage", "usage": "usage", "config": "usage",
           "diverged": "diverged", "checkpoint": "checkpoint", "lost_peer": "lost_peer", "exception": "exception"}
@@ -46,12 +46,12 @@ def _number(name, default):
 rank = _number("RANK", 0)
 local_rank = _number("LOCAL_RANK", 0)
 world_size = _number("WORLD_SIZE", 1)
-restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # number of earlier restarts of the job
-cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # as in `ddprun report`; None in the first round
+restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # how many times the job has been restarted
+cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # why the job was restarted, as in `ddprun report`; None if it was not
 
 
 _channel = _worker_channel.from_agent(rank, world_size)
-_memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the file for snapshots
+_memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # where snapshots are kept, as PATH:SLOT
 _node = _number("GROUP_RANK", 0)
 # The agent sets the next three values in multi-node jobs. `_round` counts the starts of all workers, from 0. `_address` is the
 # address at which other nodes reach this node. `_ports` is --port-range as LOW-HIGH (or ""). On a single node `_round` stays 0,
@@ -102,17 +102,18 @@ def in_job():
 
 
 def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures):
-    """Reports that step n is finished. Calling it in every step is cheap: it sends at most a few messages per second to the
-    agent.
+    """Reports that step n is finished. Call this in every step. It is cheap, since it sends at most a few messages per second
+    to the agent.
 
-    loss and other metrics (lr, accuracy, ...): numbers, one-element tensors, or functions without arguments that return one of
-    these. Their values are read only on rank 0, and only when a message is sent. A loss on a GPU therefore does not block every
-    step. A tensor is copied in this call, so the script may overwrite it afterwards. samples: number of samples that this rank
-    has processed since the last call. total, epochs: length of the whole run, for the estimate of the remaining time. epoch:
-    counted from 0.
+    The loss and other metrics (lr, accuracy, ...) are numbers, one-element tensors, or functions without arguments that return
+    one of these. Their values are read only on rank 0, and only when a message is sent. A loss on a GPU therefore does not
+    block every step. A tensor is copied in this call, so the script may overwrite it afterwards. `samples` is the number of
+    samples that this rank has processed since the last call. `total` and `epochs` are the length of the whole run; ddprun
+    estimates the remaining time from them. `epoch` is counted from 0.
 
-    An omitted argument keeps its earlier value. A metric or count that is not a number is ignored with one warning. Only an
-    invalid n raises an error."""
+    An omitted argument keeps its earlier value. If a metric or count is not a number, it is ignored, and a warning is printed
+    once. Only an invalid n raises an error.
+    """
     n = _step_number(n)
     if _channel is not None:
         times = _pace_watch.step(n) if _pace_watch is not None else None
@@ -124,13 +125,14 @@ def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures
 
 
 def watch(model):
-    """Measures on this rank how long each step takes, and how much of it is spent waiting for other ranks. From these times of
-    all ranks the agent finds the rank that delays the others, and the cause. Returns the model.
+    """Measures on this rank how long each step takes, and how much of that time the rank waits for other ranks. The agent
+    compares the times of all ranks, and finds the rank that delays the others, and the cause. Returns the model.
 
-    model: the model that the script calls in each step, with DistributedDataParallel or another wrapper that exchanges
-    gradients. Call this once on every rank, before the first step. A script with several models calls it once for each. The
-    measured times are sent by step(), so a script without step() reports none. Copies and pickles of the model are not
-    watched."""
+    `model` is the model that the script calls in each step: DistributedDataParallel or another wrapper that exchanges
+    gradients. Call watch() once on every rank, before the first step. A script with several models calls it once for each
+    model. step() sends the measured times, so a script that does not call step() reports none. Copies and pickles of the model
+    are not watched.
+    """
     global _pace_watch
     if _channel is not None and world_size > 1:
         kinds = {parameter.device.type for parameter in model.parameters()}
@@ -144,8 +146,8 @@ def watch(model):
 
 
 def saved(path_or_step=None, step=None, seconds=0.0):
-    """Reports to the agent that a checkpoint is complete. The checkpoint is identified by its path or its step. step: the
-    newest step by default. seconds: duration of the save."""
+    """Reports to the agent that a checkpoint is complete. The checkpoint is identified by its path or its step. The default
+    step is the newest one that was passed to step(). `seconds` is how long the save took."""
     path = ""
     if isinstance(path_or_step, (str, bytes, os.PathLike)):
         path = os.path.abspath(os.fsdecode(path_or_step))
@@ -157,10 +159,11 @@ def saved(path_or_step=None, step=None, seconds=0.0):
 
 
 def error(kind, message=""):
-    """Reports why this worker is about to fail. The script should raise or exit afterwards.
+    """Reports why this worker is about to fail. The script should raise an error or exit afterwards.
 
-    kind: "oom", "data", "config", "diverged" or "checkpoint" for failures that a restart would repeat, and "lost_peer" if
-    another rank failed first. Any other text only describes the failure."""
+    `kind` is "oom", "data", "config", "diverged" or "checkpoint" for a failure that would occur again after a restart. It is
+    "lost_peer" if another rank failed first. Any other text only describes the failure.
+    """
     known = _KINDS.get(str(kind))
     text = _worker_channel.bounded_text(message if known else "%s: %s" % (kind, message) if message else kind)
     if _channel is not None:
@@ -168,9 +171,8 @@ def error(kind, message=""):
 
 
 def should_save():
-    """Returns True if the script must save and stop now. Call it on every rank, once after each step or once after every k
-    steps. After a stop request it returns True at the same call on all ranks. Without a stop request it returns False and does
-    not wait."""
+    """Returns True if the script must save and stop now. Call this on every rank, after each step or after every k-th step.
+    After a stop request it returns True at the same call on all ranks. Without a stop request it returns False immediately."""
     return _channel is not None and _channel.should_save()
 
 
@@ -182,9 +184,9 @@ def stopped():
 
 @contextlib.contextmanager
 def stop_at_step(save=None):
-    """Put `with ddprun.stop_at_step(save):` around the code of one step, on every rank. After a stop request all ranks leave at
-    the end of the same step: save() is called, and the process ends as with stopped(). Without a stop request, no rank waits
-    for another."""
+    """Makes the script stop at the same step on all ranks. Put `with ddprun.stop_at_step(save):` around the code of one step,
+    on every rank. After a stop request, all ranks finish the same step. Then save() is called, and the process ends as with
+    stopped(). Without a stop request, no rank waits for another."""
     if _channel is not None:
         _channel.announce_should_save()
     yield
@@ -211,13 +213,14 @@ def _open_snapshots():
 
 
 def snapshot(state, step=None, replicated=False):
-    """Copies `state` into memory that outlives this process. restore() returns it after a restart. Returns True if the copy is
-    kept.
+    """Copies `state` into memory that outlives this process. After a restart, restore() returns the copy. Returns True if the
+    copy is kept.
 
-    state: a dict of state_dicts, numbers and other objects that can be pickled. The bytes of tensors and arrays are copied
-    directly. The copy also contains the random state of Python, numpy and torch. Call this on every rank after the same steps.
-    The two newest copies are kept. step: the newest step of step() by default. replicated: True if the state is the same on all
-    ranks, as with DDP. A rank without a copy may then load the copy of another rank."""
+    `state` is a dict of state_dicts, numbers and other objects that can be pickled. The bytes of tensors and arrays are copied
+    directly. The copy also contains the random state of Python, numpy and torch. Call snapshot() on every rank after the same
+    steps. The two newest copies are kept. The default step is the newest one that was passed to step(). Set `replicated` to
+    True if the state is the same on all ranks, as with DDP. A rank without a copy may then load the copy of another rank.
+    """
     if step is not None:
         step = _step_number(step)
     snapshots = _open_snapshots()
@@ -229,12 +232,13 @@ def snapshot(state, step=None, replicated=False):
 
 
 def restore(like=None):
-    """Returns the state of the newest snapshot() that all ranks have, with tensors on the CPU. Returns None if no
-    snapshot exists on all ranks, for example at the first start of the job. Call restore() on every rank, after the script has
-    seeded torch, since it also restores the random state.
+    """Returns the state of the newest snapshot() that all ranks have, with tensors on the CPU. Returns None if no snapshot
+    exists on all ranks, for example at the first start of the job. Call restore() on every rank. Call it after the script has
+    seeded torch, because it also restores the random state.
 
-    like: the state that the script would pass to snapshot() now. A snapshot with different tensor shapes is refused with a line
-    on stderr."""
+    `like` is the state that the script would now pass to snapshot(). If the tensors in a snapshot have other shapes, the
+    snapshot is not restored, and a line on stderr reports this.
+    """
     global _agreements
     if _channel is None or (restart == 0 and _round == 0):
         return None

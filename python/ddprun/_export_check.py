@@ -1,6 +1,6 @@
-"""Verifies an exported model. The exported graphs are run next to the original model for several batch sizes. Loss, gradients,
-buffers and metrics must be equal up to rounding. Also refuses a model whose forward pass has side effects that a graph cannot
-repeat, such as incrementing a counter."""
+"""Verifies an exported model. The exported graphs and the original model are run with several batch sizes. Loss, gradients,
+buffers and metrics must be equal up to rounding. A model is also refused if its forward pass has side effects that a graph
+cannot repeat, such as incrementing a counter."""
 
 import copy
 import ctypes
@@ -13,7 +13,7 @@ from ddprun._export_subject import Step, Subject, cut
 from ddprun._export_trace import Written, first_lines
 from ddprun.graph import Refused
 
-SEED = 0  # random seed of the batch in check.safetensors; ddptrain repeats that batch with the same seed
+SEED = 0  # random seed for the batch in check.safetensors; ddptrain uses the same seed when it repeats that batch
 
 
 # ---- equality ----
@@ -61,11 +61,13 @@ def require_scalar(name: str, value) -> None:
 
 
 class Borrowed:
-    """The model for one run: a copy, or the original, whose state is restored after the run.
+    """The model for one run. It is a copy, or the original, whose state is restored after the run.
 
-    forward() may change the model, for example the statistics of batch norm. A copy protects the next run from the change. But
-    the loss function may also read weights of the original, for example for an L2 penalty. It would then combine the output of
-    the copy with the penalty of the original. In this case the original itself is run, and its state is restored afterwards."""
+    forward() may change the model, for example the statistics of batch norm. If a copy is run, the change does not affect the
+    next run. But the loss function may also read weights of the original, for example for an L2 penalty. If a copy was run
+    then, the loss would combine the output of the copy with the weights of the original. So in this case the original itself is
+    run.
+    """
 
     def __init__(self, subject: "Subject"):
         self._original = subject.model if subject.used_by_loss else None
@@ -93,8 +95,8 @@ class Borrowed:
 
 
 def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
-    """Runs the model itself, not its graph. Returns its results (loss and metrics), and its
-    gradients and buffers by kind and name."""
+    """Runs the model itself, not its graph. Returns its results (loss and metrics), and its gradients and buffers by kind and
+    name."""
     alike = copy.copy(subject)
     with Borrowed(subject) as alike.model:
         step = Step(alike, figures=not training).train(training)
@@ -222,7 +224,7 @@ def compare(written: Written, size: int, training: bool) -> bool:
 
 
 def accepts(subject: Subject, size: int, training: bool) -> bool:
-    """Returns True if the model runs with this number of samples. Batch norm in training, for example, fails with a single
+    """Returns True if the model runs with this number of samples. For example, batch norm in training mode fails with a single
     value."""
     try:
         eager(subject, cut(subject.batch, size), training)

@@ -1,8 +1,10 @@
 """Warns about a loss that is not a mean over the samples.
 
-ddptrain splits a global batch over ranks and micro-batches. It averages their gradients, weighted by their numbers of samples.
-This average equals the gradient of the whole batch only if the loss is a mean over the samples. With a loss that is a sum,
-or a mean over the unmasked tokens of a batch, training would depend on the number of workers and the micro-batch size."""
+ddptrain splits a global batch over ranks and micro-batches, and averages their gradients, weighted by their numbers of samples.
+This average equals the gradient of the whole batch only if the loss is a mean over the samples. A loss can also be a sum, or a
+mean over the unmasked tokens of a batch. With such a loss, training would depend on the number of workers and on the
+micro-batch size.
+"""
 
 import copy
 
@@ -33,11 +35,13 @@ def difference_from_mean(subject: Subject, batch: dict) -> str:
     the difference, or "" if they are equal.
 
     The batch is also split into parts of unequal sizes, since a wrong loss can pass the test with two equal halves by chance.
-    Gradients are compared too: with scale_grad_by_freq an embedding has the correct loss, but different gradients."""
+    Gradients are compared too, because the loss can be correct although they are not. An embedding with scale_grad_by_freq is
+    an example.
+    """
     whole = len(next(iter(batch.values())))
     loss, gradients, draws = loss_and_gradients(subject, batch)
     if draws:
-        return ""  # the parts would draw different random numbers, so they cannot be compared
+        return ""  # each part would draw other random numbers than the whole batch, so the results cannot be compared
     for first in sorted({1, whole // 3, whole // 2} - {0}):
         parts = [(first, cut(batch, first)), (whole - first, {name: tensor[first:].clone() for name, tensor in batch.items()})]
         results = [(size, *loss_and_gradients(subject, part)) for size, part in parts]

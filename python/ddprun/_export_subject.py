@@ -1,5 +1,5 @@
-"""Checks the dict that build() returned: the model, its example batch, its loss and its metrics. Also builds the step that
-torch.export traces from them. export.py describes the keys of the dict."""
+"""Checks the dict that build() returned: the model, its example batch, its loss and its metrics. The class Step is the
+computation that torch.export traces. export.py describes the keys of the dict."""
 
 import inspect
 import re
@@ -22,7 +22,8 @@ class Step(torch.nn.Module):
         self._with_metrics = figures
 
     def train(self, mode: bool = True):
-        """A module that build() put into evaluation mode, such as a frozen batch norm, stays in evaluation mode."""
+        """Changes the mode of the model. Modules that build() put into evaluation mode, such as a frozen batch norm, stay in
+        it."""
         super().train(mode)
         for name, part in self.model.named_modules():
             if name in self._subject.kept_in_evaluation:
@@ -54,10 +55,10 @@ class Subject:
         self.figures = built.get("figures", {})
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"'model' is of type {type(self.model).__name__}; expected a torch.nn.Module")
-        # A model that is in evaluation mode as a whole was perhaps just loaded that way, so it is trained normally. If only
-        # some modules are in evaluation mode, the user has frozen them, so they stay there.
+        # If the whole model is in evaluation mode, it was perhaps just loaded that way, so all of it is trained. If only some
+        # modules are in evaluation mode, the user has frozen them, so they stay in that mode.
         self.kept_in_evaluation = {name for name, part in self.model.named_modules() if not part.training} if self.model.training else set()
-        self.used_by_loss = False  # True if the loss uses weights of the model. Then a copy cannot replace the model.
+        self.used_by_loss = False  # True if the loss uses weights of the model; such a loss does not read the weights of a copy
         self._check_batch()
         self._check_model()
         self._choose_inputs(built.get("inputs"))

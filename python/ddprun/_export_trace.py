@@ -1,5 +1,5 @@
-"""Traces a model with torch.export, in training mode and in evaluation mode. Converts both graphs to text, and collects the
-tensors that they use."""
+"""Traces a model with torch.export, in training mode and in evaluation mode. Both graphs are converted to text, and the tensors
+that they use are collected."""
 
 import os
 import traceback
@@ -18,8 +18,8 @@ def first_lines(error: Exception) -> str:
 
 
 def place_in_the_model(error: Exception) -> str:
-    """Returns the line of the user's code that caused the error, as " (model.py:12)", or "". Frames of PyTorch and of ddprun
-    are skipped, since a user cannot fix those."""
+    """Returns the line of the user's code that caused the error, as " (model.py:12)". Returns "" if there is none. Frames of
+    PyTorch and of ddprun are skipped, since a user cannot fix those."""
     own = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if not frame.filename.startswith((*own, "<"))]
@@ -73,7 +73,7 @@ class Written:
             elif kind == "CONSTANT_TENSOR":
                 tensor = program.constants[target]
                 parameter = next((name for name, known in self.parameters.items() if known.data_ptr() == tensor.data_ptr() and
-                                  # the graph contains a parameter as a constant if the loss uses it directly
+                                  # if the loss uses a parameter directly, the graph contains it as a constant
                                   known.shape == tensor.shape and known.requires_grad), None)
                 found = ("parameter", parameter) if parameter else ("constant", f"{'train' if training else 'eval'}.{target}")
                 if not parameter:
@@ -86,7 +86,7 @@ class Written:
         return graph.text_of(program, named)
 
     def _buffer(self, target: str) -> str:
-        """Returns the name under which a buffer is stored. A buffer with several names is stored under the first."""
+        """Returns the name under which a buffer is stored. If a buffer has several names, it is stored under the first one."""
         if target in self.buffers or target in self.constants:
             return target
         same = dict(self.subject.model.named_buffers(remove_duplicate=False))[target]

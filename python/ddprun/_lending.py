@@ -41,14 +41,16 @@ import time
 _MAGIC = b"ddplend\x01"
 _NONCE = _CODE = 32
 _PIECE = 2 ** 20
-_CONNECT_S = 10
-_HELLO_S = 5  # Time limit in which a peer must prove that it knows the secret.
-# Time limit for one piece of data. It is longer than a worker lease (5 s), so that the agents detect a lost node first.
+_CONNECT_S = 10  # time limit in seconds to open a connection
+_HELLO_S = 5  # time limit in seconds in which a peer must prove that it knows the secret
+# Time limit in seconds for one piece of data. It is longer than a worker lease (5 s), so that the agents detect a lost node
+# first.
 _SILENCE_S = 15
-_MIN_BYTES_PER_S = 2 ** 20  # Minimum rate in bytes per second. With the timeouts above it limits the duration of a transfer.
-# Maximum number of connections without a proof. A borrower sends its proof immediately, so further ones are not borrowers.
+_MIN_BYTES_PER_S = 2 ** 20  # a transfer fails if its average rate is lower than this
+# Maximum number of connections on which the peer has not sent its proof. A borrower sends its proof immediately. So if there
+# are more such connections, the oldest one is not from a borrower and is closed.
 _MAX_UNPROVEN = 64
-_BULK = 0x08  # IPTOS_THROUGHPUT, a low priority: messages between agents are sent before this transfer.
+_BULK = 0x08  # IPTOS_THROUGHPUT marks packets as bulk data, so that the agents' messages are sent before them
 
 
 class _AgentGoneError(Exception):
@@ -56,12 +58,12 @@ class _AgentGoneError(Exception):
 
 
 class _PeerRefusedError(Exception):
-    """Raised if received data comes from a peer that does not know the secret."""
+    """Raised if the process at the other end of a connection does not know the secret."""
 
 
 class RestoreExchange:
-    """Messages between ranks during one restore(). `request(operation, key, value)` calls the key-value store that all ranks
-    share."""
+    """Exchanges messages between ranks during one restore(). `request(operation, key, value)` calls the key-value store that
+    all ranks share."""
 
     def __init__(self, request, prefix, rank, world_size):
         self._request, self._prefix, self.rank, self.world_size = request, prefix, rank, world_size
@@ -79,12 +81,13 @@ class RestoreExchange:
 
 
 def agree(exchange, offer, decide, snapshots, place, warn):
-    """Returns the snapshot that all ranks restore, as {"step": its step, "round": its round}. Without a common snapshot "step"
-    is None and "why" is the reason.
+    """Returns the snapshot that all ranks restore, as {"step": its step, "round": its round}. If the ranks have no snapshot in
+    common, "step" is None and "why" is the reason.
 
-    offer: the snapshots of this rank. decide: the function _snapshot_choice.decide. snapshots: the Snapshots object of this
-    rank, or None. place: a pair of this node's address and the ports on which this rank may listen. warn: a function that
-    prints one line."""
+    `offer` describes the snapshots of this rank. `decide` is the function _snapshot_choice.decide. `snapshots` is the Snapshots
+    object of this rank, or None. `place` is a pair: the address of this node, and the ports on which this rank may listen.
+    `warn` is a function that prints one line.
+    """
     try:
         if exchange.world_size == 1:
             return decide([offer])
@@ -135,8 +138,8 @@ def _exchange(exchange, decision, snapshots, place, warn):
 
 
 def _borrow(exchange, snapshots, name, secret, lenders):
-    """Tries the lenders in order until it has copied the snapshot from one of them. Returns "", or the first error if all
-    lenders failed."""
+    """Tries the lenders in order, until the snapshot has been copied from one of them. Returns "" after a success. If all
+    lenders failed, returns the first error."""
     first = ""
     for rank in lenders:
         at = exchange.wait_for("at/%d" % rank)
@@ -179,7 +182,7 @@ class _Codes:
 
 
 def _read(connection, view, ends):
-    """Reads until the view is full. `ends`: the monotonic time at which reading times out."""
+    """Reads until the view is full. Raises socket.timeout if the monotonic clock reaches `ends` before that."""
     got = 0
     while got < len(view):
         left = ends - time.monotonic()
@@ -240,8 +243,8 @@ class _Receiver:
 
 
 class Lender:
-    """Sends this rank's snapshot to each borrower that connects. Each connection is served in a separate thread until
-    close()."""
+    """Sends this rank's snapshot to each borrower that connects, until close() is called. A separate thread serves each
+    connection."""
 
     def __init__(self, copy, secret, receivers, address, ports, warn):
         self._header, self._body = copy
@@ -322,18 +325,18 @@ class Lender:
 
 
 def _end(connection):
-    """Shuts the connection down and wakes a thread that is blocked on it."""
+    """Shuts the connection down. If a thread is blocked on it, that thread wakes up."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listening(address, ports):
-    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port if none of these
-    is free."""
+    """Returns a listening socket at the node's address. It uses a free port of --port-range. If none of these is free, the
+    kernel chooses the port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = (int(end) for end in ports.split("-")) if ports else (0, -1)
     numbers = list(range(low, high + 1))
-    random.SystemRandom().shuffle(numbers)  # SystemRandom, since `random` itself would change the script's random state
+    random.SystemRandom().shuffle(numbers)  # the functions of `random` would change the script's random state
     for number in [*numbers, 0]:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:

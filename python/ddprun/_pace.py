@@ -8,11 +8,11 @@ long this rank waits in each step, and the agent compares the ranks. There are t
   the first gradient, before DistributedDataParallel queues its callback, which waits for the other ranks. `_computed` runs when
   this rank has computed all gradients. It queues `_exchanged` as the last callback. The time between our two callbacks is the
   wait.
-- Before a forward pass. DistributedDataParallel sends rank 0's buffers there, in a method of its class, which we wrap.
+- Before a forward pass. DistributedDataParallel sends rank 0's buffers there, in one of its methods. We wrap that method.
 - In Work.wait(), in which a script or a library waits for other collectives. We wrap this method, too.
 
-All hooks are on the model that was passed to watch(). The module within DistributedDataParallel has none, so it is pickled and
-scripted as without watch().
+All hooks are on the model that was passed to watch(). The module within DistributedDataParallel has none, so watch() does not
+affect how that module is pickled or scripted.
 
 The cost. On a CPU we read the host's clock. A GPU runs behind the host, so there we record events in its stream and read them
 later. This module never waits for a GPU, changes no result of the training, and adds no collective."""
@@ -28,13 +28,14 @@ import time
 import torch
 from torch.autograd import Variable
 
-_MIN_STEP_S = 0.02  # steps shorter than this are combined into entries of at least _PIECE_S
-_PIECE_S = 0.1  # minimum duration of an entry that combines several steps
-_REPORT_INTERVAL_S = 0.2  # minimum time between messages with at least _STEPS_PER_REPORT entries, each for one step
+_MIN_STEP_S = 0.02  # steps that are shorter (in seconds) are combined into entries of at least _PIECE_S
+_PIECE_S = 0.1  # minimum duration in seconds of an entry that combines several steps
+_REPORT_INTERVAL_S = 0.2  # minimum time between two messages with at least _STEPS_PER_REPORT entries of one step each
 _STEPS_PER_REPORT = 5
-_MAX_REPORT_INTERVAL_S = 1.0  # minimum time between messages with fewer entries or with combined steps
+_MAX_REPORT_INTERVAL_S = 1.0  # minimum time between two messages if they have fewer entries, or entries of several steps
 _MAX_ENTRIES = 100  # maximum number of entries in a message
-# Maximum number of waits in one step on a GPU that are kept as pairs of events. Above it, completed waits are summed.
+# Maximum number of waits in one step on a GPU that are kept as pairs of events. If there are more, the durations of completed
+# waits are added up.
 _MAX_WAITS = 1000
 
 _queue_callback = Variable._execution_engine.queue_callback
@@ -61,13 +62,14 @@ def _gradient_tensors(output, depth=4):
 
 
 def _uncompiled(hook):
-    """Excludes a hook from torch.compile(), which would replace its clock readings by constants."""
+    """Returns the hook, excluded from torch.compile(). Otherwise the compiler would replace the hook's clock readings by
+    constants."""
     return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
 
 
 class _Hook:
-    """A hook of the watched model. In a copy or a pickle of the model, a function of the standard library that does nothing
-    takes its place. The copy can then be loaded without ddprun."""
+    """A hook of the watched model. Copies and pickles of the model contain, in place of the hook, a function of the standard
+    library that does nothing. So they can be loaded without ddprun."""
 
     def __init__(self, call):
         self._call = _uncompiled(call)
@@ -86,10 +88,10 @@ class Pace:
         self._newest_step = None  # number of the newest finished step
         self._started = None  # time at which the newest step finished and the next one started
         self._open = None  # start of the wait for other ranks that is in progress, or None
-        self._waited = 0.0  # seconds that this rank has waited in this step
-        self._waits = collections.deque()  # waits on a GPU in this step, as pairs of CUDA events that may not have completed
-        self._loading = None  # start of the wait for the next batch, by the host's clock
-        self._data = 0.0
+        self._waited = 0.0  # seconds that this rank has waited for other ranks in this step
+        self._waits = collections.deque()  # the same waits on a GPU, as pairs of CUDA events that may not have completed
+        self._loading = None  # when the host started to wait for the next batch
+        self._data = 0.0  # seconds that the host has waited for data in this step
         self._in_backward = False
         self._pending = []  # finished steps whose CUDA events have not completed
         self._times = []  # entries not yet reported
@@ -107,7 +109,7 @@ class Pace:
         if self._loading is not None:
             self._data += time.perf_counter() - self._loading
             self._loading = None
-        self._in_backward = False  # a backward pass that failed has left this set
+        self._in_backward = False  # still set if the last backward pass failed
 
     def _forward_ended(self, _model, _inputs, output):
         if torch.is_grad_enabled():
@@ -129,8 +131,8 @@ class Pace:
         self._loading = time.perf_counter()  # the time from here to a forward pass counts as data loading
 
     def _time_waits_in(self, module, name, method):
-        """Replaces a method that waits for other ranks by one that also measures the wait. This affects all callers in the
-        process."""
+        """Replaces a method that waits for other ranks by one that also measures the wait. The replacement applies to all
+        callers in this process."""
         owner = getattr(sys.modules.get(module), name, None)
         untimed = getattr(owner, method, None)
         if untimed is None:  # this PyTorch has no such method, or no torch.distributed
@@ -170,7 +172,7 @@ class Pace:
             self._waited += self._now() - since
             return
         self._waits.append((since, self._now()))
-        # a long evaluation, for example, has this many waits
+        # A step has more waits than that if, for example, the script runs a long evaluation.
         while len(self._waits) > _MAX_WAITS and self._waits[0][1].query():
             since, there = self._waits.popleft()
             self._waited += since.elapsed_time(there) / 1000
@@ -178,10 +180,10 @@ class Pace:
     # ---- reports ----
 
     def step(self, n):
-        """Call this when step n is finished. Returns the entries to report now, or None. An entry is a list: number of the last
-        step, number of steps, and microseconds spent computing, waiting for ranks and loading data. A script may report step n
-        again with more metrics. The second call then changes nothing here, since work after the first call belongs to step n +
-        1."""
+        """Call this when step n is finished. Returns the entries to report now, or None. An entry is a list of five numbers:
+        the last step of the entry, the number of steps, and the microseconds spent computing, waiting for ranks and loading
+        data. A script may call ddprun.step() again for the same step, to add metrics. The second call changes nothing here,
+        because work after the first call belongs to the next step."""
         if n == self._newest_step:
             return None
         self._newest_step = n
@@ -197,7 +199,7 @@ class Pace:
         return self._due()
 
     def loads(self):
-        """Marks the start of data loading for the next step."""
+        """Marks the time at which the script starts to load the data of the next step."""
         self._loading = time.perf_counter()
 
     def _finish(self):

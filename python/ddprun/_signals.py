@@ -34,7 +34,7 @@ import signal
 import sys
 import threading
 
-_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that are not signal numbers: the agent ordered the end; the channel was closed
+_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that mean: the agent has ordered the worker to end; the channel is closed
 _LOADERS = "torch.utils.data._utils.signal_handling"
 
 
@@ -52,19 +52,19 @@ class StopSignals:
         self._pid = os.getpid()
         self._earlier_actions = {}  # {signal number: its action before our handler}
         self._arrived = set()
-        self._passed = set()  # signals for which Python has called our handler in the main thread
-        self._restored = False  # True if our handler must apply the earlier action
+        self._passed = set()  # signals for which Python has already called our handler in the main thread
+        self._restored = False  # True if a stop signal must now have its earlier effect
         self._tried = False
         self.saves = False  # True after the agent has ordered this worker to save
         self._reads = self._writes = -1
         self._set_action = None
-        # byte shared with forked children: 1 if DataLoader workers must ignore stop signals
+        # This byte is shared with forked children. It is 1 if DataLoader workers must ignore stop signals.
         self.keeps_loaders = mmap.mmap(-1, 1)
-        self._forking = threading.local()  # per thread: its signal mask before a fork
+        self._forking = threading.local()  # the signal mask that each thread had before its fork
 
     def install(self):
-        """Installs the handlers. Works only in the main thread: in another thread it does nothing, and the next call tries
-        again."""
+        """Installs the handlers. Only the main thread can do this. A call in another thread does nothing, and the next call
+        tries again."""
         if self._tried or threading.current_thread() is not threading.main_thread():
             return
         self._tried = True
@@ -74,7 +74,7 @@ class StopSignals:
         self.take(lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
 
     def take(self, is_free):
-        """Installs our handler for each stop signal for which is_free() accepts the present action."""
+        """Installs our handler for each stop signal whose present action is accepted by is_free()."""
         free = [number for number in stop_signals() if is_free(signal.getsignal(number))]
         if self._restored or not free or not self._prepare():
             return
@@ -82,7 +82,7 @@ class StopSignals:
             before = signal.getsignal(number)
             self._earlier_actions.setdefault(number, before if before is signal.default_int_handler else signal.SIG_DFL)
             signal.signal(number, self.handle)
-            # system calls are restarted after a signal, since libraries may not expect EINTR
+            # After a signal, interrupted system calls are restarted, since libraries may not expect EINTR.
             signal.siginterrupt(number, False)
 
     def _prepare(self):
@@ -107,7 +107,7 @@ class StopSignals:
         return True
 
     def handle(self, number, frame):
-        """The signal handler. Python calls it in the main thread, which can be long after the signal arrived."""
+        """This is the signal handler. Python calls it in the main thread, perhaps long after the signal arrived."""
         if self._restored or os.getpid() != self._pid:  # the process id differs in a child that was just forked
             before = self._earlier_actions[number]
             if callable(before):
@@ -124,8 +124,8 @@ class StopSignals:
         self._write(_ORDERED)
 
     def closed(self):
-        """Call this when the channel is closed. The agent has then ended and cannot order a save any more. So each stop signal
-        gets the action again that it had before our handler."""
+        """Call this when the channel is closed. The agent has then ended and can no longer order a save. So each stop signal
+        gets back the action that it had before our handler was installed."""
         self._write(_CLOSED)
         self.keeps_loaders[0] = 0
         self._restored = True
@@ -134,8 +134,8 @@ class StopSignals:
         if os.getpid() != self._pid:
             return
         self.keeps_loaders[0] = 0
-        # At exit the interpreter resets SIGTERM to the default action. A late stop signal would then replace the exit code 85
-        # (saved, run again) by 143. Therefore stop signals are ignored from now on.
+        # At exit the interpreter resets SIGTERM to the default action. If a stop signal arrived after that, the exit code would
+        # be 143 instead of 85 (saved, run again). Therefore stop signals are ignored from here on.
         for number in self._earlier_actions if self.saves and not self._restored else ():
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, signal.SIG_IGN)
@@ -171,7 +171,7 @@ class StopSignals:
                 self._repeat(number)
 
     def _repeat(self, number):
-        """Sends a signal again that arrived before its earlier action was restored."""
+        """Sends a signal to this process again, if the signal arrived before its earlier action was restored."""
         if signal.getsignal(number) != self.handle:
             return
         if self._earlier_actions[number] is signal.SIG_DFL or number in self._passed:
@@ -181,8 +181,8 @@ class StopSignals:
     # ---- a forked child ----
 
     def before_fork(self):
-        """Blocks our signals in the forking thread. Until in_child() has run, the child shares the pipe of its parent. The
-        parent would read a signal that was sent to the child, and would stop the job."""
+        """Blocks our signals in the thread that forks. Until in_child() has run, the child uses the same pipe as its parent. If
+        a signal for the child came in that time, the parent would read it from the pipe and would stop the job."""
         if self._earlier_actions:
             self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._earlier_actions)
 
@@ -193,8 +193,8 @@ class StopSignals:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def in_child(self):
-        """Restores the earlier actions in a forked child. If the child becomes a worker of torch's DataLoader, keep_loader()
-        runs in it."""
+        """Restores the earlier actions in a forked child. If the child becomes a worker of torch's DataLoader, it calls
+        keep_loader() when it installs its signal handlers."""
         with contextlib.suppress(ValueError):
             for number, before in self._earlier_actions.items():
                 if signal.getsignal(number) == self.handle:
@@ -219,7 +219,8 @@ class StopSignals:
 
 def keep_loader(keeps, numbers, parent):
     """Handles stop signals in a worker of torch's DataLoader. A signal ends this process only if its parent has ended or is not
-    going to save. A thread handles the signals as well, since the main thread may spend a long time in library code."""
+    going to save. The main thread may spend a long time in library code, where Python calls no handlers, so a thread handles
+    the signals as well."""
     def ends():
         return os.getppid() != parent or keeps[0] == 0
 

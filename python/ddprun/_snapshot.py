@@ -97,8 +97,8 @@ def _has_tensors(value, seen=()):
 
 def _difference(found, wanted, path="", seen=()):
     """Describes the first tensor whose shape differs between the snapshot (`found`) and the script's state (`wanted`). Returns
-    None if no shape differs. A dict in `found` may have more keys than the same dict in `wanted` if the latter has no tensors:
-    an optimizer has no tensors before its first step."""
+    None if no shape differs. If a dict in `wanted` has no tensors, the same dict in `found` may have more keys. An optimizer,
+    for example, has no tensors before its first step."""
     if (id(found), id(wanted)) in seen:
         return None  # containers that contain themselves have been compared already
     seen = (*seen, (id(found), id(wanted)))
@@ -129,8 +129,9 @@ class Snapshots:
     """Writes the snapshots of this worker, and reads those of all workers on its node. Each worker has two generations: its
     newest copy and the one before.
 
-    where: the value of DDPRUN_SNAPSHOTS, which is PATH:PLACE. round_: a number that is different after each start of the
-    workers. warn: a function that prints one line."""
+    `where` is the value of DDPRUN_SNAPSHOTS, which has the form PATH:PLACE. `round_` is a number that is different after each
+    start of the workers. `warn` is a function that prints one line.
+    """
 
     def __init__(self, where, rank, world_size, round_, warn):
         path, _, place = where.rpartition(":")
@@ -145,7 +146,7 @@ class Snapshots:
         self._print_line = warn
         self._disabled = False
         self._first = True
-        self._restored = None  # step of the state that restore() returned, or None
+        self._restored = None  # the step that restore() has returned, or None
         self._like = None
 
     def _of(self, place):
@@ -190,21 +191,20 @@ class Snapshots:
         return True
 
     def _next_place(self):
-        """Returns (both headers, number of the generation to overwrite, newest sequence number). The generation to overwrite is
-        the empty or the older one."""
+        """Returns both headers, the number of the generation to overwrite, and the newest sequence number. An empty generation
+        is overwritten first, otherwise the older one."""
         headers = [one.header() for one in self._own]
         oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
-        """Returns the number for a snapshot to which the script gave no step number. It is one more than the newest step in
-        this slot, or than the restored step. So a rank that has lost its own copies continues with the same numbers as the
-        other ranks."""
+        """Returns the step number for a snapshot if the script gave none. It is one more than the newest step in this slot or
+        the restored step. A rank that has lost its own copies therefore continues with the same numbers as the other ranks."""
         return max([self._restored or 0] + [one["step"] for one in headers if one]) + 1
 
     def _fits(self, size):
-        """Returns True if both generations of all workers on this node fit into memory. Otherwise disables snapshots of this
-        rank."""
+        """Returns True if there is enough memory for both generations of all workers on this node. Otherwise disables the
+        snapshots of this rank."""
         own = sum(max(0, size - one.allocated()) for one in self._own)
         if own == 0:
             return True
@@ -219,8 +219,8 @@ class Snapshots:
             before, lacks = lacks, needed()
             if lacks == before:
                 break
-            # Meanwhile another worker has allocated memory for its snapshots. That memory is neither free nor needed any more,
-            # so compare again.
+            # Another worker has just allocated memory for its snapshots. This reduces both the free memory and the memory that
+            # is still needed, so compare again.
         else:
             return True
         self._disabled = True
@@ -229,9 +229,9 @@ class Snapshots:
         return False
 
     def _clear_stale_copies(self):
-        """Clears copies of earlier workers from which a later restart must not resume. If this worker restored no step, these
-        are all copies. Otherwise these are copies of later steps, and copies that only another rank can load. A replicated copy
-        of the restored step stays, since it may be the only one until the first new copy is written."""
+        """Clears copies of earlier workers from which a later restart must not resume. If this worker did not restore a step,
+        these are all copies. If it restored one, these are copies of later steps, and copies that only another rank can load. A
+        replicated copy of the restored step is kept, since it may be the only one until the first new copy is written."""
         for one in self._own:
             header = one.header()
             if header and (self._restored is None or header["step"] > self._restored or not (header["replicated"] or header["rank"] == self._rank)):
@@ -240,8 +240,8 @@ class Snapshots:
     # ---- restore() ----
 
     def restore(self, like, agree):
-        """Returns the restored state or None. agree(offer) sends this rank's offer to rank 0 and returns the decision for all
-        ranks (_lending.agree)."""
+        """Returns the restored state, or None. agree(offer) sends this rank's offer to rank 0, and returns what rank 0 has
+        chosen for all ranks (_lending.agree)."""
         self._like = like
         decision = agree(self._offer())
         if decision.get("step") is None:
@@ -258,8 +258,9 @@ class Snapshots:
         return state
 
     def _copy_of(self, generations, name, serves):
-        """Returns the first complete copy of that name, with its header, or None. serves(header): returns True if this rank can
-        load the copy. If the name differs, only the header is read."""
+        """Returns the first complete copy with this name, and its header. Returns None if no copy has this name. serves(header)
+        returns True if this rank can load the copy. Only the headers of copies with other names are read, not their contents.
+        """
         for one in generations:
             header = one.header()
             if header and name_of(header) == name and serves(header) and one.is_whole(header):
@@ -276,14 +277,14 @@ class Snapshots:
     # ---- copies from one node to another (_lending) ----
 
     def copy_to_lend(self, name):
-        """Returns (header, body) of a copy on this node that is to be sent. No rank overwrites it during the transfer, since
-        all ranks are in restore()."""
+        """Returns (header, body) of a copy on this node, to be sent to another node. During the transfer no rank overwrites the
+        copy, since all ranks are in restore()."""
         one, header = self._of_all_ranks(name)
         return one.lent(header)
 
     def borrow(self, name, rank, host, connect):
-        """Receives a copy over the network into the older generation of this rank. connect() opens the connection to the
-        lender. Raises OSError or ValueError."""
+        """Receives a copy over the network, into the older generation of this rank. connect() opens the connection to the
+        lender. Raises OSError or ValueError if this fails."""
         started = time.monotonic()
         with contextlib.closing(connect()) as lender:
             header = header_in(lender.header(HEADER.size))
@@ -306,9 +307,10 @@ class Snapshots:
         return [one for place in range(self._workers) if place != self._place for one in self._of(place)]
 
     def _offer(self):
-        """Returns the names of the copies from which this rank can resume. Each rank verifies only the checksums in its own
-        slot, and rank 0 combines the offers of a node. If each rank verified all slots, the cost would grow with the square of
-        the number of workers. The offer lists a copy in another slot only if this rank refuses it."""
+        """Returns the names of the copies from which this rank can resume, and the names of those that it refuses. Each rank
+        verifies the checksums in its own slot only, and rank 0 combines the offers of a node. If each rank verified all slots,
+        the cost would grow with the square of the number of workers. So a copy in another slot is listed only if this rank
+        refuses it."""
         offer = {"own": [], "replicated": [], "refused": [], "why": "", "able": True}
         checked = set()
 

@@ -13,14 +13,14 @@ Only the rank that wrote it can load any other snapshot. An offer of a rank is a
 An example: ranks 0 and 1 on node 0 have the replicated steps 9 and 10, and rank 2 on node 1 has step 9. All ranks resume from
 step 9, the newest that all have. If node 1 is new and has none, rank 2 borrows step 10 from rank 0."""
 
-NOTHING = {"own": [], "replicated": [], "refused": [], "why": "", "able": False}  # the offer of a rank without memory for snapshots
+NOTHING = {"own": [], "replicated": [], "refused": [], "why": "", "able": False}  # the offer of a rank without snapshots
 
 
 def decide(offers):
     """Returns the decision as {"step": ..., "round": ...}. The first choice is the newest snapshot that each rank wrote itself.
-    The second is the newest replicated snapshot that is on every node. The third is a replicated snapshot that nodes without it
-    receive from others. The decision then also has "lend" and "borrow", the lists of sending and receiving ranks. If no choice
-    is possible, "step" is None, and "why" has the reason."""
+    The second is the newest replicated snapshot that is on every node. The third is a replicated snapshot that only some nodes
+    have, which the other nodes receive from them. For the third choice, the decision also has "lend" and "borrow", the lists of
+    sending and receiving ranks. If no choice is possible, "step" is None, and "why" is the reason."""
     on_node = _on_nodes(offers)
     for common in (set.intersection(*(_names(offer["own"]) for offer in offers)), set.intersection(*on_node.values())):
         if common:
@@ -50,8 +50,8 @@ def _decided(name, **more):
 
 
 def _on_nodes(offers):
-    """Returns {node: names of the snapshots that all of its ranks can load}. A snapshot that any rank refuses is excluded on
-    all nodes. The sets are empty if some rank cannot read snapshots."""
+    """Returns {node: names of the snapshots that all of its ranks can load}. If any rank refuses a snapshot, it is excluded on
+    all nodes. If any rank cannot read snapshots, all sets are empty."""
     found = {offer["at"]: set() for offer in offers}
     if all(offer["able"] for offer in offers):
         for offer in offers:
@@ -61,16 +61,16 @@ def _on_nodes(offers):
 
 
 def _borrowed(offers, on_node):
-    """Returns the decision with its lenders and borrowers, or None if no node has a replicated snapshot. On each node with the
-    chosen snapshot, its first rank sends it. On every other node, the first rank receives it."""
+    """Returns the decision with its lenders and borrowers, or None if no node has a replicated snapshot. Each node is
+    represented by its first rank, which sends the chosen snapshot if the node has it, and receives it otherwise."""
     first = {}
     for rank, offer in enumerate(offers):
         first.setdefault(offer["at"], rank)
     newest = max((name for names in on_node.values() for name in names), default=None)
     if newest is None:
         return None
-    # Each node keeps two snapshots. A node that lags by one step has only the older one, so the newest and the one before are
-    # candidates. We take the candidate that most nodes have.
+    # Each node keeps two snapshots. A node that is one step behind has only the older one. So the candidates are the newest
+    # snapshot and the one before, and we take the one that most nodes have.
     names = set().union(*(names for names in on_node.values() if newest in names))
     name = max(names, key=lambda name: (sum(name in there for there in on_node.values()), name))
     return _decided(name, lend=[rank for at, rank in first.items() if name in on_node[at]],

@@ -17,10 +17,10 @@ _MAGIC = b"ddprun\x00\x03"
 _FIELDS = ("sequence", "step", "rank", "world", "replicated", "kind", "buffers", "structure", "sum", "round")
 HEADER = struct.Struct("<8sQqIIIIQQQII")  # the magic, _FIELDS, and a CRC-32 of all bytes before it
 PAGE = 4096
-# Bytes from the start of one generation to the next. launcher/workers/snapshot_buffer.cpp has the same number.
+# Number of bytes from the start of one generation to the next. It must be the same as in launcher/workers/snapshot_buffer.cpp.
 GENERATION_STRIDE = 2 ** 40
 _ALIGNED = 64
-_WORDS, _CRC = 1, 2  # The two checksums for buffers: the sum of their 64-bit words, or CRC-32 for a state without tensors.
+_WORDS, _CRC = 1, 2  # Kinds of checksum: the sum of the buffers' 64-bit words, or CRC-32 if the state has no tensors.
 
 
 def loaded_torch():
@@ -32,22 +32,22 @@ def aligned(size):
 
 
 class _Shape:
-    """Replaces a tensor if only shapes are read."""
+    """Represents a tensor while only shapes are compared."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = tuple(shape), dtype
 
 
 class Table:
-    """The tensors of one state, and the storages that contain their bytes. Tensors that share a storage share it again after
-    restore()."""
+    """Lists the tensors of one state, and the storages that contain their bytes. Tensors that share a storage share it again
+    after restore()."""
 
     def __init__(self):
         self.storages = []  # (offset, bytes)
         self.entries = []  # (storage, dtype, shape, stride, offset in the storage, is a Parameter, requires_grad)
         self.sources = []  # the storages as byte tensors, from which the bytes are copied
         self.bytes = 0
-        self._known = {}  # index of a tensor's entry, by the tensor's id()
+        self._known = {}  # {id of a tensor: index of its entry}
         self._kept = []  # keeps the tensors alive, so that Python cannot reuse an id()
         self._places = {}
 
@@ -55,7 +55,7 @@ class Table:
         if id(tensor) not in self._known:
             data = tensor.detach()
             if tensor.is_conj() or tensor.is_neg():
-                # a new tensor, in which the pending conjugation or negation is applied
+                # This creates a new tensor, in which the pending conjugation or negation has been applied.
                 data = data.resolve_conj().resolve_neg()
             self.entries.append((self._storage_of(data, torch), str(tensor.dtype)[len("torch."):], tuple(data.shape), tuple(data.stride()),
                                  data.storage_offset(), isinstance(tensor, torch.nn.Parameter), tensor.requires_grad))
@@ -136,20 +136,20 @@ def header_of(header):
 
 
 def _torch_of(header):
-    """Returns torch if it is needed or already imported, else None. Imports it if the copy has tensors."""
+    """Returns torch, or None if it is neither needed nor imported yet. Imports it if the copy has tensors."""
     if header["kind"] == _WORDS:
         import torch  # noqa: F401
     return loaded_torch()
 
 
 def _on_the_cpu(torch):
-    """Returns a context in which tensors are created on the CPU, even after torch.set_default_device(). torch before 2.0 has no
-    default device."""
+    """Returns a context in which new tensors are on the CPU, even if torch.set_default_device() has selected another device.
+    torch before 2.0 has no default device."""
     return torch.device("cpu") if hasattr(torch, "set_default_device") else contextlib.nullcontext()
 
 
 class Generation:
-    """One of the two generations of a worker's slot. A generation is empty or has one copy of the state."""
+    """One of the two generations of a worker's slot. It is empty or has one copy of the state."""
 
     def __init__(self, file, place, number):
         self._file = file
@@ -176,7 +176,8 @@ class Generation:
         self._mapped(PAGE)[:PAGE] = bytes(PAGE)
 
     def write(self, header, table, arrays, structure):
-        """Writes the buffers and the structure. Writes the header last, since it makes the copy valid."""
+        """Writes the buffers and the structure, and then the header. The copy becomes valid only with the header, so the header
+        is last."""
         begin = PAGE + table.bytes
         ends = begin + sum(aligned(len(array)) for array in arrays)
         size = ends + len(structure)
@@ -208,8 +209,8 @@ class Generation:
         return header_of(header), memoryview(self._mapped(size_of(header)))[PAGE:size_of(header)]
 
     def borrow(self, header, fill):
-        """Receives a copy from another node: fill(view) writes the body. The header is written only if the checksum is
-        correct."""
+        """Receives a copy from another node. fill(view) writes its body into the view. The header is written only if the
+        checksum of the body is correct."""
         memory = self._opened(size_of(header))
         fill(memoryview(memory)[PAGE:size_of(header)])
         if not self.is_whole(header):
@@ -257,7 +258,7 @@ class Generation:
                 else:
                     whole = storage(at)
                     whole = whole[:whole.numel() // dtype_size(dtype) * dtype_size(dtype)]
-                    # With .data, autograd does not treat the tensor as a view.
+                    # With .data, autograd treats the result as an independent tensor, not as a view.
                     one = whole.view(dtype).as_strided(shape, stride, offset).data
                 made[number] = torch.nn.Parameter(one, requires_grad=grad) if is_parameter else one.requires_grad_(grad)
             return made[number]
@@ -273,8 +274,8 @@ class Generation:
             return _Unpickler(pickled, buffers, tensor if with_bytes else shape_only).load()
 
     def shapes(self, header):
-        """Returns the state with _Shapes in place of tensors. If a class in the state rejects _Shapes, returns the state with
-        its tensors."""
+        """Returns the state, with a _Shape in place of each tensor. If a class in the state rejects a _Shape, the returned
+        state has its tensors instead."""
         try:
             return self.read(header, with_bytes=False)[0]
         except Exception:  # a sparse tensor, for example, is built from other tensors and rejects a _Shape

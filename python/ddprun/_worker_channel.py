@@ -35,8 +35,8 @@ import time
 from ddprun import _signals
 
 PROTOCOL = (1, 4)  # version of the worker channel: major, minor
-_PROGRESS_EVERY_S = 0.2  # minimum interval between progress messages; the agent drops more frequent ones
-_WRITE_TIMEOUT_MS = 10_000  # time limit for sending a message if the agent does not read its socket
+_PROGRESS_EVERY_S = 0.2  # minimum interval between progress messages; the agent ignores messages that are sent more often
+_WRITE_TIMEOUT_MS = 10_000  # time limit in milliseconds for sending a message if the agent does not read its socket
 _MAX_METRICS = 100
 _MAX_TEXT_BYTES = 16_384
 MAX_STEPS = 2 ** 63 - 1
@@ -44,7 +44,7 @@ _RESERVED_KEYS = ("event", "time_ns", "type", "step")  # reserved in metrics.jso
 
 
 def _plain(value):
-    """Converts a value to a number of the channel's JSON. JSON has no NaN and no infinities, so these become strings."""
+    """Converts a value to what the channel's JSON can contain. JSON has no NaN and no infinities, so these become strings."""
     value = float(value.detach() if hasattr(value, "detach") else value)
     if math.isnan(value):
         return "nan"
@@ -58,13 +58,13 @@ def bounded_text(value):
 
 
 class Channel:
-    """The worker's end of the channel to its agent. A separate thread reads, since the agent can send a request while the
-    script waits in a collective."""
+    """The worker's end of the channel to its agent. The agent can send a request while the script waits in a collective, so a
+    separate thread reads."""
 
     def __init__(self, sock, rank=0, world_size=1):
         self._socket = sock
         self._rank, self._world_size = rank, world_size
-        self._state = threading.Condition()  # guards the members below; reentrant, since signal handlers also lock it
+        self._state = threading.Condition()  # guards the members below; reentrant, since signal handlers take it, too
         self._closed = False
         self._hello_sent = False
         self._phase = ""
@@ -76,8 +76,8 @@ class Channel:
         self._sent_at = -math.inf
         self._unsent = False
         self._metrics = {}  # metrics not yet sent
-        self._metrics_step = -1  # newest step for which the script reported metrics
-        self._answers = {}  # replies of the store, by request number
+        self._metrics_step = -1  # newest step for which the script has reported metrics
+        self._answers = {}  # {request number: reply of the store}
         self._request_count = 0
         self._warned = set()
         self._calls = 0  # number of calls to should_save()
@@ -156,13 +156,13 @@ class Channel:
             return True
 
     def handle_stops(self):
-        """After this call, stop signals that this process receives are reported to the agent."""
+        """Starts to report stop signals to the agent, if this process receives any."""
         with self._state:
             self._hello()
         self.signals.install()
 
     def announce_should_save(self):
-        """Reports to the agent that the script calls should_save(). The agent orders a save only after this report."""
+        """Reports to the agent that the script calls should_save(). Without this report the agent never orders a save."""
         self.handle_stops()
         with self._state:
             if not self._should_save_reported:
@@ -173,12 +173,13 @@ class Channel:
         return self._newest_step
 
     def flush(self):
-        """Call this when the process ends. Sends the newest step unless it was already sent. ddprun compares it with the step
-        of the next failure, to detect a job that always fails at the same step."""
+        """Call this when the process ends. Sends the newest step, unless it was already sent. If the job fails, ddprun compares
+        this step with that of the next failure, to detect a job that always fails at the same step."""
         with self._state:
             if not self._unsent:
                 return
-            # While the interpreter shuts down, functions and tensors must not be evaluated. Only plain numbers are sent.
+            # While the interpreter shuts down, functions and tensors cannot be evaluated safely. So only plain numbers are
+            # sent.
             self._metrics = {name: value for name, value in self._metrics.items() if isinstance(value, (int, float))}
         self._progress()
 
@@ -209,7 +210,7 @@ class Channel:
                        "epochs": self._epochs, "samples": self._samples}
             if figures and self._metrics_step != self._newest_step:
                 message["figures_step"] = self._metrics_step
-        # the lock is not held here, since reading a loss on a GPU waits for all queued work
+        # The lock is not held here, since reading a loss on a GPU waits for all work in the GPU's queue.
         numbers = self._evaluated_numbers(figures)
         for name in ("loss", "lr", "samples_per_s"):
             if name in numbers:
@@ -236,8 +237,8 @@ class Channel:
         self._warn_once(name, "step(%s=...) is ignored: expected a number: %s" % (name, reason))
 
     def _copied_values(self, figures):
-        """Returns copies of the metrics, since the script can overwrite a tensor before its value is sent. On a GPU the copy is
-        queued and does not block."""
+        """Returns copies of the metrics, since the script can overwrite a tensor before its value is sent. For a tensor on a
+        GPU, the copy is only queued, so this call does not wait for it."""
         kept = {}
         for name, value in figures.items():
             if value is None:
@@ -257,8 +258,8 @@ class Channel:
         return kept
 
     def _valid_integer(self, name, value):
-        """Returns an optional argument as an integer. For any other value, prints a warning and returns None: a wrong argument
-        must not end the training."""
+        """Returns an optional argument as an integer. For any other value it prints a warning and returns None, because a wrong
+        argument must not end the training."""
         if value is None:
             return None
         try:
@@ -277,8 +278,8 @@ class Channel:
             print("ddprun: rank %d: %s" % (self._rank, text), file=sys.stderr, flush=True)
 
     def request_store(self, operation, key, value=b""):
-        """Sends a request to the key-value store that all ranks of this round share. For "get", waits for the key and returns
-        its value. For "set", returns b"". Returns None if the agent has ended."""
+        """Sends a request to the key-value store that all ranks of this round share. The operation "get" waits until the key
+        exists, and returns its value. "set" returns b"". Both return None if the agent has ended."""
         key = key.encode()
         with self._state:
             self._hello()
@@ -312,22 +313,22 @@ class Channel:
             except OSError:
                 self._close()
             finally:
-                # A signal handler has raised an exception in the middle of a frame. The channel is closed, since the agent
-                # would read the next message as the rest of that frame.
+                # If a signal handler raises an exception in this loop, only a part of the frame was sent. The agent would read
+                # the next message as the rest of this frame, so the channel is closed.
                 if 0 < sent < len(frame):
                     self._close()
             return sent == len(frame)
 
     def _close(self):
-        """Shuts the connection down. The descriptor stays open until the reader thread has detected the shutdown and has woken
-        all waiters."""
+        """Shuts the connection down, which ends the reader thread. The descriptor stays open until that thread has woken all
+        waiting calls."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close_in_child(self):
-        """Call this in a forked child, which is not the worker. It takes no lock: if another thread of the parent held the lock
-        at the fork, the lock is never released in the child."""
+        """Call this in a forked child, which is not the worker. It takes no lock. If another thread of the parent has a lock at
+        the time of the fork, nothing ever releases that lock in the child."""
         self._closed = True
         self._socket.close()
         self.signals.in_child()
@@ -352,7 +353,7 @@ class Channel:
                 try:
                     self._on_message(json.loads(body.decode()), more)
                 except (ValueError, KeyError, TypeError):
-                    pass  # ignored, since a newer minor version may have added this message
+                    pass  # ignored, since the message may belong to a newer minor version of the protocol
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -364,8 +365,9 @@ class Channel:
             if kind == "where":
                 self._send({"type": "position", "phase": self._phase or "running", "step": max(0, self._newest_step), "stage": "somewhere"})
             elif kind == "stop" and message["mode"] == "save":
-                # The step in progress counts as started: other ranks may already wait in it for this rank. So the agents must
-                # not choose an earlier call to should_save(). The next call waits for their choice (stop_at).
+                # Other ranks may already wait for this rank in the step in progress, so this step counts as started. It ends
+                # with the next call to should_save(), and the agents must not choose an earlier one. That call waits for their
+                # choice (stop_at).
                 self._stopping = self.signals.saves = True
                 self._send({"type": "stop_ready", "started": self._calls + 1})
             elif kind == "stop":
@@ -379,14 +381,15 @@ class Channel:
 
 
 def from_agent(rank, world_size):
-    """Returns the channel that the agent passed to this process, or None if there is none. Removes the channel's variables from
-    the environment, so that child processes do not use the channel."""
+    """Returns the channel that the agent passed to this process, or None if it passed none. Removes the channel's variables
+    from the environment, so that child processes do not use the channel."""
     where, inode = os.environ.pop("DDPRUN_CHANNEL", ""), os.environ.pop("DDPRUN_CHANNEL_INODE", "")
     if not where.startswith("fd:"):
         return None
     try:
         number = int(where[3:])
-        # A wrapper such as sudo closes inherited descriptors. The number may then belong to another socket of the script.
+        # A wrapper such as sudo closes inherited descriptors. The script may then have opened another socket with the same
+        # number.
         if inode and os.fstat(number).st_ino != int(inode):
             return None
         os.set_inheritable(number, False)
@@ -395,6 +398,6 @@ def from_agent(rank, world_size):
     except (OSError, ValueError):
         return None
     if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM:
-        sock.detach()  # leaves the descriptor open, since its number now belongs to another file
+        sock.detach()  # leaves the descriptor open, since another file of the script now has this number
         return None
     return Channel(sock, rank, world_size)

@@ -82,7 +82,7 @@ def checked_batch(written: Written) -> tuple[dict, bool]:
 
 
 def write(written: Written, to: pathlib.Path) -> None:
-    """Writes the complete folder. If this fails, an existing folder stays unchanged."""
+    """Writes the complete folder. If an error occurs, a folder that already exists stays unchanged."""
     check, draws = checked_batch(written)
     content = {
         "format": FORMAT,
@@ -116,7 +116,7 @@ def write(written: Written, to: pathlib.Path) -> None:
         tensor_file.write(new / "init.safetensors", weights)
         tensor_file.write(new / "check.safetensors", check)
         if to.exists():
-            to.rename(pathlib.Path(folder) / "before")  # the temporary folder removes it
+            to.rename(pathlib.Path(folder) / "before")  # removed with the temporary folder
         new.rename(to)
 
 
@@ -126,9 +126,10 @@ def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> lis
 
 
 def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[list[int], bool]:
-    """Does the same as export(), but also returns True if the graph and the model gave bitwise equal results."""
+    """Exports as export() does. Returns the batch sizes, and True if graph and model gave bitwise equal results."""
     threads = torch.get_num_threads()
-    # ddprun's workers also run with one thread by default, and the number of threads can change the last bits
+    # The number of threads can change the last bits of a result. ddprun's workers run with one thread by default, so use one
+    # here.
     torch.set_num_threads(1)
     try:
         subject = Subject(built)
@@ -137,7 +138,7 @@ def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[l
             if not 2 <= batch <= whole:
                 raise Refused(f"--batch {batch}: expected 2 to {whole}, the number of samples in the batch of build()")
             subject.batch = cut(subject.batch, batch)
-        # runs the model once, so that an error of the user's code is raised before the export
+        # Run the model once before the export. An error in the user's code is then raised with its own traceback.
         eager(subject, subject.batch, True)
         written = Written(subject)
         sizes = {training: sizes_of(subject, training) for training in (True, False)}
@@ -155,7 +156,7 @@ def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[l
 
 
 def outermost(names: set[str]) -> list[str]:
-    """Returns the names of modules that are not inside another module of the set."""
+    """Returns the modules of the set that are not inside another module of the set, by name."""
     return sorted(name for name in names if not any(name.startswith(other + ".") for other in names))
 
 

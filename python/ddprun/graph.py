@@ -44,7 +44,7 @@ DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).valu
 
 
 class Refused(Exception):
-    """Raised if a model cannot be exported. The text is the reason and is addressed to the author of the model."""
+    """Raised if a model cannot be exported. The text is the reason, and is written for the author of the model."""
 
 
 def _quoted(text: str) -> str:
@@ -95,7 +95,7 @@ def _operator_line(node: torch.fx.Node, numbers: dict) -> str:
 
 
 def _inner(node: torch.fx.Node) -> torch.fx.GraphModule:
-    """Returns the sub-graph of the code inside a block of torch.no_grad() or torch.enable_grad()."""
+    """Returns the graph of the code inside a block of torch.no_grad() or torch.enable_grad()."""
     return getattr(node.graph.owning_module, node.args[1].target)
 
 
@@ -144,9 +144,9 @@ class _Text:
         return self.count - 1
 
     def write(self, graph: torch.fx.Graph, given: dict, grad: bool = True) -> list[int]:
-        """Appends the lines of `graph`. Returns the numbers of the nodes that are its results. `given`: for a sub-graph,
-        {placeholder: number of the node that is passed as its value}. `grad`: True if gradients are recorded around the
-        sub-graph."""
+        """Appends the lines of `graph`. Returns the numbers of the nodes that are its results. For a sub-graph, `given` is
+        {placeholder: number of the node that is passed as its value}. `grad` is True if the code around the sub-graph records
+        gradients."""
         functions = {function: name for name, function in KNOWN.items()}
         numbers = {}
         for node in graph.nodes:
@@ -248,7 +248,7 @@ def _call(words: list[str], values: list):
 
 
 def run(text: str, inputs: dict[tuple[str, str], torch.Tensor]) -> list[torch.Tensor]:
-    """Runs the graph and returns its results. `inputs`: {(kind, name): tensor}."""
+    """Runs the graph and returns its results. `inputs` is {(kind, name): tensor}."""
     before = torch.is_grad_enabled()
     try:
         return _run(text, inputs, before)

@@ -18,7 +18,7 @@ IGNORED = -100  # the loss ignores labels with this value, as in transformers
 
 
 def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | None = None, seed: int = 0) -> dict:
-    """Returns the dict with the keys of build(). `tokens`: number of tokens per text sample. Raises Refused."""
+    """Returns the dict with the keys of build(). `tokens` is the number of tokens in each text sample. Raises Refused."""
     file = source / "config.json" if source.is_dir() else source
     if not file.is_file():
         raise Refused(f"{file} is not a file")
@@ -37,7 +37,7 @@ def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | N
     if kind is None:
         raise Refused(f"the model is a {name}; --hf supports classes that end in {', '.join(KINDS)}. For another class, write a build() function")
     made = getattr(transformers, name)
-    config.use_cache = False  # the cache is for text generation, not for training
+    config.use_cache = False  # training does not need the cache, which only makes text generation faster
     torch.manual_seed(seed)
     has_weights = source.is_dir() and any(source.glob("*.safetensors"))
     model = made.from_pretrained(source, config=config, dtype=torch.float32) if has_weights else made(config)
@@ -67,7 +67,7 @@ def _text(config, tokens: int | None, samples: int, draw: torch.Generator) -> to
 
 
 def causal_language(config, tokens, samples, draw) -> dict:
-    """The training task in which the model predicts each token from the tokens before it."""
+    """Returns the task in which the model predicts each token from the tokens before it."""
     def loss(output, batch):
         return F.cross_entropy(output.logits[:, :-1].flatten(0, 1), batch["input_ids"][:, 1:].flatten())
 
@@ -75,8 +75,8 @@ def causal_language(config, tokens, samples, draw) -> dict:
 
 
 def masked_language(config, tokens, samples, draw) -> dict:
-    """The training task in which the model predicts masked tokens. The loss of a sample is the mean over its masked tokens. All
-    samples then have equal weights, regardless of how a batch is split among ranks."""
+    """Returns the task in which the model predicts masked tokens. The loss of a sample is the mean over its masked tokens. All
+    samples then have equal weights, so it does not matter how a batch is split among ranks."""
     def loss(output, batch):
         each = F.cross_entropy(output.logits.flatten(0, 1), batch["label"].flatten(), ignore_index=IGNORED, reduction="none")
         counts = (batch["label"] != IGNORED).sum(1).clamp(min=1)
@@ -91,7 +91,7 @@ def masked_language(config, tokens, samples, draw) -> dict:
 def text_classes(config, tokens, samples, draw) -> dict:
     text = _text(config, tokens, samples, draw)
     mask = torch.ones_like(text)
-    mask[0, -1] = 0  # shortens one text by a token, so that the example batch uses the mask
+    mask[0, -1] = 0  # the last token of one text is masked, so that the example batch uses the mask
     return {"batch": {"input_ids": text, "attention_mask": mask, "label": _labels(config, samples, draw)},
             "loss": _class_loss, "figures": {"accuracy": _accuracy}}
 

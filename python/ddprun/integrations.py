@@ -17,8 +17,8 @@ __all__ = ["accelerate", "hugging_face", "lightning"]
 
 
 def hugging_face():
-    """Returns a callback for transformers.Trainer. It reports progress and checkpoints. After a stop request it saves at the
-    same step on all ranks and ends train(). The script must then return or call ddprun.stopped(). In the next run
+    """Returns a callback for transformers.Trainer. The callback reports progress and checkpoints. After a stop request all
+    ranks save at the same step, and train() returns. The script must then end or call ddprun.stopped(). In the next run,
     `resume_from_checkpoint` loads the saved state."""
     from transformers import TrainerCallback
 
@@ -48,12 +48,12 @@ def hugging_face():
 
 
 def lightning(folder=None):
-    """Returns a callback for Lightning's Trainer. It reports progress. After a stop request it saves a checkpoint at the same
-    step on all ranks and ends fit(). The file is `folder`/ddprun.ckpt, by default in default_root_dir. The script must then
-    return. In the next run fit(ckpt_path=...) loads the saved state."""
+    """Returns a callback for Lightning's Trainer. The callback reports progress. After a stop request all ranks save a
+    checkpoint at the same step, and fit() returns. The script must then end. In the next run, fit(ckpt_path=...) loads the
+    saved state. The checkpoint is `folder`/ddprun.ckpt; by default, `folder` is default_root_dir."""
     from lightning.pytorch import Callback
 
-    _handle_stops()  # Install our handlers before fit(), because fit() restores at its end the handlers that it found.
+    _handle_stops()  # fit() finally restores the handlers that it found at its start, so install ours before it
 
     class DdprunIntegration(Callback):
         def on_train_start(self, trainer, module):
@@ -86,9 +86,9 @@ def _announce_should_save():
 
 
 def _replace_handlers_of(connector):
-    """Replaces Lightning's handler of SIGTERM by ours. Lightning's handler runs a broadcast inside the signal handler, and ends
-    training after the current batch although other ranks may be at another batch. If the script also has a handler, its handler
-    and Lightning's stay."""
+    """Replaces Lightning's handler of SIGTERM by ours. Lightning's handler runs a broadcast inside the signal handler. It also
+    ends training after the current batch, although other ranks may be at another batch. If the script has a handler, too,
+    nothing is replaced."""
     ours = ddprun._channel.signals if ddprun._channel is not None and connector is not None else None
 
     def is_lightnings(handler):
@@ -100,14 +100,14 @@ def _replace_handlers_of(connector):
 
 
 def accelerate():
-    """Returns a tracker for accelerate's Accelerator(log_with=...). It reports accelerator.log(values, step=n) as step n. It
-    cannot stop the script's loop, so the script must still call should_save()."""
+    """Returns a tracker for accelerate's Accelerator(log_with=...). It reports accelerator.log(values, step=n) as step n. A
+    tracker cannot end the training loop, so the script must still call should_save()."""
     from accelerate.tracking import GeneralTracker
 
     class DdprunIntegration(GeneralTracker):
         name = "ddprun"
         requires_logging_directory = False
-        main_process_only = False  # accelerate must call the tracker on all ranks, since each rank reports its steps
+        main_process_only = False  # each rank reports its own steps, so accelerate must call the tracker on all ranks
 
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Writes and reads safetensors files with torch alone. The exporter then needs no other package."""
+"""Writes and reads safetensors files. It uses only torch, so that the exporter needs no other package."""
 
 import ctypes
 import json
@@ -21,8 +21,8 @@ DTYPES = {
 
 
 def write(file: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes a safetensors file. Tensors with larger elements are written first, so that each tensor is aligned to its element
-    size."""
+    """Writes a safetensors file. Tensors with larger elements come first, so that each tensor is aligned to the size of its
+    elements."""
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     header, end = {}, 0
     for name, tensor in ordered:

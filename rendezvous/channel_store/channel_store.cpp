@@ -1,6 +1,6 @@
-// Implementation of channel_store.hpp. A waiter is a get or wait request that is blocked on missing keys. It stores the set of
-// those keys, as in TCPStore. When a client sets one of the keys, the key leaves the set. The key then counts as present for
-// this waiter, even if another request deletes it before the other keys arrive.
+// Implementation of channel_store.hpp. A waiter is a get or wait request whose keys are not all set yet. As in TCPStore, it
+// stores the set of missing keys. When a client sets one of these keys, the key leaves the set. From then on, the key counts as
+// present for this waiter, even if another request deletes it before the other keys are set.
 #include "rendezvous/channel_store/channel_store.hpp"
 
 #include <algorithm>
@@ -131,8 +131,8 @@ void Store::add_to(const channel::StoreRequest& request, channel::StoreReply& re
   reply.number = sum;
 }
 
-// Behaves like c10d::HashStore::compareSet: an absent key matches if `expected` is empty. Otherwise the reply for an absent key
-// contains `expected`.
+// Behaves like c10d::HashStore::compareSet: an absent key matches if `expected` is empty. If it does not match, the reply
+// contains `expected` instead of a value.
 void Store::compare_and_set(const channel::StoreRequest& request, channel::StoreReply& reply) {
   const auto found = values_.find(request.keys[0]);
   const bool absent = found == values_.end();
@@ -163,7 +163,7 @@ void Store::wait_for(int client, const channel::StoreRequest& request, TimePoint
   for (const std::string& key : request.keys) {
     if (!values_.contains(key)) waiter.missing.insert(key);
   }
-  // A timeout of 100 years or more counts as no timeout. Otherwise the addition to `now` could overflow.
+  // A timeout of 100 years or more counts as no timeout, because its addition to `now` could overflow.
   constexpr std::int64_t kUnlimitedMs = 100LL * 365 * 24 * 3600 * 1000;
   if (request.timeout_ms > 0 && request.timeout_ms < kUnlimitedMs) {
     waiter.deadline = now + std::chrono::milliseconds(request.timeout_ms);

@@ -1,7 +1,7 @@
 // The workers' key-value store, with the semantics of c10d::Store (HashStore and TCPStore). It is a pure state machine: its
-// inputs are requests and the time, its outputs are replies. launcher/workers/store_server.hpp connects the store to the worker
-// channels, and clears it before each round (a start of the job's workers). Keys, values and the number of waiting requests are
-// limited. A request that exceeds a limit gets the reply kError and changes nothing.
+// inputs are requests and the time, and its outputs are replies. launcher/workers/store_server.hpp connects the store to the
+// worker channels, and clears it before each round (a start of the job's workers). Keys, values and the number of waiting
+// requests are limited. A request that exceeds a limit changes nothing and gets the reply kError.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class Store {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // A reply and the client that receives it. A client is identified by the rank of a worker.
+  // A reply, and the client that receives it. The rank of a worker identifies the client.
   struct Answer {
     int client = 0;
     channel::StoreReply reply;
@@ -38,15 +38,15 @@ class Store {
 
   explicit Store(StoreLimits limits = {}) : limits_(limits) {}
 
-  // Handles one request. The result starts with the reply to this request, unless the request must wait for a key. After it
-  // come the replies to the waiting requests that this request has completed, oldest first.
+  // Handles one request. The first element of the result is the reply to this request, unless the request must wait for a key.
+  // The other elements are replies to waiting requests that this request has completed, oldest first.
   std::vector<Answer> handle(int client, const channel::StoreRequest& request, TimePoint now);
   // Returns a timeout reply for each waiting request whose deadline has passed, earliest deadline first.
   std::vector<Answer> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   // Removes the waiting requests of a client that has disconnected. The keys that the client has set stay in the store.
   void forget(int client);
-  // Removes all keys and all waiting requests. Call it before the workers are started for a new round.
+  // Removes all keys and all waiting requests. Call this before the workers are started for a new round.
   void clear();
 
  private:

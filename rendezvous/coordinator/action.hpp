@@ -1,5 +1,5 @@
 // The actions that the coordinator (the agent that leads the rendezvous) requests from its node, as plain values. The
-// coordinator and its parts append the actions to one Outbox, which preserves their order. Coordinator::on() returns the
+// coordinator and its parts append their actions to one Outbox, which preserves the order. Coordinator::on() returns the
 // actions, and the node carries them out.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace coordinator_action {
 // for the next coordinator, unless the job has ended.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // a term, later than this coordinator's, that another node has promised; 0: unknown
+  std::uint64_t term = 0;  // a later term than this coordinator's, which another node has promised; 0: unknown
   Address leader{};        // the address of another coordinator, if known
   bool unfit = false;      // if true, this node must not lead again before its workers have ended
 };
@@ -30,9 +30,9 @@ struct StepDown {
 struct KeepRoster {
   Roster roster{};
 };
-// Sets the death notice, a message that this node's guardian process sends to the other node of a two-node round. If the agent
-// dies, the guardian first waits until all workers of the node have ended. The notice promises that this node will not vote
-// again. It replaces an earlier notice. Port 0 means no death notice.
+// Sets the death notice: a message that this node's guardian process sends to the other node of a two-node round. If the agent
+// dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that this
+// node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.
 struct SetDeathNotice {
   RoundId round{};
   Address to{};

@@ -1,11 +1,12 @@
-// Decides when a coordinator that was not elected may start its first round (one start of all workers). Pure; the coordinator
-// calls it before its first rounds.
+// Decides when a coordinator that was not elected may start its first round (one start of all workers). The coordinator calls
+// it before its first rounds. The code is pure: no I/O, no clock.
 //
 // The problem. A job of the same name may already be running on nodes that this coordinator cannot reach, for example after a
-// network failure. Two rounds of one job would then run at the same time. The idea: a round is released only when enough nodes
-// answer, so that the remaining nodes are too few for a round. A node that has only answered may still join another round. So
-// no worker may run before the same number of nodes has also installed this round (recorded it on disk). From then on, none of
-// these nodes can be in another round.
+// network failure. If the coordinator started a round, two rounds of one job would run at the same time.
+//
+// The idea. A round is released only when enough nodes have answered: the nodes that have not answered are then too few for
+// another round. But a node that has answered may still join another round. So no worker may run before the same number of
+// nodes has also installed this round (recorded it on disk). From then on, none of these nodes can be in another round.
 //
 // The bootstrap is complete when enough nodes have installed the first round. After that, every round is allowed. For an
 // elected coordinator the bootstrap is complete from the start.
@@ -26,17 +27,19 @@ class Bootstrap {
       : settings_(settings), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
-  // Call it when a node has sent back a timestamp of this coordinator, which proves that the node is alive (leader_lease.hpp).
+  // Call this whenever a node has returned a timestamp of this coordinator, which proves that the node is alive
+  // (leader_lease.hpp).
   void answered() { --answers_missing_; }
   // Returns true if the coordinator may start a round. Otherwise appends a notice with the reason to `outbox`.
   bool may_release(const Peers& peers, Time now, Outbox& outbox);
-  // Call it when a node has installed the round, or has left the job.
+  // Call this when a node has installed the round, or has left the job.
   void installed(const Peers& peers);
-  // After this time a round may start without answers from other nodes. nullopt if answers are always needed, or if the
-  // bootstrap is complete.
+  // Returns the time after which a round may start without answers from other nodes. Returns nullopt if answers are always
+  // needed, or if the bootstrap is complete.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
-  // The increment for the coordinator's term when a joining node has promised a later term: new term = that term + increment.
-  // The increment depends on the node id. So two coordinators that increase their terms at the same time get different terms.
+  // Returns the increment for the coordinator's term when a joining node has promised a later term: new term = that term +
+  // increment. The increment depends on the node id. So two coordinators that increase their terms at the same time get
+  // different terms.
   std::uint64_t term_apart() const {
     return (std::uint64_t{1} << 16U) + (std::uint64_t{settings_.self[2]} << 8U) + settings_.self[3];
   }

@@ -1,7 +1,7 @@
 // Handles a query about the whole job (ClusterQuery), for example from `ddprun status`. The coordinator forwards the query to
-// one node, or to every connected node, including the coordinator's own node. It forwards each node's answer to the node that
-// sent the query. The coordinator does not store queries or answers, so they cannot exhaust its memory. Pure; coordinator.hpp
-// calls these functions.
+// one node, or to every connected node, including its own. It forwards each node's answer to the node that sent the query. It
+// does not store queries or answers, so they cannot exhaust its memory. coordinator.hpp calls these functions. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include "rendezvous/coordinator/action.hpp"

@@ -1,7 +1,7 @@
 // The save after a stop signal. When the signal arrives, the ranks may be in different steps, and a rank cannot finish a step
 // without the other ranks. So each node reports how many steps it has started. The coordinator sends the largest number as the
 // step after which all ranks save. Then it waits until the workers of each node have ended. OrderlyStop creates one
-// CoordinatedSave object for each save. Pure.
+// CoordinatedSave object for each save. The code is pure: no I/O, no clock.
 //
 // Example: nodes A and B report 120 and 119 started steps. Both get StopAt{120}. So B runs one more step, and both save the
 // same state.
@@ -20,15 +20,15 @@ namespace ddprun::rendezvous {
 
 class CoordinatedSave {
  public:
-  // Sends `order` to `nodes`: the nodes of the running round. If order.held is true, they are nodes of the last round, which
-  // has ended.
+  // Sends `order` to `nodes`, the nodes of the running round. If order.held is true, that round has already ended, and its
+  // workers wait with their state.
   CoordinatedSave(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);
 
   void receive(const Peer& peer, const StopReady& message, Outbox& outbox);
   void receive(const Peer& peer, const Stopped& message);
   void done(const Peer& peer) { unanswered_.erase(peer.hello.node); }
   void lost(const Peer& peer);
-  // True if all nodes have reported their started steps, and StopAt has not been sent yet.
+  // Returns true if all nodes have reported their started steps, and StopAt has not been sent yet.
   bool knows_step() const { return !step_sent_ && unanswered_.empty(); }
   void send_step(const std::vector<Peer*>& nodes, Outbox& outbox);
 

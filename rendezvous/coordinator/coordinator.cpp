@@ -54,7 +54,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
 std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kSteppedDown) return {};
-  // The lease is checked first. A coordinator whose lease has ended must not answer any message.
+  // The lease is checked first, since a coordinator whose lease has ended must not answer any message.
   check_authority();
   if (phase_ != Phase::kSteppedDown) std::visit([this](const auto& concrete) { handle(concrete); }, event);
   return outbox_.take();
@@ -92,7 +92,8 @@ void Coordinator::handle_hello(LinkId link, const Hello& hello) {
   if (entry.step_down) return step_down(*std::move(entry.step_down));
   if (entry.replaces) {
     Peer& known = peers_.at(hello.node);
-    // The node's Done message may have been lost with its old connection. A Hello that reports finished workers counts as Done.
+    // The node's Done message may have been lost with its old connection. So a Hello that reports finished workers counts as
+    // Done.
     if (entry.admitted && hello.workers == Workers::kDone) note_done(known, hello.workers_round);
     if (phase_ == Phase::kOver) return reject(link);
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
@@ -119,9 +120,9 @@ void Coordinator::handle_hello(LinkId link, const Hello& hello) {
     // The previous coordinator proposed the end of the job to this node. This coordinator completes that proposal.
     finish({hello.ending.exit_code, hello.ending.why});
   }
-  // A node that has promised a later term is admitted only before the first round. In this job no coordinator has been elected
-  // yet, so any later term is unused. But another job of the same name may be running elsewhere. Then the new term must be
-  // larger than any term that the elections of that job can reach.
+  // A node that has promised a later term is admitted only before the first round. This job has not elected a coordinator yet,
+  // so every later term is unused. But another job of the same name may be running elsewhere. So the new term must be larger
+  // than any term that the elections of that job can reach.
   if (hello.state.promised_term > term_) {
     term_ = hello.state.promised_term + (bootstrap_.done() ? 1 : bootstrap_.term_apart());
   }
@@ -153,7 +154,7 @@ void Coordinator::welcome(Peer& peer) {
   }
   if (phase_ == Phase::kCommittingEnd) propose_end(peer);
   const Config& current = membership_.current();
-  // A round is committed only after a majority of its nodes has installed it. So the joining node must install the current
+  // A round is committed only after a majority of its nodes has installed it. So a node that joins must install the current
   // round.
   if (current.exists()) {
     if (peer.hello.state.current.id == current.id) {
@@ -173,8 +174,8 @@ void Coordinator::welcome(Peer& peer) {
     late_nodes_.await(peer, now_.steady);
   } else {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
-    // The node has finished the running round and has reconnected. It waits for the end of the round, as the connected nodes
-    // do.
+    // The node has finished the running round and has reconnected. It waits for the end of the round, like the other nodes that
+    // have finished.
     if (phase_ == Phase::kRunning && peer.done) {
       round_progress_.back(peer);
     } else {
@@ -196,16 +197,16 @@ void Coordinator::note_spare(const Peer& peer) {
 // ---- lost nodes ----
 
 void Coordinator::receive(Peer& peer, const Leave&) {
-  // The node leaves because its device failed, so the device is no longer part of the job. The failure then costs no restart,
-  // and the other nodes continue.
+  // The node leaves because one of its devices failed. That device is then no longer part of the job, so the failure does not
+  // count as a restart, and the other nodes continue.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
-  // A departed node does not vote again. So it counts as if it had installed the round.
+  // A departed node does not vote again, so it counts as if it had installed the round.
   const bool now_committed = membership_.install(peer, peers_);
   bootstrap_.installed(peers_);
   if (peer.hello.node == settings_.self) leadership_transfer_.begin();
   close_and_lose({peer.hello.node}, "left");
-  // Must follow close_and_lose(). Otherwise a round that starts here could include the departed node.
+  // This must follow close_and_lose(). Otherwise a round that starts here could include the departed node.
   if (now_committed) note_committed();
 }
 
@@ -217,8 +218,8 @@ void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::st
   for (const LinkId link : links) close(link);
 }
 
-// Marks all nodes as lost first. Only then are the consequences handled, once: a round ends or starts, or the job ends.
-// Otherwise a decision could count a node that the next iteration marks as lost.
+// First marks all nodes as lost, and then handles the consequences once: a round ends or starts, or the job ends. If both were
+// done node by node, a decision could count a node that is marked as lost a moment later.
 void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why) {
   std::string ends_round;
   for (const NodeId& node : nodes) {
@@ -264,8 +265,8 @@ void Coordinator::drop_silent() {
   if (!silent.empty()) close_and_lose(silent, "sent nothing for " + std::to_string(settings_.lease.count()) + " ms");
 }
 
-// Handles nodes whose workers do not end in time. The coordinator can't drop its own node. If that node is late and another
-// node is connected, the coordinator steps down so that the other node can lead.
+// Handles nodes whose workers do not end in time. The coordinator cannot drop its own node. If its own node is late, it steps
+// down so that another connected node can lead.
 void Coordinator::check_late_nodes() {
   std::string text = late_nodes_.take_message(peers_, now_.steady);
   if (!text.empty()) {
@@ -299,7 +300,7 @@ void Coordinator::receive(Peer& peer, const Ping& message) {
   const bool was_installed = peer.installed;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (!was_installed && peer.installed && !bootstrap_.done()) {
-    // An answer sent now cannot contain a grant (time for which workers may run). A later answer may contain one.
+    // An answer that is sent now cannot contain a grant (time for which workers may run). A later answer may contain one.
     leader_lease_.answer_later(peer, message.stamp);
   } else {
     leader_lease_.answer(peer, message.stamp, now_, outbox_);
@@ -352,7 +353,7 @@ bool Coordinator::self_is_ready() const {
 }
 
 // Starts a round if all conditions are met. If a round is running and a spare is ready, sets the time at which the round ends
-// to admit the spare. Call it after each event that may add or remove a node, or make a node ready.
+// to admit the spare. Call this after each event that may add or remove a node, or make a node ready.
 void Coordinator::advance() {
   if (phase_ == Phase::kRunning) {
     if (round_progress_.connected() < settings_.max_nodes && spares_ready() > 0 && round_progress_.done() == 0 &&
@@ -376,18 +377,18 @@ void Coordinator::advance() {
   const bool may_be_all = elected_ && peers_.unconfirmed() == 0;
   if (!join_barrier_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!bootstrap_.may_release(peers_, now_.steady, outbox_)) return;
-  // This coordinator was elected, and no earlier coordinator has judged this failure (counted it as a restart). The failure is
-  // judged only if all nodes of the round are back. If a node was lost, the failure costs no restart, because a lost node makes
-  // the other workers fail.
+  // This coordinator was elected, and no earlier coordinator has judged this failure (counted it as a restart). It is judged
+  // only if all nodes of the round are back. If a node was lost, the failure does not count, because a lost node makes the
+  // other workers fail.
   if (failure_ && inherits_round() && all_are_ready()) {
-    // After an election the surviving workers keep their state and wait, if the failure report allows it.
+    // The surviving workers keep their state and wait during the election, if the failure report allows it.
     held_ = failure_->others_stay;
     return judge();
   }
   form();
 }
 
-// True if this coordinator was elected and has not started a round yet. The current round is then one of an earlier
+// Returns true if this coordinator was elected and has not started a round yet. The current round is then one of an earlier
 // coordinator.
 bool Coordinator::inherits_round() const {
   return membership_.current().exists() && membership_.current().born != term_;
@@ -461,7 +462,7 @@ std::string Coordinator::waits_for() const {
 void Coordinator::settle() {
   check_ended();
   check_saving();
-  check_done();  // Must follow check_saving(). All nodes may have finished during a save after which the job was to continue.
+  check_done();  // This must follow check_saving(): all nodes may have finished during a save that does not end the job.
   check_leaving();
   check_end_committed();
   advance();
@@ -475,7 +476,7 @@ void Coordinator::receive(Peer& peer, const FailureReport& message) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  // The coordinator that started this round is lost. This coordinator has not judged the failure, and no earlier one did.
+  // The coordinator that started this round is lost, and neither it nor this coordinator has judged the failure.
   if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {
     failure_ = message;
     return outbox_.notify(NodeNotice::Kind::kRoundOver, message.message);
@@ -511,8 +512,8 @@ void Coordinator::receive(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0 && !peer.done) {
-    // The workers of this node have ended without finishing, so their state is lost. So the next round starts new workers on
-    // every node, and no node keeps its state.
+    // The workers of this node have ended without finishing the round, so their state is lost. The next round starts new
+    // workers on every node, so no node needs to keep its state.
     end_round(OverReason::kMembershipChange, peer.hello.hostname + " no longer has workers", Others::kStop);
   }
   if (!peers_.workers_gone(peer, message.round)) return;

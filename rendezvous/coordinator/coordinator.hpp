@@ -94,7 +94,7 @@ class Coordinator {
 
   // Handles one event. The caller must carry out the returned actions in the given order.
   std::vector<CoordinatorAction> on(const CoordinatorEvent& event, Now now);
-  // The time at which the caller must send the next Tick. nullopt if no Tick is needed.
+  // Returns the time at which the caller must send the next Tick. Returns nullopt if no Tick is needed.
   std::optional<Time> next_deadline() const;
 
   // Returns the two-node rounds in which the other node does not answer. The caller must query the arbiter of each of them now
@@ -106,12 +106,12 @@ class Coordinator {
 
   // Describes the condition for which the coordinator currently waits, for messages and for the simulator.
   std::string waits_for() const;
-  // True if a node has requested to leave after a stop signal, if workers are saving, or if the job is about to end.
+  // Returns true if a node has requested to leave after a stop signal, if workers are saving, or if the job is about to end.
   bool is_stopping() const { return stop_.is_pending() || phase_ == Phase::kSaving || phase_ == Phase::kCommittingEnd; }
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
   std::int64_t counted() const { return leader_lease_.counted(); }
-  // True if one of the connected nodes listens on that address.
+  // Returns true if one of the connected nodes listens on that address.
   bool knows(const Address& address) const { return peers_.knows(address); }
 
  private:
@@ -172,10 +172,10 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  // Number of ready spares. Valid only while a round runs: the nodes of the round then do not count as ready.
+  // Returns the number of ready spares. Call this only while a round runs: the nodes of the round then do not count as ready.
   std::int64_t spares_ready() const { return peers_.ready(); }
 
-  // Ends a round, starts a round or ends the job, if the conditions are met. Call it after a change of the nodes or of their
+  // Ends a round, starts a round or ends the job, if the conditions are met. Call this after a change of the nodes or of their
   // workers.
   void settle();
 
@@ -223,13 +223,13 @@ class Coordinator {
   // ---- the current round, and how it ended ----
   Budget budget_;
   Release release_;                       // contains only the fields that are equal for all nodes
-  bool held_ = false;                     // if true, the workers of the ended round may keep their state and wait
-  std::optional<FailureReport> failure_;  // the cause of the round's end, according to the reports received so far
-  bool members_changed_ = false;          // a node was lost or left while the round ended, so the failure costs no restart
-  bool judged_ = false;                   // true if the restart policy has already judged the failure
+  bool held_ = false;                     // if true, workers of the ended round may keep their state and wait
+  std::optional<FailureReport> failure_;  // cause of the round's end, from the reports received so far
+  bool members_changed_ = false;  // a node was lost or left while the round ended, so the failure does not count as a restart
+  bool judged_ = false;           // true if the restart policy has already judged the failure
   JobOver over_;
 
-  std::optional<Time> absorb_at_;  // If set, the round ends at this time to admit the nodes that joined late.
+  std::optional<Time> absorb_at_;  // if set, the round ends at this time, to admit the nodes that joined late
   std::optional<Time> pause_ends_;
   Time over_at_{};
   std::optional<Time> linger_ends_;

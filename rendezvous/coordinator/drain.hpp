@@ -1,6 +1,6 @@
-// Collects the nodes that have received a stop signal and request to leave the job. A scheduler that stops a job signals all of
-// its nodes, but not at the same moment. So after the first signal the coordinator waits a short time for signals to other
-// nodes. Only then can it decide whether some nodes leave or the whole job stops. Pure.
+// Collects the nodes that request to leave the job after a stop signal. A scheduler that stops a job signals all of its nodes,
+// but not at the same moment. So after the first signal, the coordinator waits a short time for signals to other nodes. Only
+// then can it decide whether some nodes leave or the whole job stops. The code is pure: no I/O, no clock.
 //
 // This class stores the leaving nodes and the signal, and decides how long to wait for further nodes.
 #pragma once
@@ -35,8 +35,8 @@ class Drain {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
-    // A request from another node arrives after a network delay. During that delay the requests of further nodes can arrive
-    // too. The request of the coordinator's own node arrives without a delay. So after it we also wait for the longest expected
+    // A request from another node has passed through the network, and during that time requests of further nodes can arrive
+    // too. A request of the coordinator's own node arrives without a delay. So after it we also wait for the longest expected
     // network delay.
     if (peer.hello.node == self_) ends_ = std::max(ends_, now + self_call_);
     nodes_.insert(peer.hello.node);

@@ -1,4 +1,4 @@
-// Ends a job in two phases, like a two-phase commit (propose, then announce). Pure.
+// Ends a job in two phases, like a two-phase commit (propose, then announce). The code is pure: no I/O, no clock.
 //
 // The problem. Suppose the coordinator sends only JobOver, and dies before all nodes have it. Then the nodes without the
 // message elect another coordinator, which runs the finished job again.
@@ -24,12 +24,12 @@ class EndCommit {
     current_tally_ = Tally(round);
     previous_tally_ = Tally(previous);
     for (const auto& [id, peer] : peers.all()) {
-      if (peer.departed) count(peer);  // A departed node counts without an answer, since its workers never run again.
+      if (peer.departed) count(peer);  // a departed node counts without an answer, since its workers never run again
       if (peer.connected()) await(peer);
     }
   }
-  // The end also needs an answer from this node. A node that joins now may be a new process without a record of the proposed
-  // end.
+  // Makes the end depend on an answer from this node too. A node that joins now may be a new process without a record of the
+  // proposed end.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {
     if (peer.departed) count(peer);
@@ -42,7 +42,7 @@ class EndCommit {
   bool enough(const Rules& rules) const {
     return awaited_.empty() && current_tally_.enough(rules) && previous_tally_.enough(rules);
   }
-  // Call it when the current round is committed. From then on no majority of the previous round is needed.
+  // Call this when the current round is committed. From then on no majority of the previous round is needed.
   void committed() { previous_tally_ = Tally(); }
   std::size_t waits_for() const { return awaited_.size(); }
 

@@ -56,8 +56,8 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   return std::nullopt;
 }
 
-// Resolves a conflict with another coordinator, which has sent a Hello. The coordinator with the later term leads. Exception: a
-// coordinator without a round steps down in favor of one with a round.
+// Resolves a conflict with another coordinator, which has sent a Hello. In general, the coordinator with the later term leads.
+// But a coordinator without a round always steps down in favor of one with a round.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   const bool has_no_round = !view.membership.current().exists() && other.state.current.exists();
   if (other.state.promised_term > view.term || has_no_round) {
@@ -69,8 +69,8 @@ Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
 }
 
-// True if the node has recorded a round of a later coordinator. If this coordinator was not elected and has not had a round,
-// any recorded round counts as later.
+// Returns true if the node has recorded a round of a later coordinator. If this coordinator was not elected and has not had a
+// round, any recorded round counts as later.
 bool knows_later_round(const Hello& hello, const EntryView& view) {
   const Config& reported = hello.state.current;
   const bool no_round_yet = !view.membership.current().exists();
@@ -78,13 +78,13 @@ bool knows_later_round(const Hello& hello, const EntryView& view) {
   return promised_later_term || (reported.exists() && (reported.id.term > view.term || (no_round_yet && !view.elected)));
 }
 
-// Decides whether the node is admitted. A node id and a requested rank may each be used by only one connection.
+// Decides whether the node is admitted. Only one connection may use a node id, and only one may use a requested rank.
 Entry place_for(const Hello& hello, const EntryView& view) {
   Entry entry;
   if (const Peer* known = view.peers.find(hello.node)) {
     const Hello& before = known->hello;
     if (before.incarnation == hello.incarnation && before.attempt > hello.attempt) {
-      return {};  // This Hello is older than the last one. It was delayed on a slower connection.
+      return {};  // This Hello is older than the last one: a slower connection has delayed it.
     }
     entry.replaces = known->link.has_value();
     const Refused replaced{.reason = Refusal::kReplaced,
@@ -106,8 +106,8 @@ Entry place_for(const Hello& hello, const EntryView& view) {
     return refuse(Refusal::kRankTaken, "node rank " + std::to_string(hello.wanted_group_rank) + " is taken by " +
                                            name_of(view.peers.at(*holder).hello) + "; give every node its own --node-rank");
   }
-  // The nodes of one job may have different command lines. But suppose that the job already has all its nodes. Then a new node
-  // with another command line probably belongs to another job.
+  // The nodes of one job may have different command lines. But if the job already has all its nodes, a new node with another
+  // command line probably belongs to another job.
   const bool is_new = view.peers.find(hello.node) == nullptr && !hello.state.current.exists();
   const bool other_command = hello.command != 0 && view.settings.command != 0 && hello.command != view.settings.command;
   if (is_new && other_command && view.peers.connected() >= view.settings.max_nodes) {
@@ -120,7 +120,7 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
-// Rejects values out of range. The values come from another node, and a later addition must not overflow.
+// Rejects values that are out of range. They come from another node, and a later addition must not overflow.
 bool budget_is_plausible(const Budget& budget) {
   constexpr std::int32_t kMax = 1 << 30;
   const auto is_count = [](std::int32_t count) { return 0 <= count && count <= kMax; };

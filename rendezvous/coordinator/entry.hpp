@@ -1,6 +1,6 @@
 // Decides the answer to a Hello, the first message of a node: the node is admitted, refused or redirected. If the node has
 // recorded a later state of the job than this coordinator has, the coordinator must step down. The coordinator calls entry_of()
-// for each Hello, and applies the fields of the result in their order. Pure functions; they change nothing.
+// for each Hello, and applies the fields of the result in their order. The functions are pure and change nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Entry {
   // Set if this coordinator must step down, since the node has recorded a later term or round. The caller must then ignore the
   // other fields.
   std::optional<coordinator_action::StepDown> step_down{};
-  // True if an older link of the same node is still open. The caller must close the older link. If an earlier process of the
-  // node uses that link, the caller must first send `to_replaced` over it.
+  // True if an older link of the same node is still open. The caller must close that link. If the link belongs to an earlier
+  // process of the node, the caller must first send `to_replaced` over it.
   bool replaces = false;
   std::optional<Refused> to_replaced{};
   // True if the node is admitted. Otherwise the caller sends `answer` if it is set, logs `notice` if it is not empty, and
@@ -48,8 +48,8 @@ Entry entry_of(const Hello& hello, const EntryView& view);
 // not the coordinator also use this check.
 std::optional<Refused> refusal_of_foreign(const Hello& hello, const RunDigest& run);
 
-// True if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process, or from
-// a node with a damaged record.
+// Returns true if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process,
+// or from a node with a damaged record.
 bool is_plausible(const PersistentState& state);
 
 // Returns the host name of the node, for messages.

@@ -20,7 +20,7 @@ LateNodes::LateNodes(const CoordinatorSettings& settings)
       lost_{.after = timeout_ + settings.lease} {}
 
 void LateNodes::await(const Peer& peer, Time now) {
-  // The coordinator already waits for this node since an earlier time. Its deadlines do not change.
+  // The coordinator has already started to wait for this node at an earlier time. The deadlines of that wait do not change.
   if (peer.awaited_since != now) return;
   for (Stage* stage : {&logged_, &given_up_, &lost_}) stage->nodes.push_back({now, peer.hello.node});
 }

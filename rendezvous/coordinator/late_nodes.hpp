@@ -1,6 +1,7 @@
-// Late nodes: nodes that answer, but whose workers do not end after a round. A worker that is stuck in the kernel cannot be
-// killed. Without this class its node would block all other nodes without a limit. The coordinator registers each node for
-// which it waits. At the deadlines it queries which nodes are overdue. Pure.
+// Late nodes: nodes that still answer, but whose workers do not end after a round. For example, a worker that is stuck in the
+// kernel cannot be killed. Without this class, such a node would block all other nodes without a limit. The coordinator
+// registers each node for which it waits. At the deadlines it queries which nodes are overdue. The code is pure: no I/O, no
+// clock.
 //
 //     awaited -- a while --> logged -- ready_timeout --> gets no more grants -- a lease --> lost
 //
@@ -32,8 +33,9 @@ class LateNodes {
   std::optional<Time> next_deadline() const;
 
   // ---- overdue nodes; each is returned once ----
-  // Returns a message that names the nodes for which the coordinator has waited long enough to log it. Empty if there is no new
-  // such node.
+
+  // Returns a message that names the nodes for which the coordinator has waited so long that users should see it. The result is
+  // empty if no further node has reached that time.
   std::string take_message(Peers& peers, Time now);
   // Marks each node as late whose workers have not ended within ready_timeout. Late nodes get no more time for their workers.
   void give_up_due(Peers& peers, Time now);
@@ -43,7 +45,8 @@ class LateNodes {
   std::string why() const;
 
   // ---- nodes that come back ----
-  // True if the reconnected node still has old workers for which the coordinator no longer waits.
+
+  // Returns true if the reconnected node still has old workers for which the coordinator no longer waits.
   bool still_has_workers(const Peer& peer, Time now);
   void forgive(Peer& peer);
 

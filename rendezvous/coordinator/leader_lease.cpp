@@ -7,8 +7,8 @@
 namespace ddprun::rendezvous {
 
 // A ping that arrives before a majority has answered gets a grant that is too short to start workers. The first ping of the
-// coordinator's own node always arrives that early. That node should not have to wait for its next ping, so its first ping is
-// answered a second time.
+// coordinator's own node always arrives that early. Such a ping is answered a second time, so that the node need not wait for
+// its next ping.
 void LeaderLease::answer(Peer& peer, std::int64_t stamp, Now now, Outbox& outbox) {
   send_pong(peer, stamp, now, outbox);
   if (!membership_.committed()) note_uncommitted(peer, stamp);
@@ -138,7 +138,7 @@ void newest_first(std::vector<Answer>& answers, const Config& round, const Rules
     return std::sort(answers.begin(), answers.end(), newer);
   const auto matters = answers.begin() + too_few;
   std::nth_element(answers.begin(), matters, answers.end(), newer);
-  // Two answers matter: the answer that completes half of the votes, and the next older one.
+  // Only two answers are needed: the one that completes half of the votes, and the next older one.
   constexpr std::ptrdiff_t kRelevant = 2;
   std::partial_sort(matters, matters + std::min(kRelevant, answers.end() - matters), answers.end(), newer);
 }
@@ -153,7 +153,7 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
   for (const auto& [id, peer] : peers_.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;
-    // A departed node does not vote for another coordinator. So it counts as if it had answered just now.
+    // A departed node does not vote for another coordinator, so it counts as if it had answered just now.
     answers.emplace_back(id == settings_.self || peer.departed ? now : time_of(peer.answered), rank);
   }
   newest_first(answers, config, settings_.rules);
@@ -165,7 +165,7 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
     if (tally.enough(settings_.rules)) break;
   }
   if (!tally.enough(settings_.rules)) begins = Time{};
-  // The release also counts as a stamp, since a node votes under this round only after it has received the release.
+  // The release counts as a stamp too, because a node votes as part of this round only after it has received the release.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 

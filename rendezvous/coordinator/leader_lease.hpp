@@ -1,5 +1,5 @@
 // The leader lease: the time until which a coordinator may lead, and how much of that time it grants to its members. The
-// coordinator checks the lease before each event, and answers pings through this class. Pure.
+// coordinator checks the lease before each event, and answers pings through this class. The code is pure: no I/O, no clock.
 //
 // The problem. A coordinator cannot detect immediately that it is cut off from the other nodes. If the other nodes elect a new
 // coordinator meanwhile, two sets of workers train and write checkpoints at the same time. So a coordinator must know, by its
@@ -81,27 +81,28 @@ class LeaderLease {
   // Defers the answer to this ping. The answer is sent by the next call to answer() whose grant is long enough, or by
   // committed().
   void answer_later(Peer& peer, std::int64_t stamp);
-  // Call it when the round is committed. Sends each successor a second answer to its last ping, if the first answer did not
+  // Call this when the round is committed. Sends each successor a second answer to its last ping, if the first answer did not
   // report the commit. For an election it is enough that one successor has this information (known_committed() in
   // rendezvous/node/leader_election.hpp).
   void committed(const std::vector<Successor>& successors, Now now, Outbox& outbox);
-  // The time at which the lease ends if no further ping arrives. nullopt if there is no round yet: then the lease does not end.
+  // Returns the time at which the lease ends if no further ping arrives. Returns nullopt if there is no round yet: then the
+  // lease does not end.
   std::optional<Time> deadline(Time now) const;
   bool has_ended(Time now) const;
 
   // alone_in() returns the two-node rounds in which this node is alone. A node is alone if the other node is lost or has been
   // silent for 0.6 leases, and the arbiter has not voted for this node. The lease then ends soon, unless the other node answers
-  // or the arbiter votes. alone_at() returns when this node becomes alone in one more round if no message arrives. nullopt if
-  // that cannot happen now.
+  // or the arbiter votes. alone_at() returns the time at which this node becomes alone in another round if no message arrives;
+  // nullopt if that cannot happen now.
   std::vector<Config> alone_in(Time now) const;
   std::optional<Time> alone_at(Time now) const;
 
-  // Call it before a release is sent. The time of the release counts as a stamp that all nodes of the round have sent back.
+  // Call this before a release is sent. The time of the release counts as a stamp that all nodes of the round have sent back.
   void round_released(Time now);
-  // Drops the cached end of the lease. Call it when the votes that a majority needs have changed.
+  // Drops the cached end of the lease. Call this when the votes that a majority needs have changed.
   void count_again() { counted_at_.reset(); }
 
-  // Total number of node visits in all computations so far. Tests use it to measure the work.
+  // Returns the total number of node visits in all computations so far. Tests use it to measure the work.
   std::int64_t counted() const { return counted_; }
 
  private:
@@ -116,14 +117,14 @@ class LeaderLease {
   const Membership& membership_;
   const Peers& peers_;
   const CoordinatorSettings& settings_;
-  Time stays_until_;             // Until this time a newly elected coordinator leads even if no majority has answered.
+  Time stays_until_;             // until this time, a newly elected coordinator leads even if no majority has answered
   Time released_at_{};           // when the current round was released; Time{} if an earlier coordinator released it
   Time previous_released_at_{};  // when the previous round was released
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed; nullopt: compute it again
   mutable std::int64_t counted_ = 0;
   using Stamps = std::unordered_map<NodeId, std::int64_t, HashNodeId>;
-  Stamps short_answers_;        // for each node whose last grant was too short to start workers, the stamp of its newest ping
+  Stamps short_answers_;        // for each node whose last grant was too short to start workers: the stamp of its newest ping
   std::uint64_t releases_ = 1;  // incremented at each release of a round and at each commit of a round
 };
 

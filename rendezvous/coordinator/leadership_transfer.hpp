@@ -1,8 +1,8 @@
-// Leadership transfer (Raft), for a coordinator whose own node leaves the job: when it may transfer the leadership, and to
-// which node. Pure.
+// Leadership transfer (Raft) of a coordinator whose own node leaves the job. This class decides when it may transfer the
+// leadership, and to which node. The code is pure: no I/O, no clock.
 //
 // After the transfer the other nodes elect a coordinator immediately, without waiting for the end of the lease. So the transfer
-// must wait until no worker can run any more with permission of this coordinator (a grant). Two conditions ensure this. First,
+// must wait until no worker can run any more under a grant (permission) of this coordinator. Two conditions ensure this. First,
 // all connected nodes have ended their workers. Second, if a node was lost while it had workers, one lease has passed since its
 // last message.
 //
@@ -25,24 +25,25 @@ class LeadershipTransfer {
   LeadershipTransfer(const CoordinatorSettings& settings, const Membership& membership, const Peers& peers)
       : membership_(membership), peers_(peers), settings_(settings) {}
 
-  // True if another coordinator can be elected after the nodes of `drain` have left. The voters are the remaining nodes and
-  // this node.
+  // Returns true if another coordinator can be elected after the nodes of `drain` have left. The voters are the remaining nodes
+  // and this node.
   bool possible(const Drain& drain) const;
 
-  // Call it when a node was lost whose workers may still be running. Without contact they run until their grant ends.
+  // Call this when a node is lost while its workers may still be running. Without contact they run until their grant ends.
   void lost_with_workers(const Peer& peer) {
     workers_gone_at_ = std::max(workers_gone_at_, peer.last_contact + part_of(settings_.lease, settings_.rules.give_up));
   }
   void begin() { left_ = true; }
   bool has_started() const { return left_; }
-  // True if the coordinator's node has left, the round is committed, and no node can have running workers. Lost nodes are
-  // included.
+  // Returns true if the coordinator's node has left, the round is committed, and no node can have running workers, not even a
+  // lost one.
   bool is_ready_to_transfer(Time now) const;
-  // The time at which is_ready_to_transfer() may become true without a further event. nullopt if an event is needed.
+  // Returns the time at which is_ready_to_transfer() may become true without a further event. Returns nullopt if an event is
+  // needed.
   std::optional<Time> deadline(Time now) const { return left_ ? if_after(workers_gone_at_, now) : std::nullopt; }
 
-  // The node that should lead next: the connected node with the lowest rank that accepts connections and is not late. nullopt
-  // if no remaining node qualifies.
+  // Returns the node that should lead next: the connected node with the lowest rank that accepts connections and is not late.
+  // Returns nullopt if no remaining node qualifies.
   std::optional<Successor> successor() const;
   // This node's persistent state, which TransferLeadership carries: the term, both rounds, and this node's ranks in them.
   PersistentState state(std::uint64_t term) const;

@@ -1,15 +1,15 @@
 // An orderly stop: a signal ends the job, or some nodes leave it while the others continue. A stop starts with the first stop
 // request of a node. It ends when the job ends, or when the leaving nodes have left. This class makes the decisions, and the
-// coordinator (coordinator.hpp) carries them out and changes its phase. Pure.
+// coordinator (coordinator.hpp) carries them out and changes its phase. The code is pure: no I/O, no clock.
 //
 //     stop requests -- after a while, or if too few nodes would stay --> save together --> finish, or end the round
 //                   `--- enough nodes stay, and their workers can keep their state --> end the round, the nodes leave
 //     the round is over, but its workers hold their state --> the next round starts only to save it
-//     no such round can start, or no restart is possible --> one node after the other gets a request to save --> finish
+//     no such round can start, or no restart is possible --> one node after the other is requested to save --> finish
 //
 // A scheduler that stops a job signals all of its nodes, but not at the same moment (drain.hpp). So the coordinator waits a
-// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If a common
-// save is not possible, one node saves the state that its workers hold (salvage_save.hpp).
+// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they cannot
+// save together, one node saves the state that its workers hold (salvage_save.hpp).
 //
 // This class stores which nodes have requested to leave, how far a save has progressed, and whether the next round starts only
 // to save.
@@ -73,25 +73,25 @@ class OrderlyStop {
   StopDecision receive(const Peer& peer, const StopReady& message, Time now);
   StopDecision receive(Peer& peer, const Stopped& message, Time now);
   void lost(const Peer& peer);
-  // Call it when all workers of the node have finished. The node then stays until the job ends.
+  // Call this when all workers of the node have finished. The node then stays until the job ends.
   void done(const Peer& peer);
   StopDecision round_started(Time now);
-  // Call it if the job ends without another round while workers wait with their state. First one node saves that state.
+  // Call this if workers wait with their state, and the job ends without another round. One node then saves that state.
   // `otherwise` is the verdict if no node can save.
   StopDecision salvage(const Verdict& otherwise) { return salvage(otherwise, peers_.round_members()); }
 
   // ---- checks after an event or at a deadline ----
   StopDecision check_leaving(Round round, Time now);
-  StopDecision check_saving(Time now);  // Call it only while workers are saving.
+  StopDecision check_saving(Time now);  // Call this only while workers are saving.
   bool is_overdue(Time now) const { return save_next_ && save_next_->by <= now; }
-  // Call it if the round that should start only to save has not started before its deadline.
+  // Call this if the round that should start only to save has not started before its deadline.
   StopDecision give_up(const std::string& why) { return finish_unsaved(save_next_->signal, why); }
-  // Call it if too few nodes are ready for the round that should start only to save.
+  // Call this if too few nodes are ready for the round that should start only to save.
   StopDecision save_without_round();
 
   // ---- state ----
   bool is_pending() const { return !drain_.empty() || save_next_; }
-  // True if no round may start, since nodes have requested to leave and the state of their workers may still be saved.
+  // Returns true if no round may start, since nodes have requested to leave and the state of their workers may still be saved.
   bool holds_back_rounds() const { return !drain_.empty() && !save_next_; }
   bool saves_next() const { return save_next_.has_value(); }
   std::size_t waits_for() const { return save_->waits_for(); }
@@ -130,7 +130,7 @@ class OrderlyStop {
   std::optional<SaveNext> save_next_;
   std::optional<CoordinatedSave> save_;
   bool continues_after_saving_ = false;
-  // set while single nodes are requested to save; contains the nodes that can still be requested
+  // set while nodes are requested one by one to save; contains the nodes that have not been requested yet
   std::optional<SalvageSave> salvage_save_;
 };
 

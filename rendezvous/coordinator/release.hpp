@@ -1,6 +1,6 @@
 // The release starts a round (one start of all workers). These functions decide which node gets which ranks, and build the
-// Release message for each node. The coordinator calls them in the order of this file. Pure functions; they do not change the
-// peers.
+// Release message for each node. The coordinator calls them in the order of this file. The functions are pure and do not change
+// the peers.
 #pragma once
 
 #include <vector>
@@ -30,7 +30,7 @@ Roster roster_of(const PlacedNodes& placed, const Config& round);
 // round overwrites the files of an earlier one.
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before);
 
-// Builds the fields of the Release message that are equal for all nodes. Call it after Membership has set the ranks of the
+// Builds the fields of the Release message that are equal for all nodes. Call this after Membership has set the ranks of the
 // peers.
 Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
                        const CoordinatorSettings& settings);

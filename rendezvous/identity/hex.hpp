@@ -1,4 +1,4 @@
-// Converts bytes to lower-case hexadecimal text. It is used for names that contain digests or ids, and for tokens.
+// Converts bytes to lower-case hexadecimal text, for tokens and for names that contain digests or ids.
 #pragma once
 
 #include <iterator>
@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Each byte of the range `bytes` becomes two digits. Memory for the whole text is reserved first. So the text is never moved,
-// and no copy of a token is left in freed memory.
+// Returns two hexadecimal digits for each byte of `bytes`. It first reserves memory for the whole text, so the text never
+// moves. A move would leave a copy of a token in freed memory.
 template <class Bytes>
 std::string to_hex(const Bytes& bytes) {
   constexpr const char* kDigits = "0123456789abcdef";

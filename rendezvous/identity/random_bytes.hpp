@@ -1,4 +1,4 @@
-// Random bytes from the kernel's cryptographic generator, for tokens, ids and keys.
+// Provides random bytes from the kernel's cryptographic generator, for tokens, ids and keys.
 #pragma once
 
 #include <sys/random.h>

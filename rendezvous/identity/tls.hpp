@@ -1,8 +1,10 @@
 // TLS 1.3 with a pre-shared key that is derived from the job's token. These classes have no sockets: their input is bytes from
-// the network, and their output is plaintext and bytes for the network. The implementation is in a separate library,
-// libddprun_tls.so. Only a multi-node job opens the library (tls.cpp). If ddprun were linked with OpenSSL, each start of ddprun
-// would take 6.5 ms and 8 MB more. rendezvous/transport uses these classes. docs/security.md lists the attacks that TLS
-// prevents. Only tls_module() and derive_keys() throw exceptions; both are outside the library.
+// the network, and their output is plaintext and bytes for the network. rendezvous/transport uses them. docs/security.md lists
+// the attacks that TLS prevents.
+//
+// The implementation is in a separate library, libddprun_tls.so. Only a multi-node job opens the library (tls.cpp). If ddprun
+// were linked with OpenSSL, each start of ddprun would take 6.5 ms and 8 MB more. Only tls_module() and derive_keys() throw
+// exceptions; both are outside the library.
 #pragma once
 
 #include <array>
@@ -13,11 +15,11 @@
 
 namespace ddprun {
 
-// The first 16 bytes of the SHA-256 of the run id. The digest is visible on the network. So an observer without the token can
-// test a guessed run id against it.
+// The first 16 bytes of the SHA-256 of the run id. They are visible on the network, so an observer without the token can check
+// a guess of the run id.
 using ShortRunDigest = std::array<std::uint8_t, 16>;
-// A random id of this process. A peer that presents our own id only returns our own bytes (the Selfie attack), so the
-// connection is refused.
+// A random id of this process. If a peer presents our own id, it only sends our own bytes back to us (the Selfie attack). Then
+// we refuse the connection.
 using InstanceId = std::array<std::uint8_t, 16>;
 
 InstanceId new_instance_id();
@@ -36,8 +38,8 @@ enum class TlsRole { kClient, kServer };
 
 enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer has ended the connection with close_notify
 
-// Reasons why a connection is refused or closed. The TLS code detects the faults up to kBroken, and the transport detects the
-// others (rendezvous/transport/fault.hpp).
+// Reasons why a connection is refused or closed. The TLS code detects the faults from the first to kBroken, and the transport
+// detects the others (rendezvous/transport/fault.hpp).
 enum class PeerFault {
   kNone,
   kNotTls,         // the peer does not use TLS
@@ -56,8 +58,8 @@ enum class PeerFault {
   kCount,
 };
 
-// Data that the peer has sent about itself. A server gets all fields, and they are authenticated in state kOpen. A client gets
-// only the version, and only if the server refused the client because of it.
+// The peer's data about itself. A server gets all fields, and in state kOpen they are authenticated. A client gets only the
+// version, and only if the server refused the client because of the version.
 struct TlsPeer {
   std::uint8_t protocol_version = 0;
   ShortRunDigest run{};
@@ -90,8 +92,8 @@ class TlsKeys {
   virtual const ShortRunDigest& run() const noexcept = 0;
 };
 
-// A POST request to a server whose certificate a given certificate authority has signed. Only a process that does nothing else
-// makes such a request (launcher/kubeflow/status_post.hpp), since the call blocks.
+// A POST request to a server. A given certificate authority must have signed the server's certificate. The call blocks, so only
+// a process that does nothing else makes it (launcher/kubeflow/status_post.hpp).
 struct HttpsPost {
   std::string host;  // name or address; the certificate must be valid for it
   std::string port;

@@ -35,16 +35,16 @@ CharacterClass class_of(char c) {
   return std::isdigit(byte) != 0 ? CharacterClass::kDigit : CharacterClass::kOther;
 }
 
-// Information content of a letter in English text, in bits: -log2 of its relative frequency (Lewand, "Cryptological
-// Mathematics", 2000). The average is 4.2 bits in English words, and 5.6 bits in random letters.
+// Returns the information content of a letter in English text, in bits. This is -log2 of its relative frequency (Lewand,
+// "Cryptological Mathematics", 2000). The average is 4.2 bits in English words, and 5.6 bits in random letters.
 double letter_bits(char letter) {
   constexpr std::array<double, 26> kBits{3.61, 6.06, 5.16, 4.54, 2.98, 5.51, 5.64, 4.04, 3.84, 9.38, 7.02, 4.64, 5.38,
                                          3.90, 3.74, 5.72, 9.97, 4.06, 3.99, 3.46, 5.16, 6.67, 5.38, 9.38, 5.64, 10.40};
   return kBits[static_cast<std::size_t>(std::tolower(static_cast<unsigned char>(letter)) - 'a')];
 }
 
-// True for texts of words with numbers and signs between them, such as Summer2024!Winter2025!. In such texts, characters of one
-// class follow each other, and the letters have the frequencies of English.
+// Returns true for a text that consists of words with numbers and signs between them, such as Summer2024!Winter2025!. In such a
+// text, characters of the same class follow each other, and the letters have the frequencies of English.
 bool is_phrase(std::string_view text) {
   std::size_t changes = 0, letters = 0;
   double letter_bits_sum = 0;
@@ -64,8 +64,8 @@ double bits_of_phrase(std::string_view text) {
   return bits;
 }
 
-// An upper limit for the number of random bits in a text. A hexadecimal digit counts 4 bits. A letter of a word counts 2 bits,
-// since Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
+// Returns an upper limit for the number of random bits in a text. A hexadecimal digit counts 4 bits. A letter of a word counts
+// 2 bits, since Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
 double possible_bits(std::string_view text) {
   const auto hex = static_cast<double>(std::count_if(text.begin(), text.end(), is_hex));
   const bool only_hex = std::all_of(text.begin(), text.end(), [](char c) { return is_hex(c) || c == '-' || c == ':'; });
@@ -74,7 +74,8 @@ double possible_bits(std::string_view text) {
       std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || c == '-' || c == '_' || c == '.'; });
   const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
   const auto capitals = std::count_if(text.begin(), text.end(), is_upper);
-  // Random Base64 contains about as many upper-case as lower-case letters. Words contain few upper-case letters, or only those.
+  // Random Base64 contains about as many upper-case as lower-case letters. Words contain few upper-case letters, or no
+  // lower-case ones.
   const bool words =
       only_words && (5 * capitals < static_cast<std::ptrdiff_t>(text.size()) ||
                      std::all_of(text.begin(), text.end(), [&](char c) { return !is_letter(c) || is_upper(c); }));
@@ -87,7 +88,7 @@ bool is_uuid(std::string_view text) {
   return text.size() == 36 && std::all_of(kDashes.begin(), kDashes.end(), [&](std::size_t at) { return text[at] == '-'; });
 }
 
-// True for a repeated text or a sequence, such as "abcabcabc", "0123456789abcdef" or "aaaaaaaa".
+// Returns true for a repeated text or a sequence, such as "abcabcabc", "0123456789abcdef" or "aaaaaaaa".
 bool is_pattern(std::string_view text) {
   for (std::size_t period = 1; period <= text.size() / 2; ++period) {
     if (std::equal(text.begin() + static_cast<std::ptrdiff_t>(period), text.end(), text.begin())) return true;
@@ -116,7 +117,7 @@ std::string weakness(std::string_view text) {
 
 }  // namespace
 
-// Moving a std::string could leave the token in the buffer of `other`. So we copy the text and then wipe `other`.
+// We copy the text and then wipe `other`, since moving a std::string could leave the token in the buffer of `other`.
 Token::Token(Token&& other) noexcept : text_(other.text_) {  // NOLINT(performance-move-constructor-init)
   other.wipe();
 }

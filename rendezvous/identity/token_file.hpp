@@ -1,10 +1,10 @@
-// Reads and writes token files. These functions read a file and check its permissions, create a file, or wait for a file that
+// Reads and writes token files. The functions read a file and check its permissions, create a file, or wait for a file that
 // another node creates on a shared file system. token_search.hpp and `ddprun token` call them.
 //
-// The permissions of a token file. It belongs to this user or to root, and only its owner may read it. There is one exception:
-// the file of a Kubernetes Secret. The kubelet creates it as root. A container that does not run as root can read it only
-// through the group of the pod (fsGroup), so its mode is 0440. We accept group read access only for a file of root on a
-// read-only mount, where no process of the container can change it. A file that all users may read is always refused.
+// The permissions of a token file. It must belong to this user or to root, and only its owner may read it. There is one
+// exception: the file of a Kubernetes Secret. The kubelet creates it as root. A container that does not run as root can read it
+// only through the group of the pod (fsGroup), so the file has mode 0440. We accept read access of the group only for a file of
+// root on a read-only mount, where no process of the container can change it. A file that all users may read is always refused.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,7 @@ struct TokenFileFacts {
 };
 
 // Returns why `user` must not use this token file, for a message that starts with "the token file FILE ". Returns "" if the
-// file is accepted. Pure.
+// file is accepted. The code is pure: no I/O, no clock.
 std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const std::string& file);
 
 // Reads a token file and checks it. Throws TokenError if the file cannot be read, if token_file_problem() refuses its

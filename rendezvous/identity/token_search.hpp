@@ -1,5 +1,6 @@
 // Finds the token of a job in a command-line option, an environment variable, or one of two files. On the first node, missing
-// files are created. The launcher calls this at the start of a multi-node job; `ddprun join` and `ddprun token` call it too.
+// files are created. The launcher calls these functions at the start of a multi-node job. `ddprun join` and `ddprun token` call
+// them too.
 #pragma once
 
 #include <chrono>
@@ -15,8 +16,8 @@ namespace ddprun {
 // /proc/self/environ. Returns nullopt if the variable is unset or empty.
 std::optional<std::string> take_token_variable();
 
-// The path of the user's token file: $XDG_CONFIG_HOME/ddprun/token, or else ~/.config/ddprun/token. The path is empty if
-// neither XDG_CONFIG_HOME nor HOME is set.
+// Returns the path of the user's token file: $XDG_CONFIG_HOME/ddprun/token, or else ~/.config/ddprun/token. The path is empty
+// if neither XDG_CONFIG_HOME nor HOME is set.
 std::filesystem::path token_file_of_user();
 
 struct TokenSources {

@@ -1,6 +1,7 @@
 // Estimates the difference between the coordinator's real-time clock and this node's. The coordinator needs the difference to
 // sort the failure reports of different nodes by time. As in NTP, the answer with the shortest round trip gives the best
-// estimate. The member passes each Pong to this class, and adds the estimate to its failure reports. Pure.
+// estimate. The member passes each Pong to this class, and adds the estimate to its failure reports. The code is pure: no I/O,
+// no clock.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace ddprun::rendezvous {
 
 class ClockOffset {
  public:
-  // Call it when the node follows a new coordinator. The old estimate stays valid until the new coordinator has answered a
+  // Call this when the node follows a new coordinator. The old estimate stays in use until the new coordinator has answered a
   // ping.
   void begin() { best_round_trip_.reset(); }
   void receive(const Pong& pong, Now now) {

@@ -1,6 +1,6 @@
 // Decides which addresses a node without a coordinator dials, and when. It dials the coordinator and the successors in its
 // record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses this
-// class during its search. Pure.
+// class during its search. The code is pure: no I/O, no clock.
 //
 // This class owns the list of addresses, the link to each of them, and the newest kSuccessors hints.
 #pragma once
@@ -20,13 +20,13 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  // Starts the search. `known` contains the nodes in the record, including the last coordinator. Perhaps only the connection
-  // was lost, or the coordinator was restarted.
+  // Starts the search. `known` contains the nodes in the record, including the last coordinator. The search dials that
+  // coordinator too, since it may be alive: perhaps only the connection was lost, or the coordinator was restarted.
   void begin(const std::vector<Successor>& known);
   // Dials each address whose next attempt is due. Closes the links that were silent for one lease, and returns them.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Call it when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
+  // Call this when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
   // dialed address of `link`.
   Address settle(LinkId link, MemberActions& actions);
   // Closes all links except `but`, if it is set.
@@ -35,16 +35,18 @@ class LeaderSearch {
   // ---- events of one link; no effect if this class has not dialed the link ----
   bool dialled(LinkId link) const;
   void closed(LinkId link, Time now);
-  // Call it when a message has arrived over the link. The link then counts as silent only from `now` on.
+  // Call this when a message has arrived over the link. The link then counts as silent only from `now` on.
   void answered(LinkId link, Time now);
   // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);
-  // Same as retry(). In addition the address stays in the list for the whole search, because a coordinator answered there.
+  // Does the same as retry(). In addition, the address stays in the list for the whole search, because a coordinator has
+  // answered there.
   void retry_lasting(LinkId link, Time at);
 
   // ---- hints ----
-  // Adds the address of a node that may be the coordinator or may know the coordinator's address. If `searching` is true, the
-  // address is dialed in the current search.
+  //
+  // Adds the address of a node that may be the coordinator, or may have the coordinator's address. If `searching` is true, the
+  // current search dials the address.
   void hint(const Address& address, bool searching, Time now);
   // Returns the addresses at which other nodes of the job may search for a coordinator.
   std::vector<Address> addresses(const std::vector<Successor>& known) const;
@@ -52,7 +54,7 @@ class LeaderSearch {
  private:
   struct Target {
     Address address{};
-    bool lasting = true;  // false: the address is only a hint, and is dropped if the list is full
+    bool lasting = true;  // false: the address is only a hint, and is dropped when the list is full
     LinkId link = 0;      // 0: no connection
     Time next_try{};
     Time dialled{};

@@ -29,7 +29,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  // tick() handles timeouts, and dials the addresses whose next attempt is due.
+  // tick() handles timeouts, and dials each address whose next attempt is due. So it is called after each event.
   if (phase_ != Phase::kOver) tick();
   return take();
 }
@@ -40,7 +40,8 @@ void Member::handle(const node_event::LinkOpened& event) {
   if (phase_ == Phase::kSearching && (event.link == kSelfLink || search_.dialled(event.link))) {
     if (event.link == kSelfLink)
       searching_since_ =
-          // This node now leads, so its search timeout starts now. After a suspend the old start could be too long ago.
+          // This node now leads, so its search timeout starts now. If the machine was suspended, the timeout could already have
+          // passed since the old start.
           now_.steady;
     act(node_action::ToListener{event.link, hello(event.local_host)});
   } else {
@@ -66,7 +67,7 @@ void Member::receive(LinkId link, const Welcome& message) {
     if (!leads(link)) act(node_action::CloseLink{link});
     return;
   }
-  // The sender coordinates an earlier term than the one that this node has promised.
+  // The sender leads an earlier term than this node has promised, so this node cannot follow it. It retries later.
   if (message.term < record_.state.promised_term) {
     act(node_action::CloseLink{link});
     return search_.retry_lasting(link, now_.steady + lease_ / 5);
@@ -264,12 +265,12 @@ void Member::search(const std::string& why) {
 
 void Member::receive(LinkId link, const Release& message) {
   if (!leads(link) || message.nodes < 1 ||
-      message.id <= record_.state.current.id) {  // A coordinator with a valid lease never sends such a release.
+      message.id <= record_.state.current.id) {  // A coordinator with a valid lease never sends an old round.
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready)
-    return;  // The workers of this node are still running, so the node was not ready for another round.
+    return;  // The workers of this node are still running, so the node is not ready for another round.
   // The release may have a later term than the Welcome. If a node joins that has promised a later term, the coordinator
   // increases its own term (Coordinator::handle_hello).
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
@@ -433,8 +434,8 @@ void Member::workers_ended(const member_event::WorkersEnded& event, bool done) {
   if (workers_ != Workers::kDone) send_ready(workers_round_);
 }
 
-// True if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can elect a new
-// one. Otherwise it stays, and the restart policy judges the failure.
+// Returns true if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can elect
+// a new one. Otherwise it stays, and the restart policy judges the failure.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
   return others_are_enough(record_.state.current, settings_.rules);

@@ -50,8 +50,8 @@
 namespace ddprun::rendezvous {
 
 namespace member_event {
-// All workers of the round, and all processes that they started, have exited. If `holds` is true, the workers keep their state
-// instead and wait for the next round.
+// All workers of the round have exited, and so have all processes that they started. If `holds` is true, the workers have not
+// exited: they keep their state and wait for the next round.
 struct WorkersEnded {
   bool saved = false;                // true if the workers saved because of StopAndSave
   std::uint16_t master_port = 0;     // a free port, reserved for the process group of the next round
@@ -78,7 +78,7 @@ using MemberEvent = std::variant<node_event::LinkOpened, node_event::LinkClosed,
 
 class Member {
  public:
-  // `record` was written by an earlier process with the same node id. nullopt if the node id is new.
+  // `record` is the record that an earlier process with the same node id has written; nullopt if the node id is new.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
   std::vector<MemberAction> on(const MemberEvent& event, Now now);
@@ -86,7 +86,7 @@ class Member {
 
   // ---- for the election of a coordinator (node.cpp) ----
   bool searching() const { return phase_ == Phase::kSearching; }
-  // True if the member has a coordinator, or if it only waits until its workers have ended.
+  // Returns true if the member has a coordinator, or if it only waits until its workers have ended.
   bool following() const { return phase_ == Phase::kFollowing || phase_ == Phase::kEnding; }
   bool over() const { return phase_ == Phase::kOver; }
   bool was_welcome() const { return was_welcome_; }
@@ -96,51 +96,51 @@ class Member {
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   nanoseconds lease() const { return lease_; }
-  // The coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in use, or
-  // may belong to another process.
+  // Returns the coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in
+  // use, or may belong to another process.
   Address leader_listens() const;
   // This node's position in the list of candidates for the next election; 0 is the first candidate.
   std::size_t candidate_rank() const { return rendezvous::candidate_rank(record_, settings_.node); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // The earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits until that
-  // candidate should have won.
+  // Returns the earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits
+  // until that candidate should have won.
   Time may_campaign_at() const { return voter_.may_campaign_at(lease_); }
   const Roster& roster() const { return record_.roster; }
   void set_own_host(const std::string& own_host) { settings_.own_host = own_host; }
   // Sets the field `run_directory` of the next Hello (NodeDescription).
   void set_lock_holder(std::uint64_t holder) { settings_.run_directory = holder; }
-  // The TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor. Otherwise
-  // nullptr. The message is dropped when this node follows another coordinator.
+  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor.
+  // Otherwise returns nullptr. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
-  // Adds the address of a node that may be the coordinator or may know the coordinator's address.
+  // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
   void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }
   // Returns the addresses at which other nodes of the job may search for a coordinator.
   std::vector<Address> known_addresses() const { return search_.addresses(others_of(record_, settings_.node)); }
   Hello hello(const std::string& local_host);
-  // Call it when another node of the round, which searches for a coordinator too, has reported that the job ends.
+  // Call this when another node of the round, which searches for a coordinator too, has reported that the job ends.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
 
-  // ---- for the election of a coordinator, with actions: call take() afterwards ----
+  // ---- for the election of a coordinator; these calls add actions, so call take() after each of them ----
   std::vector<MemberAction> take() { return std::exchange(actions_, {}); }
   // Records this node's vote for itself in `term`. Returns false if this node has already promised that term or a later one.
   bool promise(std::uint64_t term, Now now);
-  // Records the nodes of a round that this node, as the coordinator, is about to start. Call it before the release is sent.
+  // Records the nodes of a round that this node, as the coordinator, is about to start. Call this before the release is sent.
   void keep_roster(Roster roster);
-  // Call it when another node reports that it has taken part in a round of this job. A node that has not taken part in one then
-  // records that the job may be running elsewhere.
+  // Call this when another node reports that it has taken part in a round of this job. If this node has not taken part in any
+  // round, it records that the job may be running elsewhere.
   void note_job_elsewhere();
-  // Call it when the coordinator is certainly dead. The node promised not to vote for a while after each message of that
-  // coordinator. That promise ends now.
+  // Call this when the coordinator is certainly dead. After each message of the coordinator, the node had promised not to vote
+  // for a while. This call ends that promise.
   void leader_is_dead();
-  // Closes the member's links. Call it before this Member is replaced by another one.
+  // Closes the member's links. Call this before this Member is replaced by another one.
   void abandon() { search_.end(std::nullopt, actions_); }
 
  private:
   // kEnding: the node waits until its workers have ended, and then exits.
   enum class Phase { kSearching, kFollowing, kEnding, kOver };
-  // Whether StopAndSave has requested a save. After the save, the job ends (kThenEnd), or it continues without some nodes
+  // The kind of save that StopAndSave has requested. After the save, the job ends (kThenEnd), or continues without some nodes
   // (kThenContinue).
   enum class Save { kNone, kThenEnd, kThenContinue };
   struct Leader {
@@ -207,16 +207,16 @@ class Member {
   bool may_leave() const;
   bool got_signal() const { return stop_.signal != 0; }
   bool is_saving() const { return save_ != Save::kNone; }
-  // True if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save the
-  // workers' state first. Without a coordinator the node leaves immediately.
+  // Returns true if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save
+  // the workers' state first. Without a coordinator the node leaves immediately.
   bool leaves() const { return got_signal() && (!leader_ || leave_allowed_); }
-  // True if this node has a rank in its newest round, and its workers have not finished that round. After the end of a round,
-  // it stays the newest round until the next one starts.
+  // Returns true if this node has a rank in its newest round, and its workers have not finished that round. After the end of a
+  // round, it stays the newest round until the next one starts.
   bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
   void send_ready(const RoundId& round);
 
-  // True if the end of the job was proposed to this node for its current round. A proposal for an older round is void, since
-  // the job has started another round after it.
+  // Returns true if the end of the job was proposed to this node for its current round. A proposal for an older round is void,
+  // since the job has started another round after it.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {
@@ -264,7 +264,7 @@ class Member {
   RoundId workers_round_{};
   // the failure of this node's workers in the current round; sent again to each new coordinator
   std::optional<FailureReport> failure_;
-  std::optional<Release> pending_start_;  // a release whose workers start when the coordinator grants enough time for them
+  std::optional<Release> pending_start_;  // release whose workers start when the coordinator's grant is long enough
   std::uint16_t master_port_ = 0;
   Save save_ = Save::kNone;
   bool saved_ = false;

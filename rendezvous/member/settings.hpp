@@ -12,9 +12,9 @@
 
 namespace ddprun::rendezvous {
 
-// The time between two pings, as a fraction of the lease. kPingWithoutRound applies before the first round. The node then has
-// no workers that need a grant, and does not count for a majority. Its pings only show that the node is alive. They are sent
-// less often, since with ten thousand waiting nodes the pings are most of the coordinator's work.
+// The time between two pings, as a fraction of the lease. Before the first round, kPingWithoutRound applies: the node then has
+// no workers that need a grant, and its vote is not needed for a majority. Such pings only show that the node is alive. They
+// are sent less often, because with ten thousand waiting nodes they are most of the coordinator's work.
 inline constexpr double kPing = 0.2;
 inline constexpr double kPingWithoutRound = 0.4;
 // Maximum number of voters in a previous round that is called small. After a small round, a member pings as soon as its record
@@ -23,9 +23,9 @@ inline constexpr std::int32_t kFewNodes = 8;
 
 // If the host in `listens` is empty, the local address of the connection to the coordinator is used.
 struct MemberSettings : NodeDescription {
-  // An address of this machine. It is needed if the coordinator runs in this process, since then no connection to it has a
-  // local address. The value is the local address of the newest connection to any node. Before the first connection, the shell
-  // sets a guess.
+  // An address of this machine. It is needed if the coordinator runs in this process, since such a link has no connection with
+  // a local address. The value is the local address of the newest connection to any other node. Before the first connection, it
+  // is a guess of the shell.
   std::string own_host{};
   // addresses of the job from the command line; empty on the node that starts the job as its coordinator
   std::vector<Address> endpoints{};

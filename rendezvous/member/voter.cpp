@@ -22,9 +22,9 @@ bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
   return term > promised_term || (term == promised_term && !rules_.one_vote_per_term);
 }
 
-// Only the term decides whether the vote is granted. The candidate has this node's rounds from its Hello, and counts the vote
-// accordingly (leader_election.cpp). A vote does not extend the 1.25 leases without votes; only a message of the coordinator
-// does. So after a split vote, the candidates can try again soon.
+// Only the term decides whether the vote is granted. The candidate has received this node's rounds in its Hello, and decides
+// for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the 1.25 leases without
+// votes; a vote does not. So after a split vote, the candidates can try again soon.
 Vote Voter::answer(const VoteRequest& request, std::uint64_t promised_term, Time now) {
   Vote vote{.term = request.term, .promised_term = request.term, .echo = request.stamp};
   if (may_promise(request.term, promised_term)) {

@@ -1,6 +1,6 @@
 // The worker lease: the time until which the workers of a node may run. Each Pong of the coordinator extends it by a grant. If
 // no further grant arrives, the member stops the workers at that time, since another coordinator may then start a round without
-// this node. The member also checks the lease before it starts workers. Pure.
+// this node. The member also checks the lease before it starts workers. The code is pure: no I/O, no clock.
 //
 // This class owns the end of the lease, and a flag that is true if the current coordinator has granted it.
 #pragma once
@@ -16,7 +16,7 @@ class WorkerLease {
   bool is_leaders() const { return is_leaders_; }
   bool is_over(Time now) const { return until_ <= now; }
 
-  // Call it when the node has lost its coordinator or follows a new one. The time that was already granted stays valid.
+  // Call this when the node has lost its coordinator or follows a new one. The time that was already granted stays valid.
   void lose_leader() { is_leaders_ = false; }
   void forget() { until_ = Time{}; }
   // Applies a grant of the coordinator: the workers may run for `length` from `sent_at`, the time of the ping. Returns false if

@@ -1,6 +1,7 @@
 // Locks out nodes that are lost too often. Each loss of a node ends the round for all nodes, so an unstable connection would
 // disturb the whole job. A node that was lost several times within a short time may not rejoin for a while. The coordinator
-// calls note() for each lost node, and set_aside_for() for each Hello. At most 4096 nodes are stored. Pure.
+// calls note() for each lost node, and set_aside_for() for each Hello. At most 4096 nodes are stored. The code is pure: no I/O,
+// no clock.
 #pragma once
 
 #include <optional>

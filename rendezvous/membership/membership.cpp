@@ -21,8 +21,8 @@ Membership::Membership(const Authority& authority, const Rules& rules)
   installed_previous_ = Tally(previous_);
 }
 
-// Sets the node's ranks from the rounds in its Hello. std::max() keeps a rank that is already set, since an old Hello may
-// contain no rank for the round.
+// Sets the node's ranks from the rounds in its Hello. The Hello may be old and contain no rank for the round, so std::max()
+// keeps a rank that is already set.
 void Membership::recall_ranks(Peer& peer, const Hello& hello) {
   for (const Config& remembered : {hello.state.current, hello.state.previous}) {
     if (!remembered.exists()) continue;

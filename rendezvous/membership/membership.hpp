@@ -1,6 +1,6 @@
 // The voting members of the job (a configuration in Raft). They are the nodes of the current round. Until that round is
 // committed, the nodes of the previous round are members too (Raft's joint consensus; quorum.hpp explains why). The coordinator
-// calls install() for each node that has installed (recorded) the current round. Pure.
+// calls install() for each node that has installed (recorded) the current round. The code is pure: no I/O, no clock.
 //
 // This class owns both rounds, and counts the nodes that have installed the current round. If this node released the current
 // round as an earlier coordinator, the class also owns the ranks of that round. It sets the ranks and `installed` in each Peer.
@@ -27,7 +27,7 @@ class Membership {
   Membership(const Authority& authority, const Rules& rules);
 
   const Config& current() const { return current_; }
-  // the previous round; exists() is false after the current round is committed
+  // the previous round; its exists() is false after the current round is committed
   const Config& previous() const { return previous_; }
   bool committed() const { return committed_; }
 
@@ -37,13 +37,13 @@ class Membership {
   // Starts a round in which by_rank[i] gets group rank i. A nullptr means that no node has that rank. The current round becomes
   // the previous round.
   void begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, const Arbitrated& arbitrated, Peers& peers);
-  // Call it when the node has installed the current round, or has left and does not vote again. Returns true if this commits
+  // Call this when the node has installed the current round, or has left and does not vote again. Returns true if this commits
   // the round.
   bool install(Peer& peer, Peers& peers);
-  // Call it when the arbiter has voted for this node in the round with that origin(). Has no effect unless it is the current or
-  // the previous round. Returns true if this commits the current round.
+  // Call this when the arbiter has voted for this node in the round with that origin(). Has no effect unless it is the current
+  // or the previous round. Returns true if this commits the current round.
   bool arbiter_votes(const RoundId& origin, Peers& peers);
-  // True if `state`, reported by another node, shows that the current round is committed.
+  // Returns true if `state`, reported by another node, shows that the current round is committed.
   bool was_committed_for(const PersistentState& state) const;
   void forget_previous(Peers& peers);
 

@@ -1,8 +1,10 @@
-// The nodes of the job, as the coordinator has recorded them. For each node: its link, the time of its last message, and
-// whether it is ready for a round. The coordinator and its parts look up nodes in this class. Pure.
+// The nodes of the job, as the coordinator has recorded them. For each node it stores the link, the time of the last message,
+// and whether the node is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no
+// I/O, no clock.
 //
 // This class owns the table of nodes, their links, the order of their last messages, and which node has requested which rank.
-// It also owns two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still end.
+// It also owns the two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still
+// end.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +43,8 @@ struct Peer {
   // true if the workers did not end in time, so that the coordinator no longer waits for them
   bool is_late = false;
   std::uint16_t master_port = 0;
-  std::int64_t answered = 0;  // the newest timestamp (stamp) of this coordinator that the node has sent back
-  // stamp of the node's newest ping that was answered before the current round was committed
+  std::int64_t answered = 0;  // the newest of this coordinator's timestamps (stamps) that the node has returned
+  // stamp in the newest ping that the coordinator answered before the current round was committed
   std::int64_t unconfirmed_ping = 0;
   std::uint64_t unconfirmed_release = 0;  // LeaderLease::releases_ at the arrival of that ping (see unconfirmed_ping)
   Time last_contact{};
@@ -63,13 +65,13 @@ class Peers {
   Peer& at(const NodeId& id) { return peers_.at(id); }
   const Peer& at(const NodeId& id) const { return peers_.at(id); }
   Peer* by_link(LinkId link);
-  // The nodes with a link, sorted by the time of their last message, oldest first.
+  // Returns the nodes with a link, sorted by the time of their last message, oldest first.
   const std::list<Peer*>& by_age() const { return by_age_; }
   std::int64_t connected() const { return std::ssize(by_age_); }
-  // The oldest `last_contact` of all nodes with a link; nullopt if no node has a link.
+  // Returns the oldest `last_contact` of all nodes with a link; nullopt if no node has a link.
   std::optional<Time> oldest_contact() const;
   bool knows(const Address& address) const;
-  // The connected node that was first to request this group rank; nullptr if no node has requested it.
+  // Returns the connected node that was first to request this group rank; nullptr if no node has requested it.
   const NodeId* holder_of(std::int32_t wanted_rank) const;
   // Returns the nodes of `ids` that are connected and have a rank in the current round. Keeps the order of `ids`.
   std::vector<Peer*> in_round(const std::vector<NodeId>& ids);
@@ -77,38 +79,39 @@ class Peers {
   std::vector<Peer*> round_members();
 
   // ---- arrivals and lost nodes ----
+  //
   // Returns the node with that id. Adds the node if it is unknown.
   Peer& get_or_add(const NodeId& id) { return peers_[id]; }
   void connect(Peer& peer, LinkId link, const Hello& hello, Time now);
   void receive(Peer& peer, Time now);
   // Removes the node's link, but keeps the node in the table.
   void disconnect(Peer& peer);
-  void forget(const NodeId& id) { peers_.erase(id); }  // call it only for a node without a link
+  void forget(const NodeId& id) { peers_.erase(id); }  // call this only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
-  // Only for a test that turns off the rule later_process_replaces. The older connection of the node then still counts.
+  // Makes the older connection of the node still count. Only a test that turns off the rule later_process_replaces calls this.
   void keep_counting(Peer& peer);
 
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // Call it if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have ended
-  // since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer; it
+  // Call this if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have
+  // ended since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer; it
   // returns true for the first one.
   void set_ready_once_confirmed(Peer& peer);
   bool take_confirmed(Peer& peer);
   std::int64_t unconfirmed() const { return unconfirmed_; }
-  // From now on the coordinator waits until the node reports that its workers of `round` have ended.
+  // Makes the coordinator wait until the node reports that its workers of `round` have ended.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const {
     const Peer* const peer = find(id);
     return peer != nullptr && peer->awaited;
   }
-  // Call it when the node's workers of `round` have ended. Returns false if the coordinator was not waiting for them and the
+  // Call this when the node's workers of `round` have ended. Returns false if the coordinator was not waiting for them and the
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }
-  // Only for a test that turns off the rule wait_for_ready. Nodes whose workers are still running then count as ready.
+  // Makes nodes whose workers are still running count as ready. Only a test that turns off the rule wait_for_ready calls this.
   void stop_awaiting_all();
 
  private:

@@ -1,6 +1,6 @@
 // Decides which node gets which group rank (rank of a node) in a round. A node gets its old group rank again if possible.
 // Worker ranks are contiguous by group rank, as in torchrun. The result has one entry for each node; ranks.hpp computes the
-// ranks of single workers. Pure; the coordinator calls it once per round.
+// ranks of single workers. The code is pure (no I/O, no clock). The coordinator calls it once per round.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The nodes of the current round: which of them are connected, and which have finished. The coordinator calls begin() for each
-// new round, and calls lost(), back() or done() when the state of a node changes. Pure.
+// new round, and calls lost(), back() or done() when the state of a node changes. The code is pure: no I/O, no clock.
 //
 // This class owns the list of the nodes by group rank, and the numbers of connected and finished nodes. Only this class sets
 // `in_round` and `done` of a Peer. A node that has finished counts as done until the next round, even if its connection is
@@ -33,7 +33,7 @@ class RoundProgress {
   void back(Peer& peer) {
     if (!std::exchange(peer.in_round, true)) ++connected_;
   }
-  // Call it when all workers of the node have finished. Returns false if the node was already done, or has no rank in the
+  // Call this when all workers of the node have finished. Returns false if the node was already done, or has no rank in the
   // round.
   bool done(Peer& peer) {
     if (peer.rank < 0 || std::exchange(peer.done, true)) return false;

@@ -19,13 +19,14 @@ struct StoreAnswered {  // the reply to ServeStore, for a worker of another node
   LinkId link = 0;
   StoreAnswer answer{};
 };
-// A death notice for this round has arrived, authenticated with this node's key. The guardian process of the coordinator's node
-// has sent it. So the coordinator's agent and all its workers have ended, and no later process will use its node id.
+// A death notice for this round has arrived, and this node's key has proved that it is authentic. The guardian process on the
+// coordinator's node has sent it. So the coordinator's agent and all its workers have ended, and no later process will use its
+// node id.
 struct DeathNoticeReceived {
   RoundId round{};
 };
-// The reply to QueryArbiter. If `answer` is kNone, `why` is the reason why no answer came, with the arbiter's name, for
-// messages.
+// The reply to QueryArbiter. If the arbiter has not answered, `answer` is kNone, and `why` is the reason, for messages. It
+// contains the arbiter's name.
 struct ArbiterAnswered {
   Ballot ballot{};
   BallotAnswer answer = BallotAnswer::kNone;
@@ -46,8 +47,8 @@ using NodeEvent =
                  node_event::ArbiterAnswered, node_event::RunDirectoryProbed, node_event::Local>;
 
 namespace node_action {
-// Requests that the arbiter votes for this node. The arbiter votes only once in a round. The shell must reply with
-// ArbiterAnswered within a fifth of the lease.
+// Requests the arbiter's vote for this node. The arbiter votes only once in a round. The shell must reply with ArbiterAnswered
+// within a fifth of the lease.
 struct QueryArbiter {
   Ballot ballot{};
   NodeId self{};

@@ -1,6 +1,6 @@
 // If the two nodes of a round lose contact, an arbiter (an etcd server or a shared run directory) decides which of them
 // continues. This class decides when to query the arbiter, stores the arbiter's answers, and provides its vote for elections.
-// Pure; Node (node.hpp) uses this class, and passes in the rounds in which this node is alone.
+// The code is pure (no I/O, no clock). Node (node.hpp) uses this class, and passes in the rounds in which this node is alone.
 //
 // In each round an arbiter votes permanently for the first node that queries it, and returns the same answer to every later
 // query. So a lost answer costs only one more query. A coordinator queries well before its lease ends, so its workers can
@@ -34,23 +34,23 @@ enum class BallotAnswer { kMine, kOthers, kNone };
 
 class Arbitration {
  public:
-  // `remembered` is the round of an earlier process of this node. For that round, the run directory must not be used as the
-  // arbiter. Its path may refer to another directory by now.
+  // `remembered` is the round of an earlier process of this node. For that round, this process must not use the run directory
+  // as the arbiter, because its path may refer to another directory by now.
   Arbitration(const Rules& rules, const Config& remembered) : rules_(rules), remembered_(remembered.origin()) {}
 
   // Returns the query to send now; nullopt if no query is needed. `alone_in` contains the rounds in which the other node does
-  // not answer. Call it after each event.
+  // not answer. Call this after each event.
   std::optional<Ballot> query(const std::vector<Config>& alone_in, nanoseconds lease, Time now);
   std::optional<Time> next_deadline() const { return retry_at_; }
   // Handles the arbiter's reply. If `answer` is kNone, `why` contains the reason why the arbiter did not answer.
   void receive(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now);
 
-  // The rounds in which the arbiter has voted for this node, identified by Config::origin().
+  // Returns the rounds in which the arbiter has voted for this node, identified by Config::origin().
   const std::vector<RoundId>& won() const { return won_; }
   // Returns the Hello of an artificial node that represents the arbiter, so that an election counts its vote like any other
-  // vote. `record` is this node's record. nullopt if the arbiter has not voted for this node in a round of that record.
+  // vote. `record` is this node's record. Returns nullopt if the arbiter has not voted for this node in a round of that record.
   std::optional<Hello> voter(const Record& record) const;
-  // Describes why this node did not get the vote, as a suffix for a message; "" if no arbiter was queried.
+  // Returns the reason why this node did not get the vote, as a suffix for a message; "" if no arbiter was queried.
   std::string why_not() const;
 
  private:

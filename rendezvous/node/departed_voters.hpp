@@ -4,7 +4,8 @@
 // - A coordinator that has left and transferred the leadership to this node.
 // - The arbiter of a two-node round that has voted for this node (arbitration.hpp).
 //
-// Pure; node.cpp uses this class.
+//
+// The code is pure: no I/O, no clock. node.cpp uses it.
 #pragma once
 
 #include <optional>
@@ -35,20 +36,20 @@ struct DeadCoordinator {
 };
 
 // Returns a Hello on behalf of the dead coordinator, for the election on the surviving node. `survivor` is the record of that
-// node. nullopt if the coordinator died in neither of the two rounds of that record.
+// node. Returns nullopt if the coordinator died in neither of the two rounds of that record.
 std::optional<Hello> hello_of_dead(const DeadCoordinator& coordinator, const Record& survivor);
 
 // Returns a Hello on behalf of a coordinator that has transferred its leadership to this node. `survivor` is the record of this
-// node, which may have started another round since. A departed node counts as if it had installed that round
-// (Membership::install), so the Hello contains that round.
+// node, which may have started another round since the transfer. In that round the departed node counts as if it had installed
+// the round (Membership::install). So the Hello contains that round.
 Hello hello_of_departed(const TransferLeadership& message, const Record& survivor);
 
-// Records whether the coordinator is dead, and adds the voters without a connection to the election.
+// Records whether the coordinator is dead, and adds the voters without a connection to an election.
 class DepartedVoters {
  public:
-  // Call it when the coordinator has died. Returns false if this death was already recorded.
+  // Call this when the coordinator has died. Returns false if this death was already recorded.
   bool note_dead(const DeadCoordinator& coordinator);
-  // Adds the voters without a connection to the election, or removes them. Call it before each attempt to start an election,
+  // Adds the voters without a connection to the election, or removes them. Call this before each attempt to start an election,
   // since the member's rounds may have changed.
   void update(LeaderElection& election, const Member& member, const Arbitration& arbitration) const;
   // Casts the votes of the voters without a connection, right after an election has started.

@@ -5,8 +5,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// An election first waits for votes for a fifth of the lease. After each failed election, which may be due to a slow network,
-// this time doubles, up to 0.8 leases.
+// An election first waits for votes for a fifth of the lease. Each failed election doubles this time, up to 0.8 leases, since
+// the network may be slow.
 constexpr int kMaxDoublings = 2;
 
 }  // namespace
@@ -50,8 +50,8 @@ const PersistentState& LeaderElection::newest(const Candidate& self) const {
   return *by_round_.rbegin()->second.begin()->second;
 }
 
-// True if this node or a connected voter has recorded that the round is committed. Then no majority of the previous round is
-// needed.
+// Returns true if this node or a connected voter has recorded that the round is committed. Then no majority of the previous
+// round is needed.
 bool LeaderElection::known_committed(const Candidate& self, const Config& round) const {
   const bool self_knows = self.state.current.origin() == round.origin() && !self.state.previous.exists();
   return self_knows || committed_.contains(round.origin());

@@ -1,5 +1,5 @@
-// Elections (Raft, with PreVote). A node without a coordinator becomes the coordinator of a new term. Pure; Node (node.hpp)
-// uses this class.
+// Elections (Raft, with PreVote). A node without a coordinator becomes the coordinator of a new term. Node (node.hpp) uses this
+// class. The code is pure: no I/O, no clock.
 //
 // The problem. The coordinator is lost, and exactly one of the other nodes must replace it. Four things can go wrong:
 //   - Two nodes win, and two sets of workers train at the same time.
@@ -67,7 +67,7 @@ class LeaderElection {
     std::uint64_t term = 0;
     Time started_at{};
   };
-  // The data of this node that its candidacy depends on.
+  // The data of this node on which its candidacy depends.
   struct Candidate {
     NodeId id{};
     PersistentState state{};
@@ -86,8 +86,8 @@ class LeaderElection {
   bool any_knows_round() const { return !by_round_.empty(); }
   void clear();
 
-  // The time at which attempt() must be called if no event arrives earlier; it may be in the past. nullopt if the connected
-  // voters are not a majority.
+  // Returns the time at which attempt() must be called if no event arrives earlier; it may be in the past. Returns nullopt if
+  // the connected voters are not a majority.
   std::optional<Time> next_attempt(const Candidate& self) const;
   // Starts an election if its time has come and the connected voters are a majority. If it returns true, the caller must
   // promise (record) the term, and then send request_for() to all of them.
@@ -95,16 +95,16 @@ class LeaderElection {
   VoteRequest request_for(const Candidate& self) const;
   void receive(LinkId link, const Vote& vote);
   // If the election is won, returns the state that the new coordinator inherits, with the new term as promised_term. Otherwise
-  // nullopt.
+  // returns nullopt.
   std::optional<PersistentState> won(const Candidate& self) const;
-  // True if the restart budget in `base` already includes the failure that ended its round. This happens if the last
+  // Returns true if the restart budget in `base` already includes the failure that ended its round. This happens if the last
   // coordinator counted the failure and released the next round, but too few nodes received that release.
   bool has_judged(const Candidate& self, const PersistentState& base) const;
   const std::optional<Election>& election() const { return election_; }
-  // Call it when another node has promised that term. The next election then uses a later term.
+  // Call this when another node has promised that term, so that the next election uses a later one.
   void note_term(std::uint64_t term);
 
-  // Total number of voter visits in all counts so far. Tests use it to measure the work.
+  // Returns the total number of voter visits in all counts so far. Tests use it to measure the work.
   std::int64_t counted() const { return connected_.counted() + granted_.counted(); }
 
  private:

@@ -5,8 +5,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The pause between two attempts to resume a session. A connection may fail for a moment, for example when a cable is
-// unplugged.
+// The pause between two attempts to resume a session. It avoids a busy loop while the network fails for a moment, for example
+// when a cable is unplugged.
 constexpr milliseconds kRedial{100};
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection. Node passes
-// the messages of both directions through this class, and reports when a connection is lost or restored. After a reset the
-// class returns the link to dial. Pure.
+// the messages of both directions through this class. It also reports to this class when the connection is lost or a new one is
+// open. After a reset, this class returns the link to dial. The code is pure: no I/O, no clock.
 //
 // This class stores which connection carries the session, and until when a new connection may replace a lost one.
 #pragma once
@@ -21,12 +21,12 @@ class LeaderSession {
  public:
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation) : rules_(rules), id_{self, incarnation} {}
 
-  // Call it when the node takes another node id. Ends the session.
+  // Call this when the node takes another node id. Ends the session.
   void become(const NodeId& self) {
     end();
     id_.node = self;
   }
-  // Call it when a Hello was sent over the link. When the Welcome arrives over the same link, begin() opens the session.
+  // Call this when a Hello was sent over the link. When the Welcome arrives over that link, call begin() to open the session.
   void sent_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);
   void forget(LinkId link) { hellos_.erase(link); }
@@ -35,14 +35,15 @@ class LeaderSession {
   // ---- which connection ----
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
-  // carrier() is the connection that carries the session now. link() is the number that the member uses for the session, and
-  // does not change after a reset.
+  // carrier() is the connection that carries the session now. link() is the number by which the member identifies the session.
+  // It does not change after a reset.
   LinkId carrier() const { return carrier_; }
   LinkId link() const { return link_; }
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
   bool is_away() const { return away_until_.has_value(); }
 
   // ---- messages ----
+  //
   // Counts the message and keeps a copy. Returns true if the caller must send the message now, over carrier().
   bool send(FromMember& message);
   // Counts an incoming message. Returns false if only the session uses this message, so that the member must not get it.
@@ -50,12 +51,13 @@ class LeaderSession {
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
   // ---- a reset ----
-  // Call it when the session's connection was lost. Returns the link to dial now; nullopt if the session cannot be resumed.
+  //
+  // Call this when the session's connection was lost. Returns the link to dial now; nullopt if the session cannot be resumed.
   std::optional<LinkId> lost(nanoseconds lease, Time now);
-  // Call it when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no time
-  // is left for another attempt.
+  // Call this when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no
+  // time is left for another attempt.
   bool failed(Time now);
-  // Returns the link to dial now, if the time for the next attempt has come. Otherwise nullopt.
+  // Returns the link to dial now, if the time for the next attempt has come. Otherwise returns nullopt.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;

@@ -1,5 +1,5 @@
-// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection.
-// Pure.
+// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection. The
+// code is pure: no I/O, no clock.
 //
 // The problem. The coordinator identifies each member by the link over which its Hello arrived. After a reset, the member
 // returns over another connection with a different number. Without this class, the coordinator would detect a lost node and a
@@ -43,8 +43,8 @@ class MemberSessions {
  public:
   MemberSessions(const Rules& rules, nanoseconds lease) : rules_(rules), lease_(lease) {}
 
-  // Call it when a connection was accepted. The connection becomes a new link, unless it resumes an existing session. After a
-  // Hello, begin() opens the session when the Welcome is sent.
+  // Call this when a connection was accepted. The connection becomes a new link, unless it later resumes an existing session.
+  // After a Hello, begin() opens the session when the Welcome is sent.
   void accept(LinkId link);
   void begin(LinkId link);
   void end(LinkId link);
@@ -53,6 +53,7 @@ class MemberSessions {
   std::vector<LinkId> links() const;
 
   // ---- which connection ----
+  //
   // session_link() returns the link that a connection carries. carrier_of() returns the connection that carries a link. The two
   // numbers are equal until the link moves to another connection.
   LinkId session_link(LinkId connection) const;
@@ -60,6 +61,7 @@ class MemberSessions {
   std::int64_t away() const { return away_count_; }  // number of sessions without a connection
 
   // ---- messages ----
+  //
   // Counts the message and keeps a copy. Returns the connection over which the caller must send the message; nullopt if the
   // session has no connection now.
   std::optional<LinkId> send(LinkId link, FromCoordinator& message);
@@ -70,7 +72,8 @@ class MemberSessions {
   Incoming receive(LinkId link, const FromMember& message);
 
   // ---- a reset ----
-  // Call it when the connection of the link was reset. Returns false if the link has no session that could be resumed.
+  //
+  // Call this when the connection of the link was reset. Returns false if the link has no session that could be resumed.
   bool lost(LinkId link, Time now);
   struct Return {
     LinkId link = 0;
@@ -78,8 +81,8 @@ class MemberSessions {
     Resumed answer{};
     std::vector<FromCoordinator> missing{};
   };
-  // Resumes the session that the message names over the new `connection`, which loses its own link number. nullopt if that
-  // session cannot be resumed, or if the connection already carries a session.
+  // Resumes the session that the message names, over the new `connection`. That connection then no longer counts as a link
+  // itself. Returns nullopt if the session cannot be resumed, or if the connection already carries a session.
   std::optional<Return> resume(LinkId connection, const Resume& message);
   // Returns a link whose session was not resumed in time; nullopt if there is none. The member of that link counts as lost.
   // Each link is returned once.

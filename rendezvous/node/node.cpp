@@ -19,7 +19,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Completes the settings. If this process continues an earlier one, its node id replaces the new one.
+// Completes the settings. If this process continues an earlier one, it keeps the node id of that process.
 NodeSettings complete(NodeSettings settings, const PreviousJob& previous_job) {
   if (previous_job.self()) settings.member.node = previous_job.self()->id;
   settings.coordinator.self = settings.member.node;
@@ -278,8 +278,8 @@ void Node::carry_out(std::vector<MemberAction> actions) {
                                    if (close.link == kSelfLink) {
                                      for_coordinator(node_event::LinkClosed{kSelfLink});
                                      if (!coordinator_ || !member_.searching()) return;
-                                     // The member on the coordinator's own node got no grant in time and has closed its link.
-                                     // It sends Hello again, as any other node does.
+                                     // The member on the coordinator's own node received no grant in time and closed its link.
+                                     // It sends another Hello, as any other node does.
                                      for_coordinator(node_event::LinkOpened{kSelfLink});
                                      for_member(node_event::LinkOpened{kSelfLink});
                                    } else if (leader_session_.is(close.link)) {
@@ -345,8 +345,7 @@ void Node::answer_hello(LinkId link, const Hello& hello) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    // This node has promised a later term than that coordinator has. It can follow that coordinator only after another
-    // election.
+    // This node has promised a later term than the sender's, so it can follow the sender only after another election.
     if (hello.state.promised_term < promised) {
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
@@ -422,15 +421,15 @@ void Node::query_arbiter_if_alone() {
   if (ballot) act(node_action::QueryArbiter{*ballot, settings_.member.node});
 }
 
-// ---- the search for the job of an earlier process on this node, and its end ----
+// ---- the end of the search for an earlier job ----
 
 std::optional<Time> Node::may_give_up_at() const {
   if (!searches_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
   return previous_job_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-// True if this node may start a new job under a new node id. The nodes of the old job cannot elect this node then. So enough
-// nodes must be connected that have never recorded a round.
+// Returns true if this node may start a new job under a new node id. The nodes of the old job cannot elect this node after
+// that. So enough other nodes must be connected that have never recorded a round.
 bool Node::enough_fresh_nodes() {
   std::set<NodeId> connected{settings_.member.node};
   for (const auto& [link, voter] : leader_election_.known_voters()) {
@@ -470,14 +469,13 @@ void Node::handle_announce_reply(LinkId link, const FromCoordinator& message) {
   act(node_action::CloseLink{link});
   const auto* redirect = std::get_if<Redirect>(&message);
   if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
-  if (coordinator_->is_stopping()) return;  // The job is stopping. A change of the coordinator would not help it any more.
+  if (coordinator_->is_stopping()) return;  // The job is stopping, so another coordinator would not help.
   step_down("another node reports a later term");
   leader_election_.note_term(redirect->term);
   member_.add_hint(redirect->coordinator);
 }
 
-// Makes this node the first coordinator of a job, without votes. It steps down if another node turns out to have a round of
-// this job.
+// Makes this node the first coordinator of a job, without votes. It steps down if another node reports a round of this job.
 void Node::lead_unelected() {
   const FirstRound first = previous_job_.first_round(member_.record(), settings_.coordinator, now_.steady);
   const std::uint64_t term = previous_job_.first_term(member_.record(), settings_.member.incarnation);
@@ -486,8 +484,8 @@ void Node::lead_unelected() {
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
-// True if this node may lead again after it stepped down for a node of an earlier job. By now, a majority of the old job would
-// have elected a coordinator. Also no connected node may have a recorded round.
+// Returns true if this node, which stepped down for a node of an earlier job, may lead again. Enough time must have passed for
+// a majority of the old job to elect a coordinator. In addition, no connected node may have a recorded round.
 bool Node::may_lead_again() const {
   if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kOldJobSearch || !knows_no_round())
     return false;

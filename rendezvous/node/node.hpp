@@ -1,10 +1,11 @@
-// The rendezvous logic of one agent (a server in Raft). A node is always a member (a follower). It is a candidate if there is
-// no coordinator, and it is also the coordinator while it leads. A node is one pure state machine. Its events are links,
-// messages, the time, and events of the workers. Its actions are to dial a link, send a message, start or stop workers, or
-// exit. The shell (or the simulator) owns the sockets, and one timer for next_deadline(). A node receives FromMember messages
-// over an accepted link, and FromCoordinator messages over a dialed link.
+// The rendezvous logic of one agent (a server in Raft), as one pure state machine. A node is always a member (a follower). It
+// is a candidate while there is no coordinator, and it is also the coordinator while it leads.
 //
-// This class owns the three state machines (member, election, coordinator), the messages between them, and the accepted links.
+// Its events are links, messages, the time, and events of the workers. Its actions dial a link, send a message, start or stop
+// workers, or end the process. The shell (or the simulator) owns the sockets, and one timer for next_deadline(). A node
+// receives FromMember messages over an accepted link, and FromCoordinator messages over a dialed link.
+//
+// This class owns three state machines (member, election, coordinator), the messages between them, and the accepted links.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ struct NodeSettings {
 
 class Node {
  public:
-  // `settings` contains a new node id. If this process continues an earlier one, the node id of the earlier process is used
+  // `settings` contains a new node id. If this process continues an earlier one, the node uses the id of the earlier process
   // instead.
   Node(NodeSettings settings, RestoredState restored, Now now);
 
@@ -52,11 +53,12 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // Total number of node visits in all counts for elections and for the leader lease. Tests use it to measure the work.
+  // Returns the total number of node visits in all counts for elections and for the leader lease. Tests use it to measure the
+  // work.
   std::int64_t counted() const { return leader_election_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
-  // Number of members that have lost their connection but may still resume their session.
+  // Returns the number of members that have lost their connection but may still resume their session.
   std::int64_t away() const { return sessions_.away(); }
-  // True while this node searches for the job of an earlier process, and no coordinator has sent a Welcome yet.
+  // Returns true while this node searches for the job of an earlier process, and no coordinator has sent a Welcome yet.
   bool searches_for_old_job() const { return previous_job_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:
@@ -131,7 +133,7 @@ class Node {
     actions_.emplace_back(std::move(action));
   }
 
-  NodeId unknown_id_;  // the node id that this node takes if it gives up its previous job
+  NodeId unknown_id_;  // the node id that this node takes when it gives up its previous job
   PreviousJob previous_job_;
   NodeSettings settings_;
   Now now_;

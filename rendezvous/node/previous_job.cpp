@@ -12,8 +12,8 @@ void add_addresses(const Record& record, RestoredState& restored) {
   for (const Successor& node : record.successors) restored.addresses.push_back(node.address);
 }
 
-// Returns the part of the restored state that this process can use. If the earlier process left the job, its record contains
-// only the fact that the job might still be running elsewhere. Its node id has no promises to keep, so this process takes a new
+// Returns the part of the restored state that this process can use. If the earlier process has left the job, its record states
+// only that the job might still be running elsewhere. Then its node id has no promises to keep, so this process takes a new
 // node id.
 RestoredState usable(RestoredState restored) {
   if (!restored.self || restored.self->record.knows_round() || !restored.self->record.job_elsewhere) return restored;
@@ -62,7 +62,8 @@ FirstRound PreviousJob::first_round(const Record& record, const CoordinatorSetti
   const bool elsewhere = record.job_elsewhere || record.knows_round();
   if (alone_ || (!elsewhere && !record.place_is_new) || !rules_.first_round_is_exclusive) return {};
   FirstRound first{.nodes = std::max(settings.min_nodes, settings.max_nodes - settings.min_nodes + 1)};
-  // A coordinator elsewhere would dial the job's first address once per lease. If none has dialed by this time, there is none.
+  // A coordinator elsewhere would dial the job's first address once per lease. If no coordinator has dialed by this time, none
+  // exists.
   if (!elsewhere) first.alone_after = now + part_of(settings.lease, rules_.vote_after);
   return first;
 }

@@ -1,9 +1,9 @@
-// Decides what a node does if an earlier process on this machine took part in the same job. Pure; Node (node.hpp) uses this
-// class.
+// Decides what a node does if an earlier process on this machine took part in the same job. The code is pure (no I/O, no
+// clock). Node (node.hpp) uses this class.
 //
-// A restarted agent may find a record of its job. If the job is still running elsewhere, the node must search for it, and must
-// not lead a second copy of the job. If the job has ended, the node must give up the search at some time. This class decides
-// how long a node searches, when it may lead without an election, and which record it leaves for the next process.
+// A restarted agent may find a record of its job. The job may still be running elsewhere: then the node must search for it, and
+// must not lead a second copy of it. Or the job may have ended: then the node must give up the search at some time. This class
+// decides how long a node searches, when it may lead without an election, and which record it leaves for the next process.
 //
 // This class owns the restored state, the time of the first contact with another node, and the decision to delete the record.
 #pragma once
@@ -30,23 +30,24 @@ class PreviousJob {
   // `alone` has the meaning of NodeSettings::alone. If it is true, the node need not search for the old job.
   PreviousJob(RestoredState restored, bool alone, const Rules& rules);
 
-  // The earlier process whose node id this process uses; nullopt if there is none.
+  // Returns the earlier process whose node id this process uses; nullopt if there is none.
   const std::optional<RestoredState::Identity>& self() const { return restored_state_.self; }
   // Returns the record with which this process starts.
   Record record() const;
-  // True if the record of an earlier process contains a round. False after this node has given up the node id of that process.
+  // Returns true if the record of an earlier process contains a round. False after this node has given up the node id of that
+  // process.
   bool remembers_round() const { return remembers_; }
   const std::vector<Address>& addresses() const { return restored_state_.addresses; }
 
   void met_node(Time now) {
     if (!met_) met_ = now;
   }
-  // Call it when this node has voted or has requested votes. A candidate is connected to a majority of its round. So the old
-  // job may soon have a coordinator, and the node must not give up that job yet.
+  // Call this when this node has voted or has requested votes. Such an election shows that the old job may soon have a
+  // coordinator, since a candidate is connected to a majority of its round. So the node must not give up that job yet.
   void voted(Time now) { voted_ = now; }
-  // The time at which a node without a coordinator may give up the node id and the round in its record; nullopt if it may not.
-  // It may do so if another node has been connected for kOldJobSearch, and no election can still be running. The promises of
-  // the old node id then have no effect, since no node uses that id.
+  // Returns the time at which a node without a coordinator may give up its old node id and the recorded round. Returns nullopt
+  // if it may not. Two conditions must hold: another node has been connected for kOldJobSearch, and no election can still be
+  // running. The promises of the old node id then have no effect, since no node uses that id any more.
   std::optional<Time> may_give_up_at(Time now, nanoseconds lease) const;
   // Gives up the old node id. Returns the record for the new node id.
   Record give_up(const Record& record);
@@ -54,17 +55,17 @@ class PreviousJob {
   // Returns a notice for users: the node is still waiting for nodes of the old job.
   NodeNotice waits_for(const Record& record, std::int64_t connected, std::int64_t needed) const;
 
-  // Returns the condition under which a coordinator that was not elected may start its first round. It prevents a second copy
-  // of a job that might still be running elsewhere.
+  // Returns the condition under which a coordinator that was not elected may start its first round. The condition prevents a
+  // second copy of a job that might still be running elsewhere.
   FirstRound first_round(const Record& record, const CoordinatorSettings& settings, Time now) const;
   // Returns the first term of a coordinator that was not elected. Another job of this name may have used terms that this node
-  // has not recorded. So the term is chosen large enough that no such job has used it.
+  // has not recorded. So the term is larger than any that such a job can have used.
   std::uint64_t first_term(const Record& record, std::uint64_t incarnation) const;
 
-  // Call it when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.
+  // Call this when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.
   // `leads` is true if this node is the coordinator.
   std::optional<Record> end(const node_action::Finish& over, const Record& record, bool leads);
-  // True if the caller must delete the record. Valid only after end().
+  // Returns true if the caller must delete the record. Call this only after end().
   bool forgets() const { return forgets_; }
 
  private:

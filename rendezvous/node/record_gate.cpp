@@ -19,7 +19,7 @@ bool is_vote(const NodeAction& action) {
   return vote != nullptr && vote->granted();
 }
 
-// True for a message that only serves to get a reply. It is useless after its link has been closed.
+// Returns true for a message that is only sent to get a reply. After its link is closed, the message is useless.
 bool is_greeting(const NodeAction& action) {
   const auto* sent = std::get_if<node_action::ToListener>(&action);
   return sent != nullptr && (std::holds_alternative<Hello>(sent->message) || std::holds_alternative<Vote>(sent->message));
@@ -37,8 +37,8 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   }
   for (NodeAction& action : actions) {
     if (std::holds_alternative<node_action::Finish>(action) && !has_held_transfer()) {
-      // This process ends, so messages that wait for a record are sent now. A vote is dropped instead, since it must not count
-      // unless it is recorded.
+      // This process is about to end, so the held messages can no longer wait for their records: they are sent now. Votes are
+      // the exception and are dropped, since a vote must not count before it is recorded.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }

@@ -1,5 +1,5 @@
 // Decides which messages and other actions of a node must wait until its record is on disk (in Raft: persist before you
-// respond). Pure.
+// respond). The code is pure: no I/O, no clock.
 //
 // The problem. Suppose a node votes, and its agent is restarted before the vote is on disk. The new process could vote for
 // another candidate in the same term, and two coordinators could win. But a write may take seconds on a slow disk, and
@@ -43,12 +43,12 @@ class RecordGate {
   // event, so the changes of one event are recorded together or not at all.
   std::vector<NodeAction> pass(std::vector<NodeAction> actions);
 
-  // Call it when the oldest unwritten record is on disk. If `ok` is false, the write has failed, and a vote that waited for
+  // Call this when the oldest unwritten record is on disk. If `ok` is false, the write has failed, and a vote that waited for
   // this record is dropped. Returns the actions to carry out now.
   std::vector<NodeAction> written(bool ok);
 
-  // True if a stop has removed a StartWorkers action that was held back. The workers were never started, so the caller must
-  // report to the node that they have ended. Returns true only once.
+  // Returns true if a stop has removed a StartWorkers action that was held back. These workers were never started, so the
+  // caller must report to the node that they have ended. Returns true only once for each removed action.
   bool take_unstarted() { return std::exchange(unstarted_, false); }
   bool promise_is_written() const;
 

@@ -1,6 +1,6 @@
-// The state that earlier processes of this job have left on this machine. It contains a node id and its record, or only the
-// fact that a job of this name might still be running elsewhere. The shell reads the state from disk when the agent starts.
-// Node (node.hpp) uses it to decide whether it may lead without an election. Values only.
+// The state that earlier processes of this job have left on this machine. It contains either a node id with its record, or only
+// the fact that a job of this name might still be running elsewhere. The shell reads the state from disk when the agent starts.
+// Node (node.hpp) uses it to decide whether it may lead without an election.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace ddprun::rendezvous {
 
 struct RestoredState {
-  // The node id and the record of an earlier process, which this process continues to use.
+  // The node id and the record of an earlier process. This process continues to use them.
   struct Identity {
     NodeId id{};
     Record record{};
@@ -23,8 +23,8 @@ struct RestoredState {
   // True if the record of an earlier process is lost. Its job might still be running elsewhere.
   bool job_elsewhere = false;
   std::vector<Address> addresses{};  // known addresses of the nodes of the earlier job
-  // False if even the folder of the record is new, as at the first start in a container. A missing record then does not prove
-  // that no job is running.
+  // False if even the folder of the record is new, for example in a new container. A missing record then does not prove that no
+  // job is running.
   bool had_storage = true;
 };
 

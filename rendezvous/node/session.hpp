@@ -33,7 +33,7 @@
 // separate rule for its loss, and the store's `add` would need sequence numbers anyway.
 //
 // This file implements one end of one session. leader_session.hpp uses it for a member's end, and member_sessions.hpp uses it
-// for all ends of a coordinator. Pure. The class owns the unconfirmed messages and both counts.
+// for all ends of a coordinator. The code is pure: no I/O, no clock. The class owns the unconfirmed messages and both counts.
 #pragma once
 
 #include <algorithm>
@@ -90,8 +90,8 @@ std::size_t approximate_size(const Variant& message) {
 template <class Out, class In>
 class SessionEnd {
  public:
-  // Call it for each outgoing message, even if there is no connection now. Counts the message and keeps a copy until the other
-  // end confirms it. In a Ping or Pong, sets the count of received messages.
+  // Call this for each outgoing message, even if there is no connection now. Counts the message and keeps a copy until the
+  // other end confirms it. In a Ping or Pong, sets the count of received messages.
   void send(Out& message) {
     if constexpr (std::is_same_v<Out, FromMember>) {
       if (auto* ping = std::get_if<Ping>(&message)) ping->received = received_;
@@ -108,7 +108,7 @@ class SessionEnd {
     kept_bytes_ = 0;
     broken_ = true;
   }
-  // Call it for each incoming message. Returns false if only the session uses the message, so that the state machine must not
+  // Call this for each incoming message. Returns false if only the session uses the message, so that the state machine must not
   // get it.
   bool receive(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
@@ -126,8 +126,8 @@ class SessionEnd {
     }
     return true;
   }
-  // Returns the confirmation to send now, if at least kConfirmedAfter received bytes are unconfirmed. Otherwise nullopt. The
-  // other end can then drop its copies of these messages.
+  // Returns the confirmation to send now, if at least kConfirmedAfter received bytes are unconfirmed. Otherwise returns
+  // nullopt. The other end can then drop its copies of these messages.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -135,8 +135,8 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // `acknowledged` is the other end's count of received messages. Returns false if the session cannot be resumed, since the
-  // copies of later messages are no longer kept.
+  // `acknowledged` is the other end's count of received messages. Returns false if this end no longer has copies of all later
+  // messages, so that the session cannot be resumed.
   bool resume(std::uint64_t acknowledged) {
     forget(acknowledged);
     return !broken_ && acknowledged <= sent_ && sent_ - acknowledged == kept_.size();
@@ -145,8 +145,9 @@ class SessionEnd {
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
-  // The reserved capacity is the usual number of messages between two confirmations. With a capacity of four, freeing the
-  // messages of 100 sessions returned memory to the kernel. The handling of the next failure then started with 33 page faults.
+  // The usual number of messages between two confirmations, used as the reserved capacity. With a capacity of four, the
+  // messages of 100 sessions were large enough that freeing them returned memory to the kernel. The handling of the next
+  // failure then started with 33 page faults.
   static constexpr std::size_t kUsualMessages = 2;
   static constexpr std::size_t kMaxKeptBytes = 128u << 20;  // bytes
   static constexpr std::size_t kConfirmedAfter = 1u << 20;  // bytes

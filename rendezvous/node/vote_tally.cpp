@@ -54,8 +54,8 @@ void VoteTally::count_for(const Config& current, const Config& previous, const R
   for (const auto& [id, entries] : nodes_) count(*last(entries));
 }
 
-// Returns the node's rank in a round. A node reports its own ranks. If it did not receive the release of the round, its rank
-// comes from the roster. -1 if the rank is unknown or the node is not in the round.
+// Returns the node's rank in a round; -1 if the rank is unknown or the node is not in the round. A node reports its own ranks.
+// If it did not receive the release of the round, its rank comes from the roster.
 std::int32_t VoteTally::rank_in(const RoundId& round, const NodeId& id, const PersistentState& state) const {
   for (const Config& known : {state.current, state.previous}) {
     if (known.exists() && known.origin() == round) return known.rank;

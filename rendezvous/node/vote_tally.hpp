@@ -1,7 +1,7 @@
 // Counts the nodes that support a candidate, both in the round that the candidate would inherit and in the previous round. A
 // node that connects or leaves changes the counts by one. All nodes are counted again only if one of these rounds changes. So
 // ten thousand voters cost ten thousand steps and not a hundred million. leader_election.hpp has one VoteTally for the
-// connected nodes, and another for the nodes that have voted. Pure.
+// connected nodes, and another for the nodes that have voted. The code is pure: no I/O, no clock.
 //
 // This class stores which nodes are counted. A node may have two links, since an old connection may close late. Each node
 // counts once, with its newest Hello.
@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-// The ranks of a round, taken from its roster. They are needed for nodes that did not receive the release of the round.
+// The ranks of a round, taken from its roster. They replace the ranks of nodes that did not receive the release of the round.
 struct ReleasedRanks {
   RoundId origin{};
   std::map<NodeId, std::int32_t> by_node{};
@@ -35,13 +35,12 @@ class VoteTally {
 
   // Counts the nodes in these two rounds from now on. `released` must stay valid.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  // Whether the counted nodes together with this node are a majority. kBoth: they are a majority of both rounds. kPreviousOnly:
-  // they are a majority of the previous round, and too few of its nodes have the newest round. The newest round can then never
-  // be committed.
+  // Whether the counted nodes and this node are a majority. kBoth: of both rounds. kPreviousOnly: only of the previous round,
+  // and too few of its nodes have the newest round, so that the newest round can never be committed.
   enum class Majority { kNone, kBoth, kPreviousOnly };
   Majority with(const NodeId& self, const PersistentState& state) const;
 
-  // Total number of node visits in all counts so far. Tests use it to measure the work.
+  // Returns the total number of node visits in all counts so far. Tests use it to measure the work.
   std::int64_t counted() const { return counted_; }
 
  private:

@@ -22,7 +22,7 @@ struct PassedDescriptor {
   std::string bytes;
 };
 
-// Receives without blocking. Returns nullopt and sets errno if there is no message. errno is 0 if the other end has closed the
+// Receives without blocking. If there is no message, returns nullopt and sets errno. errno is 0 if the other end has closed the
 // socket.
 std::optional<PassedDescriptor> receive_passed_descriptor(int from);
 

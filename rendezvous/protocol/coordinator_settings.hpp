@@ -1,5 +1,5 @@
 // The constructor arguments of a coordinator: the job's settings, the function that judges failures, and the result of the
-// election. The launcher sets the settings, and node.hpp sets the result of the election. Values only.
+// election. The launcher sets the settings, and node.hpp sets the result of the election. All types are plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace ddprun::rendezvous {
 
-// The decision about the job after a failed round (a round is one start of all workers). The launcher's restart policy computes
-// it (JudgeFailure). That function must be pure, since it is also called when no restart follows.
+// The decision whether the job continues after a failed round (a round is one start of all workers). JudgeFailure, which is the
+// launcher's restart policy, makes this decision. It must be pure, since it is also called when no restart follows.
 struct Verdict {
   bool restart = false;
   int exit_code = 1;         // exit code of the job, if `restart` is false
@@ -27,7 +27,7 @@ struct Verdict {
   std::string failure{};  // for messages: "worker 3 on b: exit code 7"
   milliseconds delay{};
   Budget after{};  // restart budget after this restart
-  // The job's final message, if `restart` is false.
+  // Returns the job's final message, if `restart` is false.
   std::string end() const { return failure.empty() ? why : failure + "; " + why; }
 };
 using JudgeFailure = std::function<Verdict(const FailureReport& first, const Budget& before)>;
@@ -58,13 +58,13 @@ struct CoordinatorSettings {
   Rules rules{};
 };
 
-// The condition for the first round of a coordinator that was not elected. It matters if a job of the same name may already be
-// running (coordinator/bootstrap.hpp). Enough nodes must be connected to leave that job fewer than min_nodes, so that it cannot
-// start a round.
+// The condition for the first round of a coordinator that was not elected. A job of the same name may already be running
+// (coordinator/bootstrap.hpp). So enough nodes must be connected that the other job has fewer than min_nodes, and cannot start
+// a round.
 struct FirstRound {
   std::int32_t nodes = 0;  // number of nodes that must be connected; 0: no condition
-  // At this time the round may start with fewer nodes: a coordinator that was already running would have connected to this
-  // node by then.
+  // From this time on, the round may start with fewer nodes: a coordinator that was already running would have connected to
+  // this node by then.
   std::optional<Time> alone_after{};
 };
 

@@ -1,9 +1,9 @@
-// Every way in which the rendezvous ends a job, or the part of one node in it, with its exit code and its last message. No
-// other file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
-// (launcher/agent_state/job_ending.hpp). Pure.
+// Every way in which the rendezvous ends a job, or one node's part in it, with the exit code and the last message. No other
+// file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
+// (launcher/agent_state/job_ending.hpp). The code is pure: no I/O, no clock.
 //
-// Within a job one node decides: the coordinator. It sends its JobEnd to all nodes, and each node exits with that code. A node
-// chooses a code itself only if it leaves the job or does not find a coordinator.
+// Within a job, the coordinator decides. It sends its JobEnd to all nodes, and each node exits with that code. A node chooses a
+// code itself only if it leaves the job or finds no coordinator.
 #pragma once
 
 #include <string>
@@ -17,22 +17,22 @@ struct JobEnd {
   std::string why{};  // the last message for the user
 };
 
-// Returned by the coordinator, for all nodes.
+// These functions return the ends that the coordinator chooses for all nodes.
 namespace job_end {
 JobEnd done();
 JobEnd too_few_nodes(std::string why);
 JobEnd after_failure(const Verdict& verdict);
-// The verdict was the end of the job, and one node has saved the state that its waiting workers held.
+// The end of a job because of the verdict, after one node has saved the state that its waiting workers held.
 JobEnd after_failure_and_save(const Verdict& verdict);
 JobEnd stopped(int signal);
 JobEnd stopped_without_saving(int signal, const std::string& why);
-// The workers of all nodes were ordered to save.
+// The end after the workers of all nodes were ordered to save. `all_saved` is true if all of them did.
 JobEnd stopped_and_saved(int signal, bool all_saved);
-// The verdict if a stop signal came while workers waited for replacements, and no node saves.
+// Returns the verdict after a stop signal that came while workers waited for replacements, if no node saves.
 Verdict stopped_while_waiting(int signal, const std::string& why);
 }  // namespace job_end
 
-// Chosen by one node, for itself. The job may continue on other nodes.
+// These functions return the ends that one node chooses for itself. The job may continue on other nodes.
 namespace node_end {
 JobEnd left(int signal);
 JobEnd left_after_order_to_save(int signal, bool saved);

@@ -1,5 +1,5 @@
-// The types for time and connections in the pure state machines. Times are passed in as values, and connections are numbers.
-// The shell (or the simulator) owns the real clock and the real connections.
+// The types for time and connections in the pure state machines. The shell (or the simulator) owns the real clock and the real
+// connections. It passes times to the state machines as values, and identifies connections by numbers.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ inline std::optional<Time> if_after(const std::optional<Time>& time, Time now) {
   return time && *time > now ? time : std::nullopt;
 }
 
-// A duration in milliseconds that another node has sent, clamped to the range from 1 ms to 1 hour.
+// Returns a duration in milliseconds that another node has sent, clamped to the range from 1 ms to 1 hour.
 inline milliseconds clamped_milliseconds(std::int64_t count) {
   return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
 }

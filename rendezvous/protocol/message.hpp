@@ -1,7 +1,8 @@
-// The messages by which agents agree on rounds (a round is one start of all workers on agreed nodes). Values only. codec.hpp
-// encodes and decodes frames. The state machines in coordinator.hpp, member.hpp and leader_election.hpp send and receive the
-// messages. The agent that dials sends FromMember. The agent that accepts the connection sends FromCoordinator. In an election,
-// the voters dial the candidates, so VoteRequest is a FromCoordinator too.
+// The messages by which agents agree on rounds (a round is one start of all workers on agreed nodes). codec.hpp encodes and
+// decodes them. The state machines in coordinator.hpp, member.hpp and leader_election.hpp send and receive them.
+//
+// The agent that dials sends FromMember, and the agent that accepts the connection sends FromCoordinator. In an election the
+// voters dial the candidates, so VoteRequest is a FromCoordinator too.
 //
 // Every message has a constant size, except for texts, which have a limit. No message lists the members of a round. So the
 // messages that start a round of N nodes have a total size proportional to N, and not to N².
@@ -31,10 +32,10 @@ inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 // ---- messages of the agent that dialed ----
 
-// A node's description of itself. It is constant during the life of the process, except for the ports of the next round.
+// A node's description of itself. It stays constant while the process runs, except for the ports of the next round.
 struct NodeDescription {
   NodeId node{};
-  // start time of the process in ns: of two processes with the same identity, only the later one is valid
+  // start time of the process in ns; if two processes have the same identity, only the later one is valid
   std::uint64_t incarnation = 0;
   RunDigest run{};
   std::int32_t wanted_group_rank = -1;  // --node-rank; -1: not given
@@ -67,11 +68,11 @@ struct SessionId {
 
 struct Hello : NodeDescription {
   std::uint16_t protocol = kProtocolVersion;  // the first field on the wire in every version, so that any version can read it
-  std::uint64_t attempt = 0;  // number of this Hello, since an earlier Hello may arrive later, over another connection
-  bool coordinates = false;  // true if the sender is a coordinator that announces itself to nodes that may not have its address
+  std::uint64_t attempt = 0;  // number of this Hello; an earlier Hello may arrive later, over another connection
+  bool coordinates = false;   // true if the sender is a coordinator that announces itself to nodes without its address
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of the workers that are running or being stopped on this node
-  // A worker has failed, and no round has started since the failure. After the Welcome the node sends FailureReport, then
+  // True if a worker has failed, and no round has started since then. After the Welcome the node sends FailureReport, then
   // Ready.
   bool failed = false;
   PersistentState state{};
@@ -89,7 +90,7 @@ struct Ready {
   RoundId installed{};  // the newest round in the node's persistent state, as in Ping
 };
 
-// A worker has failed. The restart policy decides by this report.
+// A worker has failed. The restart policy bases its decision on this report.
 struct FailureReport {
   RoundId round{};
   std::string hostname{};
@@ -99,7 +100,7 @@ struct FailureReport {
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round
   bool others_stay = false;
-  // Adds as unsigned numbers: another node may send any values, and a signed overflow is undefined.
+  // Adds the values as unsigned numbers: another node may send any values, and a signed overflow is undefined.
   std::int64_t coordinator_time_ns() const {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));
   }
@@ -113,7 +114,7 @@ struct Done {
 // This node received a stop signal and leaves the job. If too few nodes would remain, the whole job stops.
 struct StopRequest {
   std::int32_t signal = 0;
-  // true: if only this node leaves, all workers must save first, since those on the other nodes cannot keep their state
+  // true: if only this node leaves, all workers must save first, because those on the other nodes cannot keep their state
   bool saves = false;
 };
 

@@ -1,6 +1,6 @@
 // The events and actions that pass unchanged between the shell of a node and its state machines: connections, messages, and the
 // end of the job. The event and action lists of member.hpp, coordinator.hpp and node.hpp contain these types, so that the
-// events and actions pass through the state machines without conversion. Values only.
+// events and actions pass through the state machines without conversion. All types are plain values.
 #pragma once
 
 #include <string>

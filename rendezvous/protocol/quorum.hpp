@@ -75,7 +75,7 @@ class Tally {
   std::int32_t lowest_ = 0;
 };
 
-// True if the other nodes of the round form a majority without this node.
+// Returns true if the other nodes of the round form a majority without this node.
 inline bool others_are_enough(const Config& round, const Rules& rules) {
   Tally others(round);
   for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);

@@ -1,6 +1,6 @@
 // Computes the ranks of all workers of a round from the list of its nodes. The order is that of torchrun: global ranks are
 // contiguous by group rank, and role ranks are counted within a role. Example: if two nodes have two workers each, node 1 has
-// the global ranks 2 and 3. Pure; the agent calls it for its own node.
+// the global ranks 2 and 3. The code is pure (no I/O, no clock). The agent calls it for its own node.
 #pragma once
 
 #include <span>
@@ -29,7 +29,7 @@ struct RankAssignment {
   bool operator==(const RankAssignment&) const = default;
 };
 
-// All workers of the round; the index is the global rank. `nodes` are in the order of their group ranks. Throws
+// Returns all workers of the round; the index is the global rank. `nodes` are in the order of their group ranks. Throws
 // std::invalid_argument for a node without workers.
 std::vector<RankAssignment> assign_ranks(std::span<const NodeShare> nodes);
 

@@ -1,5 +1,5 @@
 // The types for a round (one start of all workers on agreed nodes) and for a node's persistent state. Messages (message.hpp),
-// records on disk and state machines share these types. Values only.
+// records on disk and state machines share these types. All types are plain values.
 #pragma once
 
 #include <array>
@@ -41,26 +41,26 @@ struct RoundId {
 
 // The arbiter with the third vote in a round of two nodes. It permanently gives that vote to the first node that queries it.
 enum class Arbiter : std::uint8_t {
-  kNone,          // no arbiter: half of the nodes is a majority if group rank 0 is among them
+  kNone,          // no arbiter: exactly half of the nodes is a majority if it includes group rank 0
   kRunDirectory,  // the run directory, which both nodes share
   kEtcd,          // the etcd server of --arbiter
 };
 
 // A round as each of its nodes stores it: enough to compute how many votes are a majority. A coordinator that inherits a round
-// releases it again under its own term, with the same nodes and ranks (quorum.hpp). Then id.term changes and `born` stays.
+// releases it again under its own term, with the same nodes and ranks (quorum.hpp). This changes id.term, but not `born`.
 struct Config {
   RoundId id{};
   std::uint64_t born = 0;            // the term in which the round was first released
   std::int32_t nodes = 0;            // 0: no round
   std::int32_t rank = -1;            // this node's group rank in the round; -1: the node is a spare
   Arbiter arbiter = Arbiter::kNone;  // only in a round of two nodes
-  // The node that first released the round. Valid only with an arbiter, which stores its vote under founder and origin().
+  // The node that first released the round. Used only with an arbiter, which stores its vote under `founder` and origin().
   NodeId founder{};
   bool exists() const { return nodes > 0; }
   // identifies the round, even after a later coordinator has released it again
   RoundId origin() const { return {born, id.round}; }
   bool has_arbiter() const { return arbiter != Arbiter::kNone; }
-  // The number of voters. An arbiter has the rank after the last node.
+  // Returns the number of voters. An arbiter has the rank after the last node.
   std::int32_t voters() const { return nodes + (has_arbiter() ? 1 : 0); }
   bool operator==(const Config&) const = default;
 };

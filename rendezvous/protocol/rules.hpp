@@ -15,8 +15,10 @@ namespace ddprun::rendezvous {
 
 struct Rules {
   // ---- times, in leases ----
-  // Workers may run for this long after the newest ping that the coordinator answered. This is shorter than give_up by more
-  // than the error of the clock rates. So the workers of a silent member have ended before the other nodes continue without it.
+  //
+  // After the coordinator has answered a ping, the workers may run for this long from the time of that ping. This is shorter
+  // than give_up by more than the error of the clock rates. So the workers of a silent member have ended before the other nodes
+  // continue without it.
   double grant = 0.8;
   double min_grant_to_start = 0.3;  // workers start only if at least this much of the grant is left
   double give_up = 1.0;             // a member that is silent for this long counts as lost
@@ -25,9 +27,9 @@ struct Rules {
   double authority = 1.0;
   // election timeout: a node does not vote until this much time has passed since its coordinator's last message
   double vote_after = 1.25;
-  // A node that has voted for another candidate waits this long before it becomes a candidate itself. The time is enough for
-  // two round trips, in which the other candidate can win. Raft does the same: a server that grants its vote restarts its
-  // election timeout. Without the wait, nodes with slow links replaced each winner by a later term.
+  // A node that has voted for another candidate waits this long before it becomes a candidate itself. The wait is long enough
+  // for two round trips, in which the other candidate can win. Raft does the same: a server that grants its vote restarts its
+  // election timeout. Without the wait, nodes with slow links replaced each winner by a candidate with a later term.
   double voter_backoff = 0.4;
   // A session may be resumed for this long after its connection was reset, but never for longer than one second. This is
   // shorter than give_up, so no lease depends on it.
@@ -41,7 +43,7 @@ struct Rules {
   bool rank_0_needs_arbiter = true;  // with an arbiter, rank 0 alone is not a majority
   // the node with the arbiter's vote waits until the other node's grants and lease have expired
   bool arbiter_winner_waits = true;
-  bool arbiter_vote_is_exclusive = true;  // a node that did not get the arbiter's vote does not count it
+  bool arbiter_vote_is_exclusive = true;  // a node that did not get the arbiter's vote must not count it
   bool one_vote_per_term = true;
   bool both_rounds_until_committed = true;
   bool commit_before_change = true;          // the next round starts only after a majority has installed the current one

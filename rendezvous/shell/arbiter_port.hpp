@@ -1,6 +1,6 @@
-// The interface to an arbiter, which decides which of two nodes may lead: an etcd server (etcd_arbiter.hpp), or a run directory
-// that both nodes share (directory_arbiter.hpp). node_shell.hpp sends the queries of rendezvous/node/arbitration.hpp to the
-// arbiter, and returns the answers.
+// The interface to an arbiter, which decides which of two nodes may lead. The arbiter is an etcd server (etcd_arbiter.hpp), or
+// a run directory that both nodes share (directory_arbiter.hpp). node_shell.hpp sends the queries of
+// rendezvous/node/arbitration.hpp to the arbiter, and returns the answers.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,18 @@ class ArbiterPort {
   ArbiterPort(const ArbiterPort&) = delete;
   ArbiterPort& operator=(const ArbiterPort&) = delete;
 
-  // Stores `self` under `key` if `key` has no text yet, and reports whether the stored text is `self`. Call it on the thread of
-  // the io_context; it does not block. It calls `then` once, on that thread, within `limit`.
+  // Stores `self` under `key` if `key` has no text yet, and reports whether the stored text is `self`. Call this on the thread
+  // of the io_context; it does not block. It calls `then` once, on that thread, within `limit`.
   virtual void query(const std::string& key, const std::string& self, milliseconds limit, Then then) = 0;
 };
 
-// The key under which the arbiter stores its vote in a round. It is unique among all rounds of all jobs.
+// Returns the key under which the arbiter stores its vote in a round. It is unique among all rounds of all jobs.
 inline std::string key_of(const Ballot& ballot) {
   return to_hex(ballot.founder) + "/" + std::to_string(ballot.origin.term) + "." + std::to_string(ballot.origin.round);
 }
 
-// A hash of a text. Two nodes compare the hashes to check that their texts are equal. Never 0, since 0 means unknown.
+// Returns a hash of a text. Two nodes compare the hashes to check that their texts are equal. The result is never 0, which
+// means "unknown".
 inline std::uint64_t mark_of(std::string_view text) {
   std::uint64_t mark = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : text) mark = (mark ^ static_cast<unsigned char>(c)) * 0x100000001b3;

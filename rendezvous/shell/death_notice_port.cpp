@@ -28,7 +28,7 @@ std::uint64_t number_at(std::string_view text, std::size_t at) {
   return number;
 }
 
-// Compares in constant time. Otherwise a peer could guess the digest byte by byte from the time of the answer.
+// Compares in constant time. Otherwise a peer could measure the time of the answer, and guess the digest byte by byte.
 bool are_equal(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   volatile unsigned char difference = 0;

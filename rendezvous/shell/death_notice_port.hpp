@@ -1,6 +1,6 @@
 // The UDP port at which a node receives a death notice from the guardian of its coordinator's node, and the encoding of a death
-// notice. The node creates a random key, and its Hello sends the key to the coordinator over TLS. With the key the coordinator
-// computes one death notice for each round, so a notice of one round is not valid for another round. NodeShell (node_shell.hpp)
+// notice. The node creates a random key, and its Hello sends the key to the coordinator over TLS. The coordinator uses the key
+// to compute one death notice for each round, so the notice of one round is not valid for another. NodeShell (node_shell.hpp)
 // uses this class.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ddprun::rendezvous {
 
-// The bytes of a death notice. Sender and receiver both compute them.
+// Returns the bytes of a death notice. The sender and the receiver both compute them, and the receiver compares.
 std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 
 class DeathNoticePort {

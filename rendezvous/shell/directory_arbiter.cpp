@@ -23,7 +23,8 @@ namespace {
 
 constexpr const char* kFolder = "arbiter";
 
-// The first line of the lock file, which describes the process that holds the lock. Empty if the lock is free.
+// Returns the first line of the lock file, which describes the process that holds the lock. The result is empty if the lock is
+// free.
 std::string holder_of_lock(int directory) {
   const Descriptor lock(::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (lock.get() < 0) return "";
@@ -44,7 +45,7 @@ struct DirectoryArbiter::State {
   ArbiterReply decide(const std::string& key, const std::string& self) const;
 
   std::filesystem::path path;
-  // the open run directory; none until a process holds its lock. Used only on the thread of the queue.
+  // the open run directory; unset until a process holds its lock. Used only on the thread of the queue.
   Descriptor directory;
   std::atomic<std::uint64_t> holder{0};
 };
@@ -61,7 +62,7 @@ void DirectoryArbiter::State::probe() {
   }
 }
 
-// The arbiter's decision: the target of the symbolic link is the winner's node id. symlink(2) is atomic, so only one node can
+// The arbiter's decision is the target of the symbolic link: the winner's node id. symlink(2) is atomic, so only one node can
 // create the link. A node that repeats its query finds the link with its own id.
 ArbiterReply DirectoryArbiter::State::decide(const std::string& key, const std::string& self) const {
   const std::string file = std::string(kFolder) + "/" + key.substr(0, key.find('/')) + "-" + key.substr(key.find('/') + 1);

@@ -1,11 +1,11 @@
-// A run directory that two nodes share is their arbiter: it decides which of them may lead. For each vote, a symbolic link in
-// its folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the link exists, also
-// over NFS. Creating a link also works on a full disk. NodeShell (node_shell.hpp) uses this class.
+// Uses a run directory that two nodes share as their arbiter, which decides which of them may lead. For each vote, a symbolic
+// link in the directory's folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the
+// link exists, also over NFS. A link can be created even on a full disk. NodeShell (node_shell.hpp) uses this class.
 //
 // The lock of the run (common/run_directory/run_lock.hpp) shows whether two nodes share the directory. Each node tries to take
 // the lock, fails, and reports the holder. Even the holder itself fails, since flock(2) also refuses a second lock of one
-// process. Two nodes that report the same holder share the directory. The node keeps the directory open until it
-// ends. So a different directory that later gets the same path, by a rename or a mount, is not mistaken for it.
+// process. Two nodes that report the same holder share the directory. A different directory may later get the same path, by a
+// rename or a mount. So that it is not used by mistake, the node keeps the directory open until the node ends.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
   return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-// A pending query. The object owns itself until it has called `then`.
+// A pending query. The object keeps itself alive until it has called `then`.
 class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
  public:
   EtcdQuery(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)
@@ -66,7 +66,7 @@ class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
   }
 
  private:
-  // Does not use asio::async_connect(): its sockets lack close-on-exec, so child processes would inherit them.
+  // Does not use asio::async_connect(), because its sockets lack close-on-exec: child processes would inherit them.
   void connect_to_next() {
     const tcp::endpoint endpoint = endpoints_.front();
     endpoints_.pop_front();

@@ -1,6 +1,6 @@
-// An etcd server as arbiter. For each vote, a key in etcd has the winner as its value. The key is created once and never
-// changed: one transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and otherwise reads
-// it. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
+// Uses an etcd server as the arbiter. For each vote, etcd stores one key, whose value is the winner. The key is created once
+// and never changed. One transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and reads
+// it otherwise. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace ddprun::rendezvous {
 
 class EtcdArbiter : public ArbiterPort {
  public:
-  // `prefix`: prepended to each key.
+  // Each key starts with `prefix`.
   EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
 
   void query(const std::string& key, const std::string& self, milliseconds limit, Then then) override;
@@ -28,9 +28,9 @@ class EtcdArbiter : public ArbiterPort {
   NameLookup names_;
 };
 
-// The JSON text of the transaction.
+// Returns the JSON text of the transaction.
 std::string etcd_query(const std::string& key, const std::string& self);
-// The arbiter's answer in etcd's response `body`. Throws an exception if `body` is not a response to this transaction.
+// Returns the arbiter's answer in etcd's response `body`. Throws an exception if `body` is not a response to this transaction.
 BallotAnswer etcd_answer(const std::string& body, const std::string& self);
 
 }  // namespace ddprun::rendezvous

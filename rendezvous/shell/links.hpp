@@ -1,9 +1,9 @@
-// The connections of one node, by the LinkId that its state machine uses: pending dials, open connections, and closing
-// connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames. All calls
-// are on one thread; handlers of events may call this class.
+// The connections of one node, by the LinkId that its state machine uses. There are pending dials, open connections, and
+// closing connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames.
+// All calls are on one thread. Handlers of events may call this class.
 //
-// This class owns the tables of these three kinds, and the set of dialed links that have received a frame. After this node has
-// closed a link, its only further event is nothing_received().
+// This class owns the tables of these three kinds, and the set of dialed links over which a frame has arrived. After this node
+// has closed a link, nothing_received() is the only event that may still follow for it.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ class Links {
   // Gives an accepted connection a LinkId. Until set_frame_limit(), its frames may be at most `first_frame_bytes` long.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
-  // From now on, the connection counts as lost if the other node does not acknowledge data for this long.
+  // Sets for how long the other node may leave data unacknowledged. After that time, the connection counts as lost.
   void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
   // Closes the link after all queued data has been sent.
@@ -55,7 +55,7 @@ class Links {
   // Closes the link immediately, and calls `lost` as if the other node had closed it.
   void cut(LinkId link);
 
-  // True if a closing connection is still sending queued data.
+  // Returns true if a closing connection is still sending queued data.
   bool are_closing() const { return !closing_.empty(); }
   void forget_closing() { closing_.clear(); }
   // Closes all connections immediately, for the end of the process.
@@ -71,7 +71,7 @@ class Links {
   Events& events_;
   std::map<LinkId, std::shared_ptr<boost::asio::cancellation_signal>> dialling_;
   std::map<LinkId, std::shared_ptr<Connection>> open_;
-  std::set<LinkId> received_from_;  // dialed links that have received a frame
+  std::set<LinkId> received_from_;  // dialed links over which a frame has arrived
   std::set<std::shared_ptr<Connection>> closing_;
   LinkId next_accepted_ = 1;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object

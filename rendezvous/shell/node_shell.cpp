@@ -104,7 +104,7 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (!feeding_ && node_) feed_pending();  // if feeding_ is set, a running feed_pending() handles the event
+  if (!feeding_ && node_) feed_pending();  // if feeding_ is set, the loop of feed_pending() that is running handles the event
 }
 
 void NodeShell::feed_pending() {
@@ -141,8 +141,8 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
-// Called when the record was written, or the write has failed. A Tick with the current time is processed first: the process may
-// have been suspended during the write, and the permission to start workers may have expired.
+// Called when the record was written, or when the write has failed. First processes a Tick with the current time: the process
+// may have been suspended during the write, and the grant that allows it to start workers may have expired.
 void NodeShell::written(bool ok) {
   if (record_file_) feed(node_event::Tick{});
   if (ended_ || !record_file_) return;
@@ -196,7 +196,7 @@ void NodeShell::arm() {
   armed_ = next;
   timer_.cancel();
   if (!next) return;
-  timer_.expires_after(*next - now().steady);  // a suspend of the machine delays this timer, but not the timer of the guardian
+  timer_.expires_after(*next - now().steady);  // a suspend of the machine delays this timer, but not the guardian's timer
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     armed_.reset();
@@ -227,10 +227,10 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  // The attempt times out before the member closes its link (LeaderSearch::dial_due), so that the error of the attempt can be
-  // reported.
+  // The attempt must time out before the member closes its link (LeaderSearch::dial_due). Otherwise the attempt's error could
+  // not be reported.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
-  // no second attempt: if the other node refuses the connection, its process has ended
+  // Does not retry: if the other node refuses the connection, its process has ended.
   if ((link & kResume) != 0) options.patience = milliseconds(0);
   links_.dial(link, ports_.transport(), std::move(options));
 }
@@ -244,8 +244,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    // The lock of the run directory is tried now and not before connecting. If both nodes were started together, the other node
-    // may have taken the lock only after this node started to connect.
+    // The run directory's lock is probed after the connection and not before it. If both nodes were started together, the other
+    // node may have taken the lock only after this node started to connect.
     if (directory_ && (link & (kAnnounce | kResume)) == 0)
       feed(node_event::RunDirectoryProbed{directory_->probe(FileQueue::kMaxBlock)});
     return feed(node_event::LinkOpened{link, own_address_, own_address_});

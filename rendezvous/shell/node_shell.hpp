@@ -60,21 +60,23 @@ class NodeShell : private Links::Events {
   void begin();
   void local(MemberEvent event);
   void answer_store(LinkId link, StoreAnswer answer);
-  // With MeetPort::kClosesAtRelease: closes the port at which the nodes first connect, so that rank 0 can open it.
+  // Closes the port at which the nodes first connect, so that rank 0 can open it. Has an effect only with
+  // MeetPort::kClosesAtRelease.
   void close_meet_port() { ports_.close_meet_port(); }
-  // With MeetPort::kServesStore: the port at which the nodes first connect, if this process listens there; otherwise 0.
+  // Returns the port at which the nodes first connect, if this process listens there, with MeetPort::kServesStore. Otherwise
+  // returns 0.
   std::uint16_t port_with_store() const { return ports_.port_with_store(); }
 
   bool leads_first() const { return settings_.node.leads_first; }
   bool leads() const { return node_ && node_->coordinator() != nullptr; }
-  // The address that a user enters on other nodes to reach this one. Its port stays open for the whole job.
+  // Returns the address that a user enters on other nodes to reach this one. Its port stays open for the whole job.
   Address meeting_point() const { return settings_.node.member.listens; }
   // This node's address on the route to the other nodes; empty before the first connection.
   const std::string& own_address() const { return own_address_; }
-  // The address at the other end of the newest connection that this node dialed, usually the coordinator's. Empty if this node
-  // has dialed none.
+  // Returns the address at the other end of the newest connection that this node dialed, usually the coordinator's. The result
+  // is empty if this node has dialed none.
   const std::string& leader_address() const { return leader_address_; }
-  // The queue whose thread accesses the files of this node's record and job marker.
+  // Returns the queue whose thread accesses the files of this node's record and job marker.
   FileQueue& records() { return record_queue_; }
 
  private:

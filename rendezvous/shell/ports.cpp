@@ -19,7 +19,7 @@ namespace {
 using Lead = NodeShellSettings::Lead;
 using MeetPort = NodeShellSettings::MeetPort;
 
-constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // enough for a few of the largest store values
+constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // enough for a few of the largest values of the workers' store
 
 TransportLimits limits(milliseconds lease) {
   TransportLimits limits;
@@ -36,8 +36,8 @@ TlsCredentials credentials(const NodeShellSettings& settings, std::string_view r
           .instance = instance};
 }
 
-// The local address of the default route, or "" if it is unknown. connect() of a UDP socket sends no packet; the kernel only
-// looks up the route.
+// Returns the local address of the default route, or "" if it is unknown. connect() of a UDP socket sends no packet; the kernel
+// only looks up the route.
 std::string address_of_route() {
   const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return "";
@@ -108,7 +108,7 @@ void NodePorts::open_all() {
     if (member.listens.host.empty()) member.listens.host = member.own_host;
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
-    // --master-addr applies only to the first coordinator, and this node is not.
+    // --master-addr applies only on the first coordinator, which this node is not.
     settings_.node.coordinator.master_addr.clear();
     settings_.node.coordinator.master_port = 0;
   }

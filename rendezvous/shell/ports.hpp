@@ -21,9 +21,9 @@ namespace ddprun::rendezvous {
 
 class NodePorts {
  public:
-  // Opens the ports, sets the addresses in `settings`, and wipes the token there. `settings` must outlive this object.
-  // `on_member` is called for each connection of another node. Throws UsageError if another program uses a port, and
-  // InternalError if the TLS module is missing.
+  // Opens the ports, sets the addresses in `settings`, and wipes the token in `settings`. `settings` must outlive this object.
+  // Calls `on_member` for each connection of another node. Throws UsageError if another program uses a port, and InternalError
+  // if the TLS module is missing.
   NodePorts(boost::asio::io_context& io, NodeShellSettings& settings, const std::function<void(const std::string&)>& log,
             std::function<void(const std::shared_ptr<Connection>&)> on_member);
 

@@ -1,5 +1,5 @@
-// Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). The lock needs a
-// separate file, since a lock on a replaced file would be lost.
+// Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). A lock on a replaced
+// file would be lost, so the lock is on a separate file.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ std::string boot_id() {
   return id;
 }
 
-// Throws std::out_of_range for a value outside the enum, since the record is then damaged.
+// Throws std::out_of_range for a value outside the enum. The record is damaged in that case.
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
   const auto number = json.get<std::int64_t>();
@@ -193,11 +193,11 @@ RecordFile::~RecordFile() {
   if (has_nothing_to_remember) fs::remove(lock_file_, ignored);
 }
 
-// Renames the damaged file, so that users can examine it. An older damaged file is replaced.
+// Renames the damaged file, so that users can examine it. This replaces a damaged file of an earlier start.
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;
-  constexpr std::size_t kMaxReasonBytes = 100;  // limit for the reason in the message, since it may contain a part of the file
+  constexpr std::size_t kMaxReasonBytes = 100;  // limits the reason in the message, which may contain a part of the file
   complaint_ = "the rendezvous record of this node in " + file_.string() + " is damaged (" +
                printable(reason.substr(0, kMaxReasonBytes)) + "): this node starts without its record" +
                (moved ? "; it is kept as " + aside : "");

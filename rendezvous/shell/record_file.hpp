@@ -1,12 +1,14 @@
 // The file of a node's record and identity (rendezvous/member/record.hpp), on the node's host. Only its user can read it, and
-// one agent locks it at a time; node_shell.hpp writes it. A restarted agent continues with the identity in the file only if the
-// machine was not rebooted. The file is written without fsync, so after a reboot it may be outdated. Then it only shows that a
-// job might still be running elsewhere. A lock file without a record has the same meaning: an agent removes its lock file only
-// if it leaves no record, so the record was lost.
+// one agent locks it at a time. node_shell.hpp writes it.
+//
+// A restarted agent continues with the identity in the file only if the machine was not rebooted. The file is written without
+// fsync, so after a reboot it may be outdated. Then it only shows that a job might still be running elsewhere. A lock file
+// without a record shows the same. An agent that leaves no record removes its lock file too, so in this case the record was
+// lost.
 //
 // An unreadable file counts as lost, but is not deleted. A damaged file is renamed to NAME.damaged. The file of a newer build
-// stays, since that build can read it, and this process writes NAME.format-N instead. In both cases this process gets a new
-// identity, so it cannot contradict the promises (votes) in the old file.
+// keeps its name, since that build can read it, and this process writes NAME.format-N instead. In both cases this process gets
+// a new identity, so it cannot contradict the promises (votes) in the old file.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +21,16 @@
 
 namespace ddprun::rendezvous {
 
-// The incarnation (start time in ns) of a process that starts at `realtime_ns`. It is larger than that of the previous process
-// with the same identity, even if the clock was set back.
+// Returns the incarnation (start time in ns) of a process that starts at `realtime_ns`. It is larger than that of the previous
+// process with the same identity, even if the clock was set back.
 std::uint64_t next_incarnation(const RestoredState& before, std::int64_t realtime_ns);
 
 class RecordFile {
  public:
   // Locks the file `name` in `folder`, or `name`-1, -2 and so on if other agents of this host use the earlier names. Creates
-  // the folder. If the folder or file cannot be created, returns nullopt, and sets `why` to the reason with the folder's name;
-  // the node then keeps no record. If `folder` is empty, returns nullopt and does not set `why`: the user has no home
-  // directory.
+  // the folder. If the folder or the file cannot be created, the node keeps no record: returns nullopt, and sets `why` to the
+  // reason with the folder's name. If `folder` is empty, because the user has no home directory, returns nullopt and does not
+  // set `why`.
   static std::optional<RecordFile> claim(const std::filesystem::path& folder, const std::string& name,
                                          std::string* why = nullptr);
 
@@ -36,16 +38,16 @@ class RecordFile {
   RecordFile& operator=(RecordFile&&) noexcept = default;
   ~RecordFile();
 
-  // Reads the state of earlier processes. An unreadable file is kept, as described at the top of this file, and complaint() is
-  // set. Call read() once, before write().
+  // Reads the state of earlier processes. If the file is unreadable, keeps it as described at the top of this file, and sets
+  // complaint(). Call this once, before write().
   RestoredState read();
   const std::string& complaint() const { return complaint_; }  // a message for the user; empty if the file could be read
   const std::filesystem::path& path() const { return file_; }
-  // Writes the record atomically, without fsync, since the record need not survive a reboot. If the write fails, returns false
-  // and removes the old record, because this process will make promises (votes) that the old record does not contain.
+  // Writes the record atomically. It uses no fsync, since the record need not survive a reboot. If the write fails, returns
+  // false and removes the old record, because this process will make promises (votes) that the old record does not contain.
   bool write(const RestoredState::Identity& self);
   int write_error() const { return error_; }  // errno of the last failed write()
-  // Call it when the job has ended for this node. Removes the record; the destructor then removes the lock file.
+  // Call this when the job has ended for this node. It removes the record, and then the destructor removes the lock file.
   void forget();
 
  private:
@@ -69,8 +71,8 @@ class RecordFile {
   bool lost_;  // if the record file is missing: true if it was lost, false if it never existed
 };
 
-// The folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. Empty if the user
-// has no home directory.
+// Returns the folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. The result
+// is empty if the user has no home directory.
 std::filesystem::path record_folder();
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,4 @@
-// The settings of a NodeShell (node_shell.hpp). The launcher sets them. Values only.
+// The settings of a NodeShell (node_shell.hpp). The launcher sets them. All types are plain values.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace ddprun::rendezvous {
 
-// The run id with which `ddprun join` connects, since that command has only the job's address and token. Such a client receives
-// NodeShellSettings::job.
+// The run id with which `ddprun join` connects, since that command has only the job's address and token. A client with this run
+// id receives NodeShellSettings::job.
 inline constexpr const char* kJoinRunId = "ddprun join";
 
 struct NodeShellSettings {
@@ -26,8 +26,8 @@ struct NodeShellSettings {
   // address at which other nodes can reach this node; if empty, the local address of its connections to them
   std::string local_address;
 
-  // The arbiter of a round of two nodes: an etcd server if an address is given. Otherwise it is the run directory, if both
-  // nodes share it.
+  // The arbiter of a round of two nodes. It is an etcd server if `arbiter` has an address, and otherwise the run directory, if
+  // both nodes share it.
   Address arbiter{};                    // port 0: no arbiter
   std::filesystem::path run_directory;  // may be empty
 

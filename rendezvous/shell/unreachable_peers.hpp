@@ -1,7 +1,7 @@
 // Decides which messages users get about peers that a node cannot reach. Most failures are temporary, since the other nodes may
-// still be starting. So a failure is reported only after 3.5 s, and each kind once. A wrong token or version is not temporary,
-// so it ends this process immediately. After the node has joined a job, nothing is reported, since any other program may then
-// use the address of a lost node. Pure; NodeShell (node_shell.hpp) uses this class.
+// still be starting. So a failure is reported only after 3.5 s, and each kind only once. A wrong token or version is permanent,
+// so it ends this process immediately. After the node has joined a job, no failure is reported, because any other program may
+// then use the address of a lost node. The code is pure (no I/O, no clock). NodeShell (node_shell.hpp) uses this class.
 #pragma once
 
 #include <set>
@@ -20,15 +20,15 @@ struct NoNodeAnswers {
 
 class UnreachablePeers {
  public:
-  // monostate: nothing is reported. Finish: this process ends, since a retry would fail in the same way.
+  // monostate: report nothing. Finish: this process ends, since a retry would fail in the same way.
   using Report = std::variant<std::monostate, NoNodeAnswers, node_action::Finish>;
 
   explicit UnreachablePeers(Time now) : started_at_(now) {}
 
-  // Call it when the node follows a coordinator, or is the coordinator. Nothing is reported from now on.
+  // Call this when the node follows a coordinator, or is the coordinator. Nothing is reported from now on.
   void joined() { joined_ = true; }
   Report failed_to_connect(const ConnectFailure& failure, Time now);
-  // The member has closed a connection to `address` that never received a message.
+  // Call this when the member has closed a connection to `address` over which no message has arrived.
   Report silent(const std::string& address, Time now);
   // If the node ends because it found no other node, appends the last failure to the reason.
   void explain(node_action::Finish& end) const;

@@ -1,16 +1,16 @@
-// The limits for connections whose peer has not proved the token yet (newcomers). This class decides which of them are kept,
-// which are closed to make space, and when the listener pauses accepting. Pure: its inputs are arrivals and the time, its
-// outputs the ids to close. listener.cpp carries out the decisions.
+// The limits for connections whose peer has not proved yet that it has the token (newcomers). This class decides which of them
+// are kept, which are closed to make space, and when the listener stops accepting for a while. It is pure: its inputs are
+// arrivals and the time, its outputs are the ids to close. listener.cpp carries out the decisions.
 //
-// The problem. Anyone on the network can open connections and send nothing. Without limits, such connections use up all
+// The problem. Any machine on the network can open connections and send nothing. Without limits, such connections use up all
 // descriptors, and no member can join. But when a job starts, thousands of members may connect within a second, and none of
 // them may be rejected.
 //
 // The idea. A newcomer that has sent nothing yet is "silent". If another connection needs its slot, the oldest silent newcomer
 // is closed, so idle connections cannot block other peers. A newcomer whose ClientHello has proved the key is "started". It is
 // nearly always a member, although it could be a replay of recorded bytes. So it is closed for another connection only if it is
-// older than `grace`; until then accepting pauses. The number of started newcomers per source address is limited. Above the
-// limit, newcomers of that source count as silent.
+// older than `grace`. Until then, the listener stops accepting. The number of started newcomers per source address is limited.
+// Above the limit, newcomers of that source count as silent.
 #pragma once
 
 #include <array>
@@ -51,18 +51,18 @@ class Admission {
 
   explicit Admission(Limits limits) : limits_(limits) {}
 
-  // True if the next connection may be accepted now.
+  // Returns true if the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // The time at which may_admit() becomes true without another event. Valid only while may_admit() is false.
+  // Returns the time at which may_admit() becomes true without another event. Call this only while may_admit() is false.
   TimePoint admits_at() const;
-  // Call it only when may_admit() is true.
+  // Call this only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);
   void started(Id id);
-  void forget(Id id);  // call it when the peer of this newcomer is authenticated, or its connection is closed
-  // The newcomer that the caller must close if the process has no free descriptor; nullopt if there is none. The newcomer no
-  // longer counts toward the limits.
+  void forget(Id id);  // call this when the peer of this newcomer is authenticated, or its connection is closed
+  // Returns the newcomer that the caller must close if the process has no free descriptor; nullopt if there is none. The
+  // newcomer no longer counts toward the limits.
   std::optional<Id> evict_one();
-  // The newcomers whose handshake took too long, which the caller must close. They no longer count toward the limits.
+  // Returns the newcomers whose handshake took too long, which the caller must close. They no longer count toward the limits.
   std::vector<Id> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   std::size_t size() const { return where_.size(); }

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// The same as socket.open(protocol, error), with SOCK_CLOEXEC. `Socket` is a socket or an acceptor of Asio.
+// Works like socket.open(protocol, error), but sets SOCK_CLOEXEC. `Socket` is a socket or an acceptor of Asio.
 template <class Socket, class Protocol>
 void open_close_on_exec(Socket& socket, const Protocol& protocol, boost::system::error_code& error) {
   const int fd = ::socket(protocol.family(), protocol.type() | SOCK_CLOEXEC, protocol.protocol());

@@ -1,8 +1,8 @@
 // Implementation of connection.hpp.
 //
 // Note: all connections share one buffer. Asio only reports that a socket is readable. The bytes are then read into the shared
-// buffer, decrypted and split into frames within one call. With ten thousand members, one buffer for each connection would need
-// most of the process's memory.
+// buffer, decrypted and split into frames within one call. With ten thousand members, separate buffers would be most of the
+// process's memory.
 #include "rendezvous/transport/connection.hpp"
 
 #include <netinet/tcp.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr int kMaxReadsPerEvent = 4;  // after this number of reads, other connections are served first
 constexpr std::size_t kKeptCapacity = 1 << 10;
 constexpr std::size_t kSentPart = 1 << 18;
-constexpr std::size_t kMaxBatchBytes = 1 << 16;  // limit for the answers that are sent together
+constexpr std::size_t kMaxBatchBytes = 1 << 16;  // limit for the answers that are sent in one call
 
 using boost::asio::ip::tcp;
 
@@ -56,7 +56,7 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Errors are ignored: only an old kernel lacks an option, and then the lease still detects a dead peer.
+    // Errors are ignored: only an old kernel lacks an option, and in that case the lease still detects a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -111,8 +111,8 @@ Connection::More Connection::take_handshake(TlsState state) {
   local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
-  // Sends the client's last message of the handshake, unless it was already sent together with the first frame. If this send
-  // fails, a later read reports the reason.
+  // Sends the client's last message of the handshake, unless it has already been sent together with the first frame. If this
+  // send fails, a later read reports the reason.
   if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
   return More::kNo;  // start() continues to read
 }
@@ -231,8 +231,7 @@ void Connection::send(std::string_view frame) {
 
 void Connection::flush() {
   const int error = write_out();
-  // During the handshake a failed send is ignored, since the peer may have sent an alert with the reason, which the next read
-  // finds.
+  // During the handshake a failed send is ignored. The peer may have sent an alert with the reason, which the next read finds.
   if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
@@ -270,9 +269,9 @@ void Connection::wait_for_output() {
 
 // ---- Ending ----
 
-// Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. But the kernel removes it only
-// when no duplicate of the descriptor exists in any process. So if a socket was passed to another process, call release()
-// instead of close().
+// Note: sockets with duplicates. To remove a socket from its epoll set, Asio relies on close(). But the kernel removes the
+// socket only when no process has a duplicate of the descriptor any more. So if a socket was passed to another process, call
+// release() instead of close().
 void Connection::hand_off() {
   boost::system::error_code error;
   out_.clear();

@@ -1,7 +1,7 @@
 // A connection between two agents: it carries whole frames in both directions, encrypted and authenticated, over one TCP
-// socket. The listener and Transport::connect() create the object and perform the handshake; the agent gets it when it is open.
-// Its functions do not block, and an idle connection has no buffers. All calls are on one thread. Handlers are called from the
-// event loop, and never from within a call to send(), finish() or close().
+// socket. The listener and Transport::connect() create the object and perform the handshake. The agent gets the object when it
+// is open. Its functions do not block, and an idle connection has no buffers. All calls are on one thread. The event loop calls
+// the handlers, never a call of send(), finish() or close().
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ struct Closed {
   bool reset = false;
 };
 
-// Sets the options for immediate sending (TCP_NODELAY) and for the detection of a dead peer. On Linux an accepted socket
+// Sets the options for sending without delay (TCP_NODELAY) and for the detection of a dead peer. On Linux an accepted socket
 // inherits them from the listening socket, so an accepted connection needs no system calls for them.
 void set_socket_options(int fd, const TransportLimits& limits);
 
@@ -53,10 +53,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // returns, so that several answers are sent together. Throws InternalError for a frame over the limit. Has no effect on a
   // closed connection.
   void send(std::string_view frame);
-  // Sets the limit for frames that start after this call; the default is TransportLimits::frame_bytes. Use it to allow only
-  // smaller frames before the peer has joined the job.
+  // Sets the limit for frames that start after this call; the default is TransportLimits::frame_bytes. A caller can use it to
+  // allow only smaller frames before the peer has joined the job.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
-  // From now on, the connection counts as lost if the peer does not acknowledge data for this long
+  // Sets for how long the peer may leave data unacknowledged. After that time, the connection counts as lost
   // (TransportLimits::give_up_after()).
   void give_up_after(std::chrono::milliseconds silence);
   // Sends the queued data and close_notify, and closes the connection after the peer has closed it too. Drops all data that
@@ -90,16 +90,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Takes ownership of a connected, non-blocking socket on which set_socket_options() was called.
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received`: bytes that another process has already read from this socket (handover.hpp). They may be enough to call a
-  // handler before this function returns.
+  // `received` contains bytes that another process has already read from this socket (handover.hpp). They may be enough to call
+  // a handler before this function returns.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
-  // The descriptor of the socket, for a process that continues to serve the peer. Valid during on_done with kWrongRunId or
-  // kNotTls: then no byte has been sent to the peer yet.
+  // Returns the descriptor of the socket, for another process that will serve the peer. Call this only during on_done with
+  // kWrongRunId or kNotTls, when no byte has been sent to the peer yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }
-  // Call it during on_done if another process has a duplicate of the socket and serves the peer. Closes this socket without
-  // sending any byte.
+  // Call this during on_done if another process has a duplicate of the socket and serves the peer. It closes this socket
+  // without sending a byte.
   void hand_off();
 
  private:

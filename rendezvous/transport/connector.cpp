@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
-// The result of an asynchronous operation, for which a coroutine waits with a deadline. The operation and the coroutine share
+// The result of an asynchronous operation for which a coroutine waits until a deadline. The operation and the coroutine share
 // this object, since either of them may end first.
 template <class Result>
 struct Awaited {
@@ -47,10 +47,9 @@ struct Awaited {
 
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
-// Note: cancellation. A cancellation may arrive between two waits, after the awaited event but before this coroutine resumes.
-// Then it cannot cancel a timer, since none is pending. By default, Asio throws from the next co_await in this case.
-// run_connector() turns off that behavior, since an open connection must first be closed. So each wait checks for a
-// cancellation itself.
+// Note: cancellation. A cancellation may arrive after the awaited event, but before this coroutine resumes. At that moment no
+// timer is pending, so the cancellation cannot end a wait. By default, Asio then throws from the next co_await. run_connector()
+// turns off that behavior, since an open connection must first be closed. So each wait checks for a cancellation itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {
@@ -65,8 +64,8 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// True if the kernel has retransmitted packets or waits for an acknowledgement. Then the network, and not the peer, may be the
-// reason why no data arrives.
+// Returns true if the kernel has retransmitted packets or waits for an acknowledgement. Then the network may be the reason why
+// no data arrives, and not the peer.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -104,7 +103,7 @@ class Connector {
       case Kind::kUnreachable:
       case Kind::kSilent:
       case Kind::kLost:
-      case Kind::kNotDdprun:  // the program that uses the port now may soon end and free it
+      case Kind::kNotDdprun:  // the program that uses the port now may end soon
         return true;
       case Kind::kBadLocalAddress:
       case Kind::kWrongToken:
@@ -155,7 +154,7 @@ class Connector {
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      // Keep the failure of the address with which an attempt got furthest. The enum Kind is sorted by that progress.
+      // Keeps the failure of the address whose attempt got furthest. The enum Kind is sorted by that progress.
       if (!best_failure || result.failure.kind > best_failure->kind) best_failure = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
     }
@@ -164,7 +163,7 @@ class Connector {
 
   awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
     error_code error;
-    // A numeric address needs no lookup, and so no thread.
+    // A numeric address needs no lookup, and therefore no thread.
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};
     }

@@ -1,6 +1,6 @@
 // Opens a connection to another agent: resolves the name, tries every address, performs the handshake, and retries failures
-// that may be temporary. Transport::connect() (transport.hpp) calls it. If no address succeeds, it tries all of them again, and
-// finally reports the failure of the address with which the last attempts got furthest.
+// that may be temporary. Transport::connect() (transport.hpp) calls it. If no address succeeds, it tries all of them again.
+// When it gives up, it reports the failure of the address whose last attempt got furthest.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct ConnectOptions {
   std::uint16_t port = 0;
   std::string local_address;                  // --local-addr
   std::chrono::milliseconds patience{30000};  // how long temporary failures are retried
-  std::chrono::milliseconds attempt{5000};    // limit for one attempt with one address: TCP connection and handshake together
+  std::chrono::milliseconds attempt{5000};    // limit for one attempt with one address, including TLS
 };
 
 struct ConnectFailure {
@@ -43,8 +43,8 @@ struct ConnectFailure {
   std::string message;  // text for users: what was expected, what was found, what to do
 };
 
-// A connection, or the reason why it could not be opened. This is not a std::variant, because with one GCC 12 gives a false
-// warning about uninitialized memory in asio::co_spawn.
+// A connection, or the reason why it could not be opened. We do not use std::variant, because GCC 12 then gives a false warning
+// about uninitialized memory in asio::co_spawn.
 struct ConnectResult {
   ConnectResult() = default;
   ConnectResult(std::shared_ptr<Connection> opened) : connection(std::move(opened)) {}  // NOLINT(google-explicit-constructor)

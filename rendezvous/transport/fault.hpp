@@ -1,6 +1,6 @@
-// The faults of peers and connections as texts, and the log of bad peers. The log contains the first line of each kind of fault
-// immediately, and then at most one line in ten seconds with the number of suppressed lines. So a hostile peer cannot fill the
-// log file. Pure; connection.cpp and listener.cpp use it.
+// The faults of peers and connections as texts, and the log of bad peers. The log gets the first line of each kind of fault
+// immediately. After that, it gets at most one line in ten seconds, with the number of suppressed lines. So a hostile peer
+// cannot fill the log file. The code is pure (no I/O, no clock). connection.cpp and listener.cpp use it.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// A text for the log: what the peer did wrong, and the consequence.
+// Returns a text for the log: what the peer did wrong, and the consequence.
 std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t peer_version);
 
 class BadPeerLog {

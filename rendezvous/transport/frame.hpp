@@ -1,6 +1,6 @@
 // Frames: a frame is a length of four bytes, most significant byte first, followed by that number of bytes. A length over the
-// limit is a permanent error, which is detected before any byte of the frame is stored. So the memory of a connection grows
-// with the received bytes, and not with the announced length. Pure; connection.cpp uses it.
+// limit is a permanent error. It is detected before any byte of the frame is stored. So the memory of a connection grows with
+// the received bytes, and not with the announced length. The code is pure (no I/O, no clock). connection.cpp uses it.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ class FrameReader {
 
   void set_limit(std::size_t limit) { limit_ = limit; }  // limit for frames that start after this call
   void feed(std::string_view bytes);
-  // The content of the next complete frame, valid until the next call to next() or feed(). nullopt if no frame is complete, or
-  // after a frame over the limit.
+  // Returns the content of the next complete frame, valid until the next call to next() or feed(). Returns nullopt if no frame
+  // is complete, or after a frame over the limit.
   std::optional<std::string_view> next();
-  // The announced length of a frame over the limit; nullopt if there was none.
+  // Returns the announced length of a frame over the limit; nullopt if there was none.
   std::optional<std::size_t> too_large() const { return too_large_; }
 
  private:

@@ -48,7 +48,7 @@ Descriptor unix_socket() {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// A socket that listens at that abstract address; -1 if the address is in use.
+// Returns a socket that listens at that abstract address; -1 if the address is in use.
 int listen_at(const UnixAddress& address) {
   Descriptor socket = unix_socket();
   const bool listens = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
@@ -56,15 +56,15 @@ int listen_at(const UnixAddress& address) {
   return listens ? socket.release() : -1;
 }
 
-// True if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this host
-// can bind an abstract name.
+// Returns true if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this
+// host can bind an abstract name.
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// A socket that is connected to that abstract address; -1 if no process of this user listens there.
+// Returns a socket that is connected to that abstract address; -1 if no process of this user listens there.
 int connect_to(const UnixAddress& address) {
   Descriptor socket = unix_socket();
   const bool connected = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0;
@@ -126,7 +126,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     boost::system::error_code ignored;
     inbox_.close(ignored);
     waiting_socket_.close(ignored);
-    // Closed before the port is passed on, so that the next holder of the port can open its own socket with this name.
+    // This must close before the port is passed on, so that the next holder of the port can open its own socket with this name.
     holder_socket_.close(ignored);
     const Descriptor port = listener_ ? listener_->release_port() : Descriptor();
     for (auto& waiter : waiters_) {
@@ -165,8 +165,8 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     });
   }
 
-  // Waits for the message of `sender`, a process that has connected to the inbox. It connects and sends in two system calls, so
-  // the message may arrive later than the connection.
+  // Waits for the message of `sender`, a process that has connected to the inbox. The sender connects and sends in two system
+  // calls, so the message may arrive later than the connection.
   void receive_from(std::shared_ptr<stream_descriptor> sender) {
     if (senders_.size() == kMaxSenders) close_oldest_sender();
     senders_.push_back(sender);
@@ -200,7 +200,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     return true;
   }
 
-  // Opens the socket for waiting agents. A failure is ignored: its only effect is that other agents cannot wait for the port.
+  // Opens the socket for waiting agents. A failure is ignored, because it only prevents other agents from waiting for the port.
   void open_holder_socket() {
     const int fd = listen_at(abstract(options_.port, "holder"));
     if (fd < 0) return;
@@ -272,7 +272,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
 std::shared_ptr<Listener> listen_on_shared_port(boost::asio::io_context& io, Transport& transport, ListenOptions options,
                                                 std::function<void(std::shared_ptr<Connection>)> on_member) {
   if (options.port == 0)
-    return transport.listen(std::move(options), std::move(on_member));  // do not share a port that the kernel has chosen
+    return transport.listen(std::move(options), std::move(on_member));  // a port that the kernel has chosen is not shared
   const auto port = std::make_shared<SharedPort>(io, transport, std::move(options), std::move(on_member));
   std::shared_ptr<Listener> handle(port.get(), [port](Listener*) { port->close(); });
   port->begin();

@@ -93,7 +93,7 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     acceptor_.close(ignored);
   }
 
-  // release() is used instead of close(): see the note "sockets with duplicates" in connection.cpp.
+  // Calls release() instead of close(): see the note "sockets with duplicates" in connection.cpp.
   Descriptor release_port() override {
     boost::system::error_code error;
     const int fd = acceptor_.is_open() ? acceptor_.release(error) : -1;
@@ -174,7 +174,7 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
       case EMFILE:
       case ENFILE:
         if (!connection_pending())
-          return accept_failed(EAGAIN);  // not an error: accept(2) needs a free descriptor even if no connection is pending
+          return accept_failed(EAGAIN);  // not an error: accept(2) needs a free descriptor even if no connection waits
         if (const auto id = admission_.evict_one()) {
           reject(*id, PeerFault::kCrowdedOut);
           return More::kYes;
@@ -225,7 +225,8 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) reject(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    // Weak pointers: a new connection must not keep the listener alive, and these handlers must not keep the connection alive.
+    // The pointers are weak: a new connection must not keep the listener alive, and these handlers must not keep the connection
+    // alive.
     newcomer->start_handshake({[acceptor = weak_from_this(), id = id] {
                                  if (const auto self = acceptor.lock()) self->admission_.started(id);
                                },

@@ -47,7 +47,7 @@ class Listener {
   virtual void close_port() = 0;
   // Returns the listening socket, if there is one.
   virtual Descriptor release_port() = 0;
-  // Accepts from a socket that already listens.
+  // Starts to accept connections from `port`, a socket that already listens.
   virtual void take_port(Descriptor port) = 0;
   // Serves a connection that another agent of this host has accepted. `hello`: the bytes that the other agent has read from it.
   virtual void adopt(Descriptor connection, std::string_view hello) = 0;

@@ -1,5 +1,5 @@
-// The state that is shared by all connections of one agent: the job's keys, the limits, the log of bad peers, and buffers. A
-// buffer is used only within one call, so an idle connection needs no buffers. Internal to the transport; used on one thread.
+// The state that all connections of one agent share: the job's keys, the limits, the log of bad peers, and buffers. A buffer is
+// used only within one call, so an idle connection needs no buffers. Only the transport uses this state, on one thread.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ struct TransportLimits {
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
   int probes = 3;
-  // Sets user_timeout, probe_after and probe_interval so that TCP closes the connection after the peer has not answered for
-  // `silence`, but survives a shorter interruption.
+  // Sets user_timeout, probe_after and probe_interval so that TCP closes the connection when the peer has not answered for
+  // `silence`. A shorter interruption does not close it.
   void give_up_after(std::chrono::milliseconds silence) {
     const auto part = [&](int fifths) {
       return std::max(std::chrono::seconds(1), std::chrono::floor<std::chrono::seconds>(silence * fifths / 5));
@@ -62,7 +62,8 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
-  // The destructor of Transport destroys this object, so that no function is posted to an io_context that was destroyed.
+  // An optional, so that the destructor of Transport can destroy it early. After that, no function is posted to an io_context
+  // that may be destroyed.
   std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};
 
   BadPeerLog bad_peers;
@@ -73,7 +74,7 @@ struct TransportShared {
   void note(PeerFault fault, const std::string& peer, std::uint8_t peer_version);
 };
 
-// The endpoint as text: "10.0.0.7:4242", "[fe80::1]:4242". A mapped IPv4 address of an IPv6 socket is written as IPv4.
+// Returns the endpoint as text: "10.0.0.7:4242", "[fe80::1]:4242". A mapped IPv4 address of an IPv6 socket is written as IPv4.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 boost::asio::ip::tcp::endpoint unmapped(const boost::asio::ip::tcp::endpoint& endpoint);
 

@@ -20,10 +20,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "expected a little-endian machine: numbers are copied from memory to frames, whose format is little-endian");
 
-constexpr std::size_t kLengthBytes = 4;        // size of the length that precedes a text, or of the count that precedes a list
+constexpr std::size_t kLengthBytes = 4;        // size of the length before a text, or of the count before a list
 constexpr std::size_t kUsualFrameBytes = 512;  // initial capacity; nearly all frames fit into it
 constexpr std::uint8_t kFirstCoordinatorType =
-    0x80;  // The two directions use different message types. So a frame that is reflected to its sender is invalid.
+    0x80;  // The two directions use different message types, so a frame that is reflected to its sender is invalid.
 
 template <class T>
 concept Scalar = std::is_integral_v<T> || std::is_enum_v<T>;
@@ -134,7 +134,7 @@ class Reader {
     }
   }
   void skip_rest() { rest_ = {}; }
-  // Throws if the frame contains further bytes. Otherwise an unknown field would be ignored silently.
+  // Throws if the frame contains further bytes. Without this check, an unknown field would be ignored.
   void finish() const {
     if (!rest_.empty())
       throw ProtocolError("expected the end of the message, found " + std::to_string(rest_.size()) + " more bytes");

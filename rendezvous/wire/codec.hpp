@@ -1,8 +1,9 @@
-// The frames of the rendezvous. A frame is one byte of message type, followed by the fields of fields.hpp in binary. The
+// The frames of the rendezvous. A frame is one byte with the message type, followed by the fields of fields.hpp in binary. The
 // transport adds the length of a frame. The frames are not JSON, because a coordinator may read ten thousand frames per second.
-// In addition, every field has a fixed position and a limit, so most invalid byte strings are rejected. Pure: the codec only
-// converts between bytes and messages, and the transport owns the sockets. Limits are checked before memory is allocated. An
-// invalid frame throws ProtocolError, and the caller closes the connection.
+// In addition, every field has a fixed position and a limit, so most invalid byte strings are rejected.
+//
+// The codec is pure: it only converts between bytes and messages, and the transport owns the sockets. It checks limits before
+// it allocates memory. An invalid frame throws ProtocolError, and the caller closes the connection.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 
 // Size limit of a Hello. The Hello may arrive in one packet with the end of the TLS handshake. So it counts toward the bytes
 // that a peer may send before it has proved that it has the token (TransportLimits::bytes_before_token). The handshake itself
-// fits into the remaining kilobyte of that limit.
+// needs less than the remaining kilobyte of that limit.
 inline constexpr std::size_t kMaxHelloBytes = 3u << 10;
 
 inline constexpr std::size_t kMaxHostBytes = 255;

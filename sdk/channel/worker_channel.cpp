@@ -79,8 +79,8 @@ std::optional<int> descriptor_of_the_channel() {
   if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
   int family = 0, type = 0;
   socklen_t size = sizeof family;
-  // A wrapper such as sudo closes inherited descriptors, and another file may then have the descriptor's number. So the inode
-  // is compared.
+  // A wrapper such as sudo closes inherited descriptors. Another file may then have the descriptor's number, so the inode is
+  // compared.
   struct stat info {};
   if (!inode.empty() && (::fstat(fd, &info) != 0 || std::to_string(info.st_ino) != inode)) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;
@@ -91,8 +91,8 @@ std::optional<int> descriptor_of_the_channel() {
 
 }  // namespace
 
-// `state_` protects the members. `writing_` prevents two threads from mixing their frames. A thread that has locked `state_`
-// may lock `writing_`. The reverse order could cause a deadlock.
+// `state_` protects the members. `writing_` ensures that frames of two threads are not mixed. A thread that has locked `state_`
+// may lock `writing_`, but not the other way round, which could cause a deadlock.
 struct ddprun_worker {
  public:
   ddprun_worker(int fd, std::string program) : fd_(fd), rank_(number_in_environment("RANK")) {
@@ -190,7 +190,7 @@ struct ddprun_worker {
   void send_progress() {
     channel::Progress message = *progress_;
     metrics_.add_to(message);
-    // If the message was not sent, the metrics stay stored for the next message.
+    // If the message was not sent, the metrics stay here for the next message.
     if (!send_message(message, Urgency::kMayBeDropped)) return;
     metrics_.clear();
     unsent_ = false;
@@ -198,8 +198,8 @@ struct ddprun_worker {
 
   enum class Urgency { kIsSent, kMayBeDropped };
 
-  // Sends one message. Returns false if the message was not sent. If the agent does not read, waits at most 10 s, and sends no
-  // messages after that.
+  // Sends one message. Returns false if it was not sent. If the agent does not read its socket, this call waits at most 10 s,
+  // and later calls send nothing.
   bool send_message(const channel::FromWorker& message, Urgency urgency = Urgency::kIsSent) {
     const std::string frame = channel::encode(message);
     const std::lock_guard lock(writing_);
@@ -234,7 +234,7 @@ struct ddprun_worker {
         while (const auto message = decoder.next_from_agent()) on_message(*message);
       }
     } catch (const std::exception&) {
-      // The received bytes violate the protocol of the channel. From now on the library ignores the channel, and the program
+      // The received bytes violate the protocol of the channel. From here on the library ignores the channel, and the program
       // continues.
     }
     const std::lock_guard lock(state_);
@@ -267,12 +267,12 @@ struct ddprun_worker {
   const int rank_;
   const pid_t pid_ = ::getpid();
   std::mutex writing_;
-  bool unresponsive_ = false;  // if true, no more messages are sent: the agent is gone, or a frame was sent only in part
+  bool unresponsive_ = false;  // if true, nothing more is sent, because the agent has ended or a frame was sent only in part
   std::mutex state_;
   std::condition_variable changed_;
   std::optional<channel::Phase> phase_;
   std::optional<channel::Progress> progress_;  // the newest progress
-  channel::NamedMetrics metrics_;              // metrics that were not sent yet
+  channel::NamedMetrics metrics_;              // metrics that have not been sent
   bool unsent_ = false;
   channel::StepTimes step_times_;
   steady_clock::time_point sent_at_;
@@ -286,8 +286,8 @@ struct ddprun_worker {
 
 namespace {
 
-// Calls `function` and catches all exceptions, since the caller may be C code. So a message is dropped if there is no memory
-// for it.
+// Calls `function` and catches all exceptions, because the caller may be C code. For example, if there is not enough memory for
+// a message, the message is dropped.
 template <class Function>
 int quietly(ddprun_worker* worker, const Function& function) noexcept {
   try {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace ddprun::trainer;
 
-// The data: points of y = sin(3 x), which are computed here. To use your own data, read it in the constructor from
+// This example computes its data: points of y = sin(3 x). To use your own data, read it in the constructor from
 // config.data.dir.
 class Points : public Source {
  public:
@@ -43,8 +43,8 @@ class Points : public Source {
   std::int64_t count_;
 };
 
-// The model. Its initial weights must be bit-identical at each start, so they come from a separate generator that is seeded
-// with the config's seed.
+// The initial weights must be bit-identical at each start. So they come from a separate generator, which is seeded with the
+// config's seed.
 struct Network : torch::nn::Module {
   Network(std::int64_t width, at::Generator seeded)
       : scale(register_parameter("scale", at::empty({width}).uniform_(-3, 3, seeded))),

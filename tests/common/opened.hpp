@@ -1,4 +1,4 @@
-// Counts how often a file was opened. With it, a test shows that a program does not open a file.
+// Counts how often a file was opened. A test uses it to show that a program does not open a file.
 #pragma once
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@ namespace ddprun::test {
 class Opened {
  public:
   explicit Opened(const std::filesystem::path& file) : fd_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-    // With IN_CLOSE there is a close event between two opens. Otherwise the kernel would merge successive open events into one.
+    // IN_CLOSE adds a close event between two opens. Without it, the kernel would merge successive open events into one.
     if (fd_ < 0 || ::inotify_add_watch(fd_, file.c_str(), IN_OPEN | IN_CLOSE) < 0) {
       ::close(fd_);
       throw std::runtime_error("can't watch " + file.string());
@@ -25,7 +25,7 @@ class Opened {
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
-  // Number of opens since the previous call or the construction. Reads at most 100 events in a call.
+  // Returns the number of opens since the previous call or the construction. Reads at most 100 events in a call.
   int times() const {
     alignas(inotify_event) std::array<char, 100 * sizeof(inotify_event)> events{};
     const ssize_t bytes = ::read(fd_, events.data(), events.size());

@@ -1,4 +1,4 @@
-// An observer of the agent's events with its own RoundModel. The model receives each event first, as in
+// An observer of the agent's events, together with a RoundModel. The model receives each event before the observer does, as in
 // launcher/launch/run_plan.cpp.
 #pragma once
 
@@ -12,7 +12,7 @@ struct ModelOfRound {
   RoundModel model;
 };
 
-// `Observer` must take the RoundModel as the last argument of its constructor.
+// The constructor of `Observer` must take the RoundModel as its last argument.
 template <class Observer>
 class Observed : private ModelOfRound, public Observer {
  public:

@@ -68,11 +68,11 @@ def test_another_order_of_sums_is_reported_at_a_resume(ddprun_bin, data, tmp_pat
 
 
 @pytest.mark.parametrize("backend", ["shared", "gloo"])
-def test_the_bench_checks_each_collective(ddprun_bin, ddptrain_bin, tmp_path, backend):
+def test_the_bench_checks_each_collective(ddprun_bin, tmp_path, backend):
     operations = ["allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall", "sendrecv"]
     for operation in operations:
-        done = jobs.run([ddprun_bin, "--nproc-per-node", WORKERS, ddptrain_bin, "bench", operation, "--backend", backend, "--sizes",
-                         "12,60K,300K", "--json"], cwd=tmp_path)
+        done = jobs.run([ddprun_bin, "bench", operation, "--nproc-per-node", WORKERS, "--backend", backend, "--sizes", "12,60K,300K",
+                         "--json"], cwd=tmp_path)
         assert done.returncode == 0, (operation, done.stderr)
         lines = [json.loads(line[line.index("{"):]) for line in done.stdout.splitlines() if "{" in line]
         assert [(line["op"], line["backend"], line["bytes"], line["wrong"]) for line in lines] == [

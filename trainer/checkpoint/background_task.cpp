@@ -51,8 +51,8 @@ std::optional<std::exception_ptr> BackgroundTask::take_finished() {
 }
 
 void BackgroundTask::run(const std::stop_token& ended) {
-  // On Linux, setpriority() applies to the calling thread only. If the call fails, this thread takes more CPU time from
-  // training.
+  // On Linux, setpriority() applies to the calling thread only. If the call fails, this thread takes more CPU time from the
+  // training thread, which is acceptable.
   ::setpriority(PRIO_PROCESS, 0, kNiceness);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, ended, [this] { return state_ == State::kWaiting; })) {

@@ -1,5 +1,5 @@
-// A thread that runs one function at a time, so that writing a checkpoint can overlap training. The caller starts the function
-// and later collects its result. There is no queue.
+// A thread that runs one function at a time, so that a checkpoint can be written while training continues. The caller starts
+// the function and later collects its result. There is no queue.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ class BackgroundTask {
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Precondition: no work is running, and take_finished() has returned the result of the previous work. The first call starts
-  // the thread, with a lower priority than the training thread.
+  // Starts the work. Precondition: no work is running, and take_finished() has returned the result of the previous work. The
+  // first call starts the thread, with a lower priority than the training thread.
   void start(std::function<void()> work);
 
-  // True from start() until the work has ended.
+  // Returns true from start() until the work has ended.
   bool busy() const;
   // Blocks until busy() is false.
   void wait() const;

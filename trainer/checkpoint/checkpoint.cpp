@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// `found_by` reads and checks the manifest. It is judged_manifest or verified_manifest.
+// Fills in the other members of the candidate. `found_by` is the function that reads and checks the manifest: judged_manifest
+// or verified_manifest.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();
@@ -99,7 +100,7 @@ void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
   }
 }
 
-// Returns nullopt if the manifest can't be read or its checksum is wrong.
+// Returns the manifest of a checkpoint, or nullopt if it can't be read or its checksum is wrong.
 std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
   try {
     return read_manifest(checkpoint);
@@ -124,8 +125,8 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, const C
   }
 }
 
-// Throws if the disk lacks space for the checkpoint, before the first byte is written. Without this check, a save would fill
-// the disk before it fails. Meanwhile no other program could write to that disk.
+// Throws before the first byte is written if the disk lacks space for the checkpoint. Without this check, the save would fill
+// the disk before it fails, and in the meantime no other program could write to that disk.
 void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
   constexpr std::uintmax_t kOverheadBytes = 16 << 10;  // for the file headers, the manifest and the folders
   std::uintmax_t needed = kOverheadBytes;
@@ -206,9 +207,9 @@ std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, cons
   return bytes + static_cast<std::int64_t>(text.size());
 }
 
-// If this step of this run is already published, updates the manifest if needed and returns the checkpoint's size in bytes.
-// Otherwise returns nullopt. A published checkpoint that is damaged or belongs to another run is renamed first, which frees the
-// name.
+// If this step of this run is already published, updates the manifest if needed, and returns the checkpoint's size in bytes.
+// Otherwise returns nullopt. If the published checkpoint is damaged or belongs to another run, it is renamed first, so that its
+// name is free.
 std::optional<std::int64_t> reuse_published(const Published& published, const CheckpointState& state) {
   if (!fs::exists(fs::symlink_status(published.path))) return std::nullopt;
   Manifest manifest;
@@ -223,8 +224,8 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     return std::nullopt;
   }
   // The manifest keeps the machine and world size of the process that wrote the tensors. The entries about the end of the run
-  // are updated: otherwise each start of a finished run would evaluate and end again. The evaluation is added too, since it may
-  // have failed at the first save and succeeded now. Without an evaluation, the step could not become the best one.
+  // are updated, because otherwise each start of a finished run would evaluate and end again. The evaluation is added too: it
+  // may have failed at the first save and succeeded now, and without it the step could not become the best one.
   const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
   if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_run_end(manifest.state, state))) {
     copy_run_end(manifest.state, state);
@@ -316,7 +317,7 @@ fs::path supersede(const fs::path& checkpoint) {
   for (int n = 2; fs::exists(fs::symlink_status(target)); ++n)
     target = checkpoint.string() + ".superseded-" + std::to_string(n);
   fs::rename(checkpoint, target);
-  // `latest` must not point to the old name. The link is only a convenience for users, and the next save creates it again.
+  // `latest` must not point to the old name. Without the link, a resume works as before, and the next save creates it again.
   const fs::path latest = checkpoint.parent_path() / kLatest;
   std::error_code none;
   if (fs::is_symlink(latest, none) && !fs::exists(latest, none)) fs::remove(latest, none);

@@ -56,8 +56,8 @@ namespace ddprun::trainer {
 // Named scalars of a training state, such as "plateau.lr". A value may be infinite.
 using StateValues = std::map<std::string, double>;
 
-// An earlier training from whose checkpoint this training started. The earlier checkpoints up to step `until` belong to the
-// history of both trainings.
+// An earlier training that wrote the checkpoint from which this training started. The earlier training's checkpoints up to step
+// `until` belong to the history of both trainings.
 struct EarlierRun {
   std::string id;  // empty if an older version of ddprun, without run ids, wrote the checkpoint
   std::int64_t until = 0;
@@ -72,7 +72,7 @@ struct CheckpointState {
   std::int64_t samples = 0;      // samples used since the start of the run
   bool finished = false;         // true if the run has finished the last step of its config
   std::int64_t total_steps = 0;  // length of the run according to its config at the time of the save
-  // `epochs` and `max_steps` of the config at the time of the save. If a user increases them, a finished run continues.
+  // `epochs` and `max_steps` of the config at the time of the save. If a user increases them later, a finished run continues.
   std::int64_t config_epochs = 0;
   std::int64_t config_max_steps = 0;
   int world_size = 1;
@@ -87,16 +87,18 @@ struct CheckpointState {
   std::string summation;
   std::uint64_t seed = 0;
   std::string config_digest;
-  // Identity of the training (trainer/state/run_identity.hpp). Empty in checkpoints of older versions, which had no identities.
+  // Identity of the training (trainer/state/run_identity.hpp). Empty in checkpoints of older versions, which did not store it.
   std::string run;
-  // Earlier trainings in the run's history, oldest first. Not stored, so empty after loading.
+  // Earlier trainings in the run's history, oldest first. The manifest does not contain them, so the list is empty after
+  // loading.
   std::vector<EarlierRun> earlier{};
   std::optional<MetricList> evaluation;  // evaluation after exactly this step; nullopt if there was none
-  // The buckets that DDP's Reducer rebuilt after the first step, each a list of parameter indices. May be empty.
+  // The buckets that DDP's Reducer rebuilt after the first step. Each bucket is a list of parameter indices. There may be no
+  // buckets.
   std::vector<std::vector<std::int64_t>> bucket_order;
-  // Tied parameters: maps each additional name of a parameter to its name in `model`.
+  // The additional names of tied parameters. The key is an additional name, and the value is the parameter's name in `model`.
   std::map<std::string, std::string> tied;
-  // Parameters and buffers. Look them up by name: after loading, tensors with wider elements come first.
+  // Parameters and buffers. Find them by name and not by index, because loading changes their order: wider elements come first.
   std::vector<NamedTensor> model;
   std::vector<NamedTensor> optimizer;
   std::vector<NamedTensor> average;  // moving averages of the trained parameters (optimizer.ema); empty if the run has none
@@ -108,7 +110,7 @@ inline constexpr const char* kOptimizerRole = "optimizer";
 inline constexpr const char* kAverageRole = "average";
 
 // Returns each list of tensors in a state with its role, which determines the file name. Saving, loading, copying and the check
-// for NaN iterate over this array. So a new list of tensors must be added to the array.
+// for NaN iterate over this array, so a new list of tensors must be added to it.
 template <typename State>  // CheckpointState or const CheckpointState
 auto tensors_by_role(State& state) {
   return std::array{std::pair{kModelRole, &state.model}, std::pair{kOptimizerRole, &state.optimizer},
@@ -118,23 +120,24 @@ auto tensors_by_role(State& state) {
 struct SaveResult {
   std::filesystem::path path;
   std::int64_t bytes = 0;
-  std::string note;  // message for the console: links or old folders that could not be changed, and why; empty without problems
+  std::string note;  // message for the console: links or old folders that could not be changed, and why; may be empty
 };
 
 // Called when a save reaches a stage: "begun", "model-half" (half of the model's file is written), "model-written",
-// "optimizer-written", "average-written" if there is an average, "manifest-written", "renamed", "latest-moved". Also called
-// with "writing" after each write of at most 64 MiB. An exception from the observer ends the save; before "renamed", nothing is
-// published yet. Tests inject faults through the observer. The trainer's observer checks whether another process has superseded
-// this writer.
+// "optimizer-written", "average-written" if there is an average, "manifest-written", "renamed", "latest-moved". It is also
+// called with "writing" after each write of at most 64 MiB.
+//
+// An exception from the observer ends the save. Before "renamed", no checkpoint is published yet. Tests inject faults through
+// the observer. The trainer's observer checks whether another process has superseded this writer.
 using StageObserver = std::function<void(const char* stage)>;
 
-// Publishes `state` as checkpoints_dir/step-%09d, points `latest` to it and removes the checkpoints that `retention` does not
+// Publishes `state` as checkpoints_dir/step-%09d, points `latest` to it, and removes the checkpoints that `retention` does not
 // keep. The new checkpoint is never removed. Checkpoints of another training stay, and `retention` does not count them.
 //
-// If the same step of this run is already published and valid, the published tensors stay. The manifest is updated if the
-// entries about the end of the run differ (finished, total_steps, config_*), or if only `state` has an evaluation. The
-// evaluation and the values are updated with them. If the published step belongs to another run, it is renamed to .superseded.
-// If the published step is invalid, set_aside() renames it.
+// If the same step of this run is already published and valid, its tensors stay. The manifest is updated if the entries about
+// the end of the run differ (finished, total_steps, config_*), or if only `state` has an evaluation. The evaluation and the
+// values are then updated too. If the published step belongs to another run, it is renamed to .superseded. If it is invalid,
+// set_aside() renames it.
 //
 // Throws std::system_error with the path (disk full, read-only). After an error, no half-written checkpoint is visible, and
 // older checkpoints are unchanged. Only one process may write to a folder: see writer_claim.hpp.
@@ -149,13 +152,13 @@ struct Candidate {
   std::string run{};    // value of CheckpointState::run if valid
 };
 
-// Lists the published checkpoints of the folder, newest first. Uses only the folder names and reads no files. Returns an empty
-// list if the folder does not exist. Throws std::system_error if the folder can't be listed.
+// Lists the published checkpoints of the folder by their names, newest first. It reads no files. Returns an empty list if the
+// folder does not exist. Throws std::system_error if the folder can't be listed.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& checkpoints_dir);
-// Checks the manifest and the lengths of the files, and fills in the other members of the candidate. The content of the files
-// is checked when they are loaded. Changes nothing on the disk.
+// Checks the manifest and the lengths of the files, and fills in the other members of the candidate. It does not check the
+// content of the files, which is checked when they are loaded. It changes nothing on the disk.
 void judge_checkpoint(Candidate& candidate);
-// Like judge_checkpoint(), and also reads every file to compare its checksum.
+// Works like judge_checkpoint(), but also reads every file and compares its checksum.
 void verify_checkpoint(Candidate& candidate);
 // Lists all checkpoints of the folder and verifies each.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
@@ -167,8 +170,8 @@ std::filesystem::path set_aside(const Candidate& bad);
 // Renames a valid checkpoint that is not in the history of this run (step-000000400.superseded, ...). Returns the new path.
 std::filesystem::path supersede(const std::filesystem::path& checkpoint);
 
-// Points `latest` to this checkpoint unless it already does. The link is out of date if a writer was killed between the two
-// renames, of the checkpoint and of the link. A user might also have removed the link. Throws std::system_error.
+// Points `latest` to this checkpoint unless it already does. The link is out of date if a writer was killed after it had
+// renamed the checkpoint and before it had replaced the link. A user may also have removed the link. Throws std::system_error.
 void repair_latest(const std::filesystem::path& checkpoint);
 
 // Loads weights and buffers without the optimizer's state, and verifies all files. If the checkpoint has an average of a

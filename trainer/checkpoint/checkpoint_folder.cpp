@@ -77,7 +77,7 @@ void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
 }
 
 std::string remove_folder(const fs::path& path) {
-  // Makes the temporary name unique, even if an earlier temporary folder could not be removed.
+  // The counter makes the temporary name unique, even if an earlier temporary folder could not be removed.
   static std::atomic<unsigned> counter{0};
   const std::string name = path.filename().string();
   fs::path target = path;

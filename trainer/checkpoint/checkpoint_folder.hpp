@@ -1,4 +1,4 @@
-// The names in a checkpoints folder: step-%09d, `latest`, and temporary ones. Internal to trainer/checkpoint.
+// The names in a checkpoints folder: step-%09d, `latest`, and temporary ones. Only trainer/checkpoint uses this file.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,17 @@ struct Published {
   std::int64_t step = 0;
   std::filesystem::path path;
 };
-// Returns an empty list if the folder does not exist. Throws std::system_error if it can't be listed.
+// Returns the published checkpoints of the folder, newest first. The list is empty if the folder does not exist. Throws
+// std::system_error if the folder can't be listed.
 std::vector<Published> newest_first(const std::filesystem::path& checkpoints_dir);
 
-// Points `latest` to the folder `name`. The link is replaced by a rename, so that it exists at every moment. Throws
+// Points `latest` to the folder `name`. A rename replaces the link, so that a link exists at every moment. Throws
 // std::system_error.
 void point_latest_to(const std::filesystem::path& checkpoints_dir, const std::string& name);
 
 // Renames the folder to a temporary name before it removes the content. So a process that is killed during the removal leaves
-// no incomplete folder under a published name. Returns the reason if the folder can't be removed, otherwise an empty string.
-// Does not throw.
+// no incomplete folder under a published name. Returns the reason if the folder can't be removed, and an empty string
+// otherwise. Does not throw.
 std::string remove_folder(const std::filesystem::path& path);
 
 }  // namespace ddprun::trainer

@@ -19,7 +19,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Large enough for the disk's full speed; a few of these buffers fit into a processor's last-level cache.
+// This size is enough for the disk's full speed, and a few of these buffers fit into a processor's last-level cache.
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 constexpr std::size_t kBlock = 4096;  // the largest block size that a disk requires for direct writes
 

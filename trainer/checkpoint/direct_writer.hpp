@@ -1,6 +1,6 @@
 // Writes a large file directly to the disk, past the page cache (open(2), O_DIRECT). The disk reads the bytes from a buffer of
-// this process, so a save during training needs no copy in the page cache and evicts no other page from it. Each full buffer is
-// written by its own thread while the next one is filled. hashed_file.cpp uses this class for large files if the file system
+// this process, so a save during training needs no copy in the page cache and evicts no other page from it. A separate thread
+// writes each full buffer while the next one is filled. hashed_file.cpp uses this class for large files if the file system
 // supports it.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace ddprun::trainer {
 
 class DirectWriter {
  public:
-  // `fd` must be open for writing; bytes are written from offset 0. The caller still owns `fd`. `file` is the path for error
-  // messages. If the file already has its final length (fallocate), several buffers are written at a time; a growing file is
-  // written one buffer at a time.
+  // `fd` must be open for writing. The bytes are written from offset 0. The caller still owns `fd`. `file` is the path for
+  // error messages. If the file already has its final length (fallocate), several buffers are written at a time, otherwise only
+  // one.
   DirectWriter(int fd, std::filesystem::path file);
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
@@ -28,7 +28,7 @@ class DirectWriter {
   // Returns true if reads and writes of `fd` now bypass the page cache; false if the file system does not support that.
   static bool switch_on(int fd);
 
-  // Throws std::system_error naming the file. The error may concern bytes that an earlier call passed.
+  // Throws std::system_error with the file's path. The error may concern bytes of an earlier call.
   void write(std::string_view bytes);
   // When finish() returns, the kernel has received all bytes, but only the caller's fsync writes them to the disk. Throws like
   // write().

@@ -35,7 +35,7 @@ inline constexpr std::array<Dtype, 15> kDtypes{{{at::kDouble, "F64", "float64", 
                                                 {at::kComplexFloat, "", "complex64", ""},
                                                 {at::kComplexDouble, "", "complex128", ""}}};
 
-// Returns the type with the name `name` in one format, or null. The format is given by a member pointer such as &Dtype::torch.
+// Returns the type with the name `name` in one format, or null. A member pointer such as &Dtype::torch selects the format.
 inline const Dtype* find_dtype(std::string_view Dtype::*format, std::string_view name) {
   const auto found = std::ranges::find(kDtypes, name, format);
   return name.empty() || found == kDtypes.end() ? nullptr : &*found;

@@ -91,8 +91,8 @@ HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64
   set_length(expected_bytes);
 }
 
-// Allocates the blocks of the file in one call. The file then accepts several writes at a time, whereas a growing file accepts
-// only one. Some file systems can't allocate in advance, which is not an error. Throws if the disk is full.
+// Allocates the blocks of the file in one call, because a growing file accepts only one write at a time. Some file systems
+// can't allocate in advance, which is not an error. Throws if the disk is full.
 void HashedFileWriter::set_length(std::int64_t bytes) {
   if (::fallocate(opened_.get(), 0, 0, bytes) == 0) {
     length_ = bytes;
@@ -101,8 +101,8 @@ void HashedFileWriter::set_length(std::int64_t bytes) {
   }
 }
 
-// Writes in pieces of 1 MiB. After the checksum of a piece is computed, the piece is still in the processor's cache for the
-// copy. The kernel accepts at most 2 GiB per call.
+// Writes in pieces of 1 MiB: when a piece is copied, it is then still in the processor's cache from the computation of its
+// checksum. The kernel accepts at most 2 GiB per call.
 void HashedFileWriter::write(std::string_view bytes) {
   constexpr std::size_t kPiece = 1 << 20;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {

@@ -1,5 +1,5 @@
-// Files with a checksum (XXH3-128), which a checkpoint's manifest lists. A file is written in one pass that also computes the
-// checksum. A write is complete when the file is synced to the disk. Verification reads the file again.
+// Files with a checksum (XXH3-128), which a checkpoint's manifest lists. One pass writes a file and computes its checksum. A
+// write is complete when the file is synced to the disk. Verification reads the file again.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +37,13 @@ class Checksum {
   std::unique_ptr<Hash> hash_;
 };
 
-// Reads the file to compute its checksum. Throws std::system_error naming the path if the file can't be read.
+// Reads the file to compute its checksum. Throws std::system_error with the path if the file can't be read.
 FileFacts facts_of_file(const std::filesystem::path& file);
 
 class HashedFileWriter {
  public:
   // Creates the file, which must not exist. `expected_bytes` is the approximate final length: a large file bypasses the page
-  // cache where possible (direct_writer.hpp). All members throw std::system_error naming the path.
+  // cache where possible (direct_writer.hpp). All members throw std::system_error with the path.
   explicit HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes = 0);
 
   void write(std::string_view bytes);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// Minimum bytes per thread, since starting a thread costs about 50 us.
+// Minimum number of bytes per thread, since the start of a thread costs about 50 us.
 constexpr std::size_t kMinThreadBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxThreads = 4;  // four threads saturate the memory bandwidth
 
@@ -32,7 +32,7 @@ struct Piece {
   std::size_t bytes = 0;
 };
 
-// Copies the bytes [begin, end) of all pieces, counted as if the pieces were one array.
+// Copies the bytes [begin, end) of the pieces, counted as if all pieces were one array.
 void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t end) {
   std::size_t at = 0;
   for (const Piece& piece : pieces) {

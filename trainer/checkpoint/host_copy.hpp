@@ -30,8 +30,8 @@ class HostCopy {
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  // Starts a thread that allocates memory for a copy of `bytes` bytes (see bytes_for()). Pinning a few GB takes seconds:
-  // without this call, the first copy would stop training for that time. If the allocation fails, take() tries again.
+  // Starts a thread that allocates memory for a copy of `bytes` bytes (see bytes_for()). Without this call, the first copy
+  // would stop training for seconds, the time to pin a few GB. If the allocation fails, take() tries again.
   void prepare(std::size_t bytes);
   // Returns the number of bytes that a copy of this state needs.
   static std::size_t bytes_for(const CheckpointState& state);
@@ -48,7 +48,7 @@ class HostCopy {
 };
 
 // Returns whether every floating-point element of these tensors is finite (no NaN, no infinity). Accepts contiguous CPU tensors
-// only. Uses one thread and no ATen operator, so it may run while training continues.
+// only. It uses one thread and no ATen operator, so it may run while training continues.
 bool all_finite(const std::vector<NamedTensor>& host_tensors);
 // Returns whether all tensors of a state are finite.
 bool all_finite(const CheckpointState& host_copy);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = "copy-";
 constexpr const char* kLock = ".lock";
-// More folders than the nodes and hung workers of one machine can use. Reaching this limit indicates an error.
+// The limit is larger than the number of nodes and hung workers on one machine, so reaching it indicates an error.
 constexpr int kMaxCopies = 100;
 
 [[noreturn]] void give_up(int reason, const std::string& what) {

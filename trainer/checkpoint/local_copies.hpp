@@ -24,13 +24,13 @@ std::filesystem::path local_copies_of(const std::filesystem::path& local_dir, co
 // folder can't be listed.
 std::vector<std::filesystem::path> copy_folders(const std::filesystem::path& copies);
 
-// The folder that one process writes to. It is locked from the first take() until the object is destroyed.
+// The folder to which one process writes. It is locked from the first take() until the object is destroyed.
 class LocalCopyFolder {
  public:
   explicit LocalCopyFolder(std::filesystem::path copies);
 
   // Returns the first folder that no other process has locked, and creates it if needed. Later calls return the same folder,
-  // unless it was removed meanwhile. Throws std::system_error naming the path.
+  // unless it was removed in the meantime. Throws std::system_error with the path.
   const std::filesystem::path& take();
 
  private:

@@ -28,7 +28,7 @@ constexpr int kFirst = 1;
 constexpr int kByRole = 2;
 constexpr const char* kOwnChecksum = "xxh3_128";
 
-// Numbers are stored as text, so that the manifest's checksum doesn't depend on how a program prints numbers.
+// Numbers are stored as text, because the manifest's checksum must not depend on how a program prints numbers.
 std::string exact_text(double value) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%.17g", value);
@@ -41,8 +41,8 @@ double number_of(const json& text) {
   throw UsageError("has '" + short_quote(digits) + "' where a number is expected");
 }
 
-// True if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only these fit
-// the first format of the manifest.
+// Returns true if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only
+// these fit the first format of the manifest.
 bool has_files_of_first(const std::map<std::string, StateFile>& files) {
   const auto is_of = [&](const char* role) {
     const auto found = files.find(file_of_role(role));
@@ -59,7 +59,7 @@ json to_json(const StateFile& file, int version) {
   return value;
 }
 
-// Calls `visit` with the key and the value of each entry that every manifest has.
+// Calls `visit` with the key and the value of each entry that all manifests have.
 template <class State, class Visit>
 void visit_facts(State& state, const Visit& visit) {
   visit("step", state.step);
@@ -149,7 +149,7 @@ bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
 }
 
 // Checks the file entries of a manifest in the second format. An unknown role is an error: without its tensors the run would
-// continue from an incomplete state.
+// continue with an incomplete state.
 void check_files(Manifest& manifest) {
   std::map<std::string, bool> has;
   for (const auto& [role, tensors] : tensors_by_role(manifest.state)) has[role] = false;

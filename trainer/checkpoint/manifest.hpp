@@ -2,8 +2,8 @@
 // every other file. It is written last, so a folder without it is not a checkpoint. It also contains a checksum of itself,
 // computed over the compact JSON dump with sorted keys and without the checksum field.
 //
-// There are two formats. The second format adds the role of each file, tensors in pieces, and small named values. A state that
-// needs none of these is written in the first format, so that earlier versions can resume from it.
+// There are two formats. The second one adds the role of each file, tensors in pieces, and small named values. If a state needs
+// none of these, the first format is written, so that earlier versions can resume from it.
 #pragma once
 
 #include <map>
@@ -37,29 +37,30 @@ std::string encode_manifest(const Manifest& manifest);
 Manifest decode_manifest(const std::string& text);
 
 // Returns a digest of the step, the files and the rest of the training state. Two checkpoints have equal digests if training
-// continues from both with bit-identical results. The digest leaves out the machine, the run's identity, and the config's
+// continues from both with bit-identical results. The digest does not cover the machine, the run's identity, and the config's
 // entries about the end of the run, which may differ between copies of a checkpoint.
 std::string content_digest(const Manifest& manifest);
 
-// True if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
+// Returns true if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
 // `present`.
 bool belongs_to_training(const CheckpointState& one, const CheckpointState& present);
 
-// True if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which affect
-// rounding, and in the entries about the end of the run.
+// Returns true if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which
+// affect rounding, and in the entries about the end of the run.
 bool same_step_of_run(const CheckpointState& a, const CheckpointState& b);
 // Copies the entries about the end of the run, the values and the evaluation (if any) from `state` to `saved`.
 void copy_run_end(CheckpointState& saved, const CheckpointState& state);
-// True if both states have equal entries about the end of the run.
+// Returns true if both states have equal entries about the end of the run.
 bool same_run_end(const CheckpointState& a, const CheckpointState& b);
 
-// The functions below read the files of a published checkpoint. They throw UsageError, which names the file and the problem.
+// The functions below read the files of a published checkpoint. They throw UsageError, whose message names the file and the
+// problem.
 //
 // Reads the manifest, and compares it with its own checksum and with the name of its folder.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
-// Like read_manifest(), and also checks that every listed file exists with the listed length.
+// Works like read_manifest(), but also checks that every listed file exists with the listed length.
 Manifest judged_manifest(const std::filesystem::path& checkpoint);
-// Like judged_manifest(), and also reads every file to compare its checksum.
+// Works like judged_manifest(), but also reads every file and compares its checksum.
 Manifest verified_manifest(const std::filesystem::path& checkpoint);
 
 // Loads all tensors of a role, and verifies the checksums of their files. Tensors that are stored in pieces are joined.

@@ -18,7 +18,7 @@ std::string elements(std::int64_t begin, std::int64_t end) {
   return "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
 }
 
-// Returns -1 if the number of elements needs more than 63 bits.
+// Returns the number of elements of a tensor with this shape, or -1 if that number needs more than 63 bits.
 std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) {

@@ -1,6 +1,6 @@
 // A checkpoint file may contain pieces of larger tensors. A piece is a range of the elements of the flattened tensor. The files
 // of one role together contain each element of each tensor exactly once, regardless of the number of ranks that wrote them. So
-// a state that was saved by any number of ranks can be read by any other number. Used by load_checkpoint().
+// any number of ranks can read a state that any other number has saved. load_checkpoint() uses this code.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TensorPiece {
 // The pieces of one file, by tensor name. A tensor without an entry is stored whole.
 using TensorPieces = std::map<std::string, TensorPiece>;
 
-// Joins pieces to whole tensors. A whole tensor is allocated only after all of its elements were found. Otherwise a damaged
+// Joins pieces to whole tensors. It allocates a whole tensor only after all of its elements were found. Otherwise a damaged
 // shape in a manifest could cause an out-of-memory error, and the checkpoint would not be reported as bad.
 class WholeTensors {
  public:

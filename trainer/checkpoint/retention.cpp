@@ -17,7 +17,7 @@ void keep_newest(const std::vector<RetainedCheckpoint>& newest_first, std::int64
 
 void keep_every(const std::vector<RetainedCheckpoint>& newest_first, std::int64_t every, Steps& kept) {
   if (every <= 0) return;
-  // Number of the last stretch of `every` steps that keeps a checkpoint. Stretch 0 keeps none.
+  // Number of the last interval of `every` steps in which a checkpoint is kept. No checkpoint is kept for interval 0.
   std::int64_t stretch = 0;
   for (auto oldest = newest_first.rbegin(); oldest != newest_first.rend(); ++oldest) {
     if (oldest->step / every <= stretch) continue;
@@ -56,8 +56,8 @@ std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>&
   std::vector<RetainedCheckpoint> newest_first = checkpoints;
   std::sort(newest_first.begin(), newest_first.end(),
             [](const RetainedCheckpoint& a, const RetainedCheckpoint& b) { return a.step > b.step; });
-  // The checkpoint just written always stays, even if it is not the newest step. A run that resumed from an earlier step writes
-  // lower steps than those of the existing checkpoints.
+  // The checkpoint that was just written always stays, even if it is not the newest step: a run that resumed from an earlier
+  // step writes lower steps than those of the existing checkpoints.
   Steps kept{just_written};
   keep_newest(newest_first, std::max<std::int64_t>(retention.newest, 1), kept);
   keep_every(newest_first, retention.every_steps, kept);

@@ -33,7 +33,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the safetensors package has the same limit
 constexpr const char* kMetadata = "__metadata__";
-// Limits on the header, since a parsed header takes many times its bytes in memory.
+// The header has limits, because a parsed header takes many times its bytes in memory.
 constexpr std::size_t kMaxDimensions = 64;  // PyTorch's operators have the same limit
 constexpr std::size_t kMaxKeys = 1 << 20;   // maximum number of tensors or of entries in the metadata
 
@@ -56,8 +56,8 @@ std::string all_dtypes() {
   return names;
 }
 
-// Product of non-negative numbers; nullopt if it overflows. A factor of 0 does not hide an overflow of the other factors,
-// because a tensor's strides are products of the other factors.
+// Returns the product of non-negative numbers; nullopt if it overflows. A factor of 0 does not hide an overflow of the other
+// factors, because a tensor's strides are products of the other factors.
 std::optional<std::int64_t> product(const std::vector<std::int64_t>& factors, std::int64_t first) {
   std::int64_t result = first;
   bool zero = false;
@@ -78,7 +78,7 @@ struct Entry {
   std::int64_t end = 0;
 };
 
-// Reads from an open file, or from the bytes of a mapped file. A read returns exactly the requested bytes or throws.
+// Reads from an open file, or from the bytes of a mapped file. A read returns exactly the requested bytes, or throws.
 class InputFile {
  public:
   InputFile(const std::filesystem::path& file, Checksum* checksum)
@@ -228,7 +228,7 @@ at::Tensor read_tensor(const Entry& entry, InputFile& file) {
   return tensor;
 }
 
-// A checked header with the position of each tensor.
+// A checked header. It contains the position of each tensor.
 struct ReadHeader {
   std::vector<Entry> entries;
   std::map<std::string, std::string> metadata;
@@ -266,7 +266,7 @@ ReadHeader read_header(InputFile& file) {
   return read;
 }
 
-// Reads the file from its first byte to its last. Bytes that the header does not list count as a gap and are refused.
+// Reads the file from its first byte to its last. Bytes that the header does not list count as a gap, which is an error.
 SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum) {
   InputFile file(path, checksum);
   ReadHeader header = read_header(file);
@@ -314,7 +314,7 @@ SafetensorsPlan plan_safetensors(const std::vector<NamedTensor>& tensors, const 
     const Dtype& dtype = dtype_of(named);
     const TensorLayout layout{.source = source, .begin = plan.data_bytes, .bytes = named.tensor.numel() * bytes_of(dtype)};
     plan.data_bytes += layout.bytes;
-    // push_back() and not operator[], which searches an ordered_json linearly for an equal key.
+    // This calls push_back() and not operator[], which would search an ordered_json linearly for an equal key.
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back({named.name,
                                                                    {{"dtype", dtype.safetensors},
                                                                     {"shape", named.tensor.sizes().vec()},

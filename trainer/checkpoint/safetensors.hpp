@@ -1,6 +1,6 @@
-// The safetensors format (https://huggingface.co/docs/safetensors): 8 bytes with the header's length (little endian), a JSON
-// header with dtype, shape and offsets, then raw data. The safetensors Python package reads our files, and we read its files.
-// Dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+// The safetensors format (https://huggingface.co/docs/safetensors). A file consists of 8 bytes with the header's length (little
+// endian), a JSON header with dtype, shape and offsets, and the raw data. The safetensors Python package reads our files, and
+// we read its files. The dtypes are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace ddprun::trainer {
 // Receives the next bytes of a file.
 using ByteSink = std::function<void(std::string_view bytes)>;
 
-// Where the data of one tensor comes from, and where it is stored in the file.
+// The source of one tensor's data, and its place in the file.
 struct TensorLayout {
   std::size_t source = 0;  // index in the caller's list of tensors
   std::int64_t begin = 0;  // offset in bytes from the start of the data section
@@ -60,16 +60,16 @@ struct StoredTensor {
   std::string problem{};  // why the dtype is unsupported (`type` is then Undefined); empty if it is supported
 };
 
-// Lists the tensors of a file in the order of their offsets, without reading their data. Checks the header like
-// read_safetensors() and throws the same errors. But unsupported dtypes are allowed: a file may contain tensors that are never
-// read.
+// Lists the tensors of a file in the order of their offsets, without reading their data. It checks the header like
+// read_safetensors() and throws the same errors. But it allows unsupported dtypes, since a file may contain tensors that are
+// never read.
 std::vector<StoredTensor> list_safetensors(const std::filesystem::path& file);
-// Lists the tensors of a file that is already mapped. Use this overload if the tensors are read from the mapping, because the
-// path may meanwhile refer to another file. `file` is used in error messages only.
+// Lists the tensors of a file that is already mapped. A caller that reads the tensors from the mapping needs this overload,
+// because the path may meanwhile refer to another file. `file` is used only in error messages.
 std::vector<StoredTensor> list_safetensors(std::string_view bytes, const std::filesystem::path& file);
 
 // Reads all tensors. Header length, offsets, dtypes and shapes are checked against the file's size before memory is allocated.
-// The parser limits the size and the depth of the header. Throws UsageError naming `file` and the problem. If the machine lacks
+// The parser limits the size and the depth of the header. Throws UsageError with `file` and the problem. If the machine lacks
 // memory or descriptors, throws the error of throw_if_resources_exhausted().
 SafetensorsContent read_safetensors(const std::filesystem::path& file);
 // Reads all tensors, and adds every byte of the file to `checksum`.

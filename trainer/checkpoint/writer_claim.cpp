@@ -39,7 +39,7 @@ std::string claim_text(const WriterClaim::Generation& generation) {
          "\n";
 }
 
-// Returns nullopt if the file does not exist.
+// Returns the content of the claim file, or nullopt if the file does not exist.
 std::optional<std::string> read_claim(const fs::path& file) {
   // O_NONBLOCK: open() of a pipe must not block
   const Descriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -60,7 +60,8 @@ std::int64_t number_in(const json& claim, const char* key) {
   return found != claim.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-// Returns nullopt if the claim file was written incompletely, so that its generation can't be read.
+// Returns the generation in the text of a claim. Returns nullopt if the claim file was written incompletely, so that its
+// generation can't be read.
 std::optional<WriterClaim::Generation> generation_of(const std::string& claim) {
   const json text = json::parse(claim, nullptr, /*allow_exceptions=*/false);
   if (!text.is_object()) return std::nullopt;
@@ -83,7 +84,7 @@ std::string remove_leftovers(const fs::path& checkpoints_dir) {
   return notes;
 }
 
-// `pid` must be the id of a process on this host.
+// Returns true if the process has ended. `pid` must be the id of a process on this host.
 bool has_ended(std::int64_t pid) {
   return pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
 }
@@ -131,7 +132,7 @@ std::string WriterClaim::take() {
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {
-    // Temporary files of a killed writer may have filled the disk.
+    // The disk may be full of temporary files of a killed writer, so this removes them and writes the claim again.
     if (error.code() != std::errc::no_space_on_device) throw;
     remove_leftovers(checkpoints_dir_);
     write_file_atomically(file_, text_);

@@ -3,10 +3,10 @@
 // rank 0 of an earlier start may still exist: stopped, swapped out, or on a machine that the job no longer uses. After the new
 // claim it can no longer publish.
 //
-// An old writer needs no lock between its last check of the claim and its rename, although a new claim may be written in
+// The old writer needs no lock between its last check of the claim and its rename, although a new claim may be written in
 // between. A new writer first writes its claim, then removes every temporary folder, and only then lists the checkpoints. If
-// the old writer renames later, its folder is gone and the rename fails. If it renames earlier, the new writer finds the
-// checkpoint.
+// the old writer renames after that, its folder no longer exists, and the rename fails. If it renames earlier, the new writer
+// finds the checkpoint.
 #pragma once
 
 #include <compare>
@@ -25,23 +25,23 @@ class WriterClaim {
     std::int64_t restart = 0;
     auto operator<=>(const Generation&) const = default;
   };
-  // For a process that does not hold the run directory's lock. Returns a generation that is later than the one in the existing
-  // claim. Throws std::system_error if the claim can't be read.
+  // Returns a generation that is later than the one in the existing claim, for a process that does not hold the run directory's
+  // lock. Throws std::system_error if the claim can't be read.
   static Generation next_generation(const std::filesystem::path& checkpoints_dir);
 
   // The constructor writes nothing to the disk.
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 
-  // Creates the folder and the claim, and removes temporary files of earlier writers. Returns a message about those that could
-  // not be removed; empty if all were removed. Throws SupersededError (common/base/error.hpp) if a later generation has claimed
-  // the folder, and std::system_error if the claim can't be written.
+  // Creates the folder and the claim, and removes temporary files of earlier writers. Returns a message about the files that
+  // could not be removed; empty if all were removed. Throws SupersededError (common/base/error.hpp) if a later generation has
+  // claimed the folder, and std::system_error if the claim can't be written.
   std::string take();
 
-  // Returns normally if the claim on disk is this writer's claim. Calls take() first if this was not done yet or if the claim
-  // was deleted. Throws SupersededError if another process has claimed the folder, and std::system_error if the claim can't be
+  // Returns if the claim on disk is this writer's claim. Calls take() first if that was not done yet or if the claim was
+  // deleted. Throws SupersededError if another process has claimed the folder, and std::system_error if the claim can't be
   // read.
   void check();
-  // Like check(), for a second writer among the same workers, such as a rank that cannot read its data. Also returns normally
+  // Works like check(), for a second writer among the same workers, such as a rank that cannot read its data. It also returns
   // if another process of this generation has claimed the folder. Then both processes publish complete checkpoints, and neither
   // stops the other.
   void check_generation();

@@ -1,6 +1,6 @@
-// All-reduce and reduce. Each rank reduces one slice of each chunk. If the inputs of all ranks are exposed, it writes the
-// result directly into the buffers of all ranks. Otherwise it writes the result into its slot, and the other ranks copy it from
-// there. Short inputs are reduced by every rank, which saves a phase.
+// Implements all-reduce and reduce. Each rank reduces one slice of each chunk. If the inputs of all ranks are exposed, it
+// writes the result directly into the buffers of all ranks. Otherwise it writes the result into its slot, and the other ranks
+// copy it from there. For a short input, every rank reduces the whole input, which saves a phase.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -25,10 +25,11 @@ class ReduceExchange final : public Exchange {
  private:
   bool is_output(int rank) const { return operation().root == kNoRoot || operation().root == rank; }
 
-  // A rank must not write its result into an exposed input that another rank still reads.
+  // Without a combine step, a rank would write its result into an exposed input that another rank may still read.
   bool combines() const override { return !short_ || any_exposed(); }
 
-  // The slice of a chunk that a rank reduces. Slices start at cache lines, so that two ranks don't write to the same line.
+  // Returns the slice of a chunk that a rank reduces. Slices start at cache lines, so that two ranks don't write to the same
+  // line.
   Chunk slice_of(int rank, const Chunk& chunk) const {
     const std::uint64_t line = kLineBytes / type_bytes();
     const auto divisor = static_cast<std::uint64_t>(ranks()) * line;

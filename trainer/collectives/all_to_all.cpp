@@ -1,5 +1,5 @@
-// All-to-all with parts of any size. The ranks first exchange the sizes, so that all ranks find the same mismatch and use the
-// same number of chunks.
+// Implements all-to-all with parts of any size. The ranks first exchange the sizes, so that all ranks find the same mismatch
+// and use the same number of chunks.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

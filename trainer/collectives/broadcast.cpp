@@ -1,4 +1,4 @@
-// Barrier and broadcast.
+// Implements barrier and broadcast.
 #include <cstring>
 
 #include "trainer/collectives/collectives.hpp"

@@ -49,7 +49,7 @@ void broadcast(Transport& transport, ElementType type, std::byte* data, std::uin
 
 // Replaces `data` by its reduction over all ranks, in the order of ranks (reduction.hpp).
 void all_reduce(Transport& transport, ElementType type, Reduction reduction, std::byte* data, std::uint64_t elements);
-// The same, but only on rank `root`. The data of the other ranks stay unchanged.
+// Does the same as all_reduce(), but only on rank `root`. The data of the other ranks is not changed.
 void reduce(Transport& transport, ElementType type, Reduction reduction, std::byte* data, std::uint64_t elements, int root);
 
 // In the following functions, `elements` is the number of elements of one part, and a buffer of several parts has one part per
@@ -57,7 +57,7 @@ void reduce(Transport& transport, ElementType type, Reduction reduction, std::by
 
 // Copies the part of each rank to all ranks. `part` may be this rank's own part of `parts`.
 void all_gather(Transport& transport, ElementType type, const std::byte* part, std::byte* parts, std::uint64_t elements);
-// The same, but only on rank `root`. The other ranks pass nullptr as `parts`.
+// Does the same as all_gather(), but only on rank `root`. The other ranks pass nullptr as `parts`.
 void gather(Transport& transport, ElementType type, const std::byte* part, std::byte* parts, std::uint64_t elements, int root);
 
 // Reduces `parts` over all ranks. Each rank gets its own part of the result.
@@ -69,7 +69,8 @@ void scatter(Transport& transport, ElementType type, const std::byte* parts, std
 
 // Sends part i of `from` to rank i.
 void all_to_all(Transport& transport, ElementType type, const std::byte* from, std::byte* to, std::uint64_t elements);
-// The same with parts of different sizes: `sent[i]` elements to rank i, and `received[i]` elements from rank i.
+// Does the same with parts of different sizes: sends `sent[i]` elements to rank i, and receives `received[i]` elements from
+// rank i.
 void all_to_all(Transport& transport, ElementType type, const std::byte* from, std::span<const std::uint64_t> sent,
                 std::byte* to, std::span<const std::uint64_t> received);
 

@@ -58,7 +58,8 @@ void Exchange::run() {
     chunk = next;
     phase = next_phase;
   }
-  // After a combine step, no rank reads inputs any more.
+  // The other ranks read exposed inputs, so this rank waits for them before it returns. After a combine step no rank reads
+  // inputs any more, so this wait is not needed.
   if (any_exposed_ && !combines()) transport_.await_all(transport_.arrive());
 }
 

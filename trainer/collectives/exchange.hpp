@@ -1,5 +1,5 @@
-// One collective: the loop over chunks that all collectives share. Pure; tests/trainer/collectives checks it with a model of
-// memory.
+// One collective: the loop over chunks that all collectives share. The code is pure, so tests/trainer/collectives can check it
+// with a model of memory.
 //
 // A collective derives from Exchange, and implements up to three steps for a chunk. Each rank calls run():
 //
@@ -28,7 +28,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// Elements begin to end - 1 of each piece of the input.
+// The elements begin to end - 1 of each piece of the input.
 struct Chunk {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -46,9 +46,9 @@ class Exchange {
   void run();
 
  protected:
-  // True if combine() is called. Call only after the descriptors were compared.
+  // Returns true if the collective has a combine step. Call this only after the descriptors were compared.
   virtual bool combines() const { return false; }
-  // The default copies all pieces, except that for this rank itself.
+  // The default implementation copies all pieces, except the piece that is for this rank itself.
   virtual void write(const Chunk& chunk);
   virtual void combine(const Chunk&) {}
   virtual void read(const Chunk& chunk) = 0;
@@ -66,7 +66,7 @@ class Exchange {
   std::byte* in_slot(int rank, int piece, const Chunk& chunk) const;
   bool all_exposed() const { return all_exposed_; }
   bool any_exposed() const { return any_exposed_; }
-  // Returns the address of an exposed input. Only if the input of this rank is exposed.
+  // Returns the address of the input of `rank`, which must be exposed.
   std::byte* exposed_input(int rank) const;
 
  private:

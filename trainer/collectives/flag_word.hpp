@@ -1,7 +1,7 @@
-// A flag word with which one rank reports its progress to the other ranks, in shared memory. Pure: the caller passes the type
-// of the word, and the calls that put a thread to sleep and wake it. Production code passes std::atomic and a futex
-// (shared_memory/shared_transport.cpp). The model checker (tests/trainer/collectives/flag_model.hpp) passes its own word, and
-// explores all orders in which ranks may run and see each other's writes.
+// A flag word with which one rank reports its progress to the other ranks, in shared memory. The code is pure: the caller
+// passes the type of the word, and the calls that put a thread to sleep and wake it. Production code passes std::atomic and a
+// futex (shared_memory/shared_transport.cpp). The model checker (tests/trainer/collectives/flag_model.hpp) passes its own word.
+// It explores all orders in which ranks may run and see each other's writes.
 //
 // The problem. A rank must wait until another rank has written data, and must stop waiting if the group is aborted. The usual
 // solution has a progress word, a count of sleepers and an abort flag. Each pair of these needs a full fence on both sides, as
@@ -36,14 +36,14 @@ inline constexpr std::uint32_t kSleeperBit = 1;
 inline constexpr std::uint32_t kAbortedBit = 2;
 inline constexpr std::uint32_t kPhaseStep = 4;
 
-// `phase` is a multiple of kPhaseStep. The comparison is correct after an overflow too, because ranks are never 2^29 phases
-// apart.
+// Returns true if the word shows this phase or a later one. `phase` is a multiple of kPhaseStep. The comparison is correct
+// after an overflow too, because ranks are never 2^29 phases apart.
 constexpr bool has_reached(std::uint32_t word, std::uint32_t phase) {
   return static_cast<std::int32_t>((word & ~(kSleeperBit | kAbortedBit)) - phase) >= 0;
 }
 
-// Publishes all previous writes of this thread with the next phase. Only for the owner of the word. Returns false if the group
-// was already aborted. `wake` is called with the word if a rank sleeps.
+// Publishes all previous writes of this thread with the next phase. Only the owner of the word may call it. Returns false if
+// the group was already aborted. Calls `wake` with the word if a rank sleeps.
 template <class Word, class Wake>
 bool advance_word(Word& word, Wake&& wake) {
   const std::uint32_t before = word.fetch_add(kPhaseStep, std::memory_order_release);
@@ -77,7 +77,7 @@ WaitOutcome await_phase(Word& word, std::uint32_t phase, Waiter&& waiter) {
       seen |= kSleeperBit;
     }
     if (!waiter.sleeps(word, seen)) {
-      // Since the word was read, the rank may have published this phase and ended, or another rank may have given up first.
+      // After the word was read, its rank may have published this phase and ended, or another rank may have given up first.
       const std::uint32_t last = word.load(std::memory_order_acquire);
       if (has_reached(last, phase)) return WaitOutcome::kReached;
       return (last & kAbortedBit) != 0 ? WaitOutcome::kAborted : WaitOutcome::kGaveUp;

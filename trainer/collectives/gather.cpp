@@ -1,4 +1,4 @@
-// All-gather and gather.
+// Implements all-gather and gather.
 #include <cstring>
 
 #include "trainer/collectives/collectives.hpp"

@@ -1,4 +1,4 @@
-// Operations, their descriptors, and the comparison of the descriptors of all ranks. Pure.
+// Operations, their descriptors, and the comparison of the descriptors of all ranks. The code is pure: no I/O, no clock.
 //
 // Each rank publishes the descriptor of its next operation together with its first phase (exchange.hpp). So every rank can
 // compare all descriptors before it uses the data of another rank. All ranks compare the same descriptors, so they report the
@@ -33,7 +33,7 @@ std::string name_of(Reduction reduction);
 
 inline constexpr int kNoRoot = -1;
 
-// Lies in shared memory, as plain bytes.
+// A descriptor lies in shared memory, so it consists of plain bytes.
 struct OperationDescriptor {
   OperationKind kind = OperationKind::kBarrier;
   ElementType type = ElementType::kU8;
@@ -44,10 +44,10 @@ struct OperationDescriptor {
   std::uint64_t offset = 0;     // byte offset of the input in the rank's data area; not compared
 };
 
-// Example: "an all-reduce (sum) of 12 F32 elements"
+// Returns a text such as "an all-reduce (sum) of 12 F32 elements".
 std::string text_of(const OperationDescriptor& operation);
 
-// Returns nullopt if all ranks make the same operation. Otherwise returns a text that names the operation of rank 0 and of the
+// Returns nullopt if all ranks make the same operation. Otherwise returns a text with the operation of rank 0 and that of the
 // first rank that differs.
 std::optional<std::string> mismatch_of(std::span<const OperationDescriptor> of_ranks);
 

@@ -30,7 +30,7 @@ inline std::uint16_t rounded_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t doubled = bits + bits;
   const std::uint32_t exponent = std::max(doubled & 0xff000000u, 0x71000000u);
-  // Values above the largest half become infinite. The addition rounds at the position of the last bit of the half.
+  // Values above the largest half become infinite. The addition in `placed` rounds at the position of the half's last bit.
   const float scaled = (std::bit_cast<float>(bits & 0x7fffffffu) * 0x1.0p+112f) * 0x1.0p-110f;
   const float placed = std::bit_cast<float>((exponent >> 1) + 0x07800000u) + scaled;
   const std::uint32_t rounded = std::bit_cast<std::uint32_t>(placed);
@@ -89,7 +89,7 @@ struct Product {
   template <class T>
   static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
-      // 1u: without it, uint16_t is promoted to int, which can overflow.
+      // 1u prevents that uint16_t is promoted to int, which can overflow.
       return static_cast<T>(1u * static_cast<std::make_unsigned_t<T>>(a) * static_cast<std::make_unsigned_t<T>>(b));
     } else {
       return a * b;
@@ -130,7 +130,7 @@ struct Xor {
 template <class Number, class Operation, bool kDivide = false>
 void reduce_blocks(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, std::size_t elements) {
   using Stored = typename Number::Stored;
-  // Callers' memory need not be aligned, and has any type.
+  // The callers' memory need not be aligned, and may have any type.
   typedef Stored Unaligned __attribute__((aligned(1), may_alias));
   constexpr std::size_t kBlock = kBlockBytes / sizeof(Stored);
   alignas(64) Stored result[kBlock];

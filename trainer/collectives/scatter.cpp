@@ -1,4 +1,4 @@
-// Scatter and reduce-scatter: the input has one piece for each rank.
+// Implements scatter and reduce-scatter. Their input has one piece for each rank.
 #include <cstring>
 #include <vector>
 

@@ -30,7 +30,8 @@ void Messages::send(int to, std::uint64_t tag, std::span<const std::byte> data) 
   const std::size_t per_cell = transport_.cell_bytes() - kHeaderBytes;
   std::size_t done = 0;
   do {
-    // A cell is free once the receiver has emptied it: the cell that was filled two cells ago.
+    // A lane has two cells, so the next cell to fill is the one that was filled two cells ago. It is free when the receiver has
+    // emptied it.
     if (filled >= kCells) transport_.await_in_lane(self, to, LaneEnd::kReceiver, filled - kCells + 1);
     std::byte* const cell = transport_.cell_of(self, to, filled % kCells);
     const Header header{.tag = tag, .bytes = data.size()};

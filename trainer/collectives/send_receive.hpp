@@ -1,8 +1,8 @@
 // Messages between two ranks, with tags.
 //
-// A message passes through the lane from its sender to its receiver, in cells: a small queue of two cells in the segment. Only
-// the two ranks take part. send() returns when the last cell is filled, so a message of at most two cells needs no receiver.
-// Longer messages wait for the receiver: two ranks that first send long messages to each other wait until their limit.
+// A message passes through the lane from its sender to its receiver. A lane is a small queue of two cells in the segment. Only
+// the two ranks take part. send() returns when the last cell is filled, so a message of at most two cells does not wait for the
+// receiver. Longer messages do. So if two ranks both start with a long message to each other, both wait until their limit.
 //
 // receive() returns the oldest message of its sender with this tag. Messages with other tags that arrive before are kept in
 // this process, up to kMaxKeptBytes.
@@ -22,13 +22,13 @@ namespace ddprun::trainer::collectives {
 
 inline constexpr std::size_t kMaxKeptBytes = 256 << 20;
 
-// Create one object for each transport. Not thread-safe. All functions throw CollectiveError.
+// Create one object for each transport. The class is not thread-safe. All functions throw CollectiveError.
 class Messages {
  public:
   explicit Messages(Transport& transport);
 
   void send(int to, std::uint64_t tag, std::span<const std::byte> data);
-  // `data` must have the size of the message.
+  // Receives a message into `data`, which must have the size of the message.
   void receive(int from, std::uint64_t tag, std::span<std::byte> data);
 
  private:

@@ -39,7 +39,8 @@ inline constexpr std::size_t kSlots = 4;
 
 enum class LaneEnd { kSender, kReceiver };
 
-// Not thread-safe. All waits throw CollectiveError if the group is aborted, a rank ends, or the limit is exceeded.
+// One rank's access to its group. The class is not thread-safe. All waits throw CollectiveError if the group is aborted, a rank
+// ends, or the limit is exceeded.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -48,7 +49,7 @@ class Transport {
 
   // Starts the next operation. The following arrive() publishes the descriptor.
   virtual void start(const OperationDescriptor& operation) = 0;
-  // Returns the descriptor of the current operation of a rank. Call after await_all() for the operation's first phase.
+  // Returns the descriptor of the current operation of a rank. Call this after await_all() for the operation's first phase.
   virtual OperationDescriptor started_by(int rank) const = 0;
   // Publishes all previous writes. Returns the phase for await_all().
   virtual std::uint32_t arrive() = 0;
@@ -57,7 +58,7 @@ class Transport {
   // Aborts the group because of a mismatch, and throws.
   [[noreturn]] virtual void fail_mismatch(const std::string& message) = 0;
 
-  // Returns the next of the slots in turn. All ranks make the same calls.
+  // Returns the next of the slots, which are used in turn. All ranks must make the same calls.
   virtual std::size_t next_slot() = 0;
   virtual std::size_t slot_bytes() const = 0;
   virtual std::byte* slot_of(int rank, std::size_t slot) const = 0;

@@ -9,12 +9,13 @@
 namespace ddprun::trainer {
 namespace {
 
-// True if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that it has kept.
+// Returns true if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that it has
+// kept.
 bool completes(const StepReport& report, std::int64_t step) {
   return report.place && !report.next && report.made == step - 1 && report.gradients == step;
 }
 
-// True if the pieces that the rank computes will be at `step` when the transfers start.
+// Returns true if the pieces that the rank computes will be at `step` when the transfers start.
 bool has_made(const StepReport& report, std::int64_t step) {
   return report.made == step || completes(report, step);
 }
@@ -25,8 +26,8 @@ std::int64_t last_agreed(std::span<const StepReport> reports) {
   return last;
 }
 
-// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step: it sends the evaluation's result
-// with the values, and the result would otherwise be lost.
+// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step: it sends the result of the
+// evaluation with the values. From another rank, that result would be lost.
 int source_of_values(std::span<const StepReport> reports) {
   const auto best = std::max_element(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) {
     return std::pair(a.agreed, a.evaluated) < std::pair(b.agreed, b.evaluated);

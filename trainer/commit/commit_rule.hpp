@@ -1,5 +1,5 @@
-// The commit rule decides, after a rank was lost, at which step the job continues and how each rank gets to that step. Pure:
-// each rank computes the same decision from the reports of all ranks of the new group.
+// The commit rule decides, after a rank was lost, at which step the job continues, and how each rank gets to that step. It is
+// pure: each rank computes the same decision from the reports of all ranks of the new group.
 //
 // The problem. Under ddp, each rank has the whole state, so the most advanced rank sends its state to the others. With
 // sharding, the state is cut into pieces (trainer/layout/state_layout.hpp), and no rank has all of them. A lost rank can
@@ -75,7 +75,7 @@ struct CommitDecision {
   std::vector<int> receive_aside{};  // ranks that keep their old pieces until all new ones have arrived
   // Transfers of pieces into the new layout, after the updates of the ranks in `complete`.
   std::vector<StateTransfer> transfers{};
-  std::string reason{};  // why a checkpoint is needed, for a message; only for kCheckpoint
+  std::string reason{};  // for kCheckpoint: why a checkpoint is needed, as text for a message
 };
 
 // Maps the layout number in a report (LayoutPlace) to the layout itself.

@@ -1,7 +1,7 @@
 // The progress of one rank through a step and through a regroup: it records which pieces of the rank are at which step. The
 // sharding strategy and the recovery call a method for each event, in the order below. A call in a different order throws.
-// After a loss, the ranks exchange report(), and decide_commit() (commit_rule.hpp) decides from all reports. Pure; for the
-// training thread only.
+// After a loss, the ranks exchange report(), and decide_commit() (commit_rule.hpp) decides from all reports. Only the training
+// thread may use this class. The code is pure: no I/O, no clock.
 //
 // The calls of a step from k to k+1, with the trainer's work between them. Work marked "collective" fails if another rank is
 // lost.
@@ -78,7 +78,7 @@ class StepProgress {
   // Records that this rank has all its pieces after `step`, from the seed or from a checkpoint. Resets all other progress.
   void start_from(std::int64_t step, LayoutPlace place);
 
-  // The calls of a step. Each method throws InternalError if it is called out of the order above.
+  // These are the calls of a step. Each method throws InternalError if it is called out of the order above.
   void begin_step();
   void gradients_reduced();
   void agree_passed();
@@ -93,7 +93,7 @@ class StepProgress {
   void received_all(LayoutPlace place);
   void switch_layout();
 
-  // Number of finished steps; kNoStep during an update.
+  // Returns the number of finished steps; kNoStep during an update.
   std::int64_t step() const { return report_.made; }
 
  private:

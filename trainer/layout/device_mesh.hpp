@@ -1,6 +1,7 @@
 // The ranks of a job as a grid, as in PyTorch's DeviceMesh. The sharding strategies use the grid to find the ranks of each
 // collective. Code that divides the data among ranks (seeds, metrics, micro-batch weights, sampler) must use the data axis of
-// the grid, not rank and world size. Pure; the same on all ranks; safe to read from several threads.
+// the grid, not rank and world size. All ranks build the same grid. Several threads may read it. The code is pure: no I/O, no
+// clock.
 //
 // Example: 8 ranks on 2 nodes under hybrid with shard_size 4.
 //

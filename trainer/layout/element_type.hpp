@@ -1,6 +1,6 @@
 // Element types of the tensors in a training state: exactly those that a safetensors file can have
 // (trainer/checkpoint/safetensors.cpp). at::ScalarType is not used here, so that a layout can be computed without LibTorch's
-// headers. Pure.
+// headers. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ constexpr std::string_view name_of(ElementType type) {
   return kElementTypes[static_cast<std::size_t>(type)].name;
 }
 
-// Returns nullopt if no element type has this name.
+// Returns the element type with this name in safetensors files, or nullopt if there is none.
 constexpr std::optional<ElementType> element_type_of(std::string_view name) {
   for (const ElementTypeFacts& facts : kElementTypes) {
     if (facts.name == name) return facts.type;

@@ -27,8 +27,8 @@ bool listed(const HolderSet& set, int rank) {
   return std::find(set.ranks.begin(), set.ranks.end(), rank) != set.ranks.end();
 }
 
-// True if each piece can still be computed after the loss of the ranks whose entry in `lost` is true. At least one rank must
-// remain: pieces that all ranks compute are not checked.
+// Returns true if each piece can still be computed after the loss of the ranks whose entry in `lost` is true. At least one rank
+// must remain, since pieces that all ranks compute are not checked.
 bool is_covered(const StateLayout& layout, const std::vector<bool>& lost) {
   return std::all_of(layout.holder_sets.begin(), layout.holder_sets.end(), [&](const HolderSet& set) {
     if (set.others == OtherRanks::kMake) return true;

@@ -2,7 +2,7 @@
 // all ranks compute the same layout from the same shapes, mesh and nodes. After a rank was lost, they can also compute the
 // former layout. The code that sends, loads, saves or compares the state takes the list of pieces from the layout.
 // strategy_layout.hpp computes the layouts of the sharding strategies. transfer_plan.hpp plans the transfers from one layout to
-// another. Pure; safe to read from several threads.
+// another. Several threads may read a layout. The code is pure: no I/O, no clock.
 //
 // The problem. Code that assumes that each rank stores every tensor in full must change for each new sharding strategy. Code
 // that iterates over a list of pieces stays the same.
@@ -51,7 +51,7 @@ enum class StateRole { kParameter, kBuffer, kGradient, kOptimizer, kAverage };
 
 std::string name_of(StateRole role);
 
-// Elements begin to end - 1 of a flattened tensor.
+// The elements begin to end - 1 of a flattened tensor.
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -114,8 +114,8 @@ struct StateLayout {
 //  - Each holder set lists at least one rank, no rank twice, and only ranks below the world size.
 void check_layout(const StateLayout& layout);
 
-// Return the bytes that a rank stores, for all roles or for one role. Padding is not counted. The table in strategy_layout.hpp
-// lists the results for fp32 AdamW.
+// These functions return the bytes that a rank stores, for all roles or for one role. Padding is not counted. The table in
+// strategy_layout.hpp lists the results for fp32 AdamW.
 std::int64_t bytes_on(const StateLayout& layout, int rank);
 std::int64_t bytes_on(const StateLayout& layout, int rank, StateRole role);
 

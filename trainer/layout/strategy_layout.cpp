@@ -21,7 +21,7 @@ std::int64_t elements_of(const ModelTensor& tensor) {
   return TensorSpec{.name = tensor.name, .shape = tensor.shape}.elements();
 }
 
-// True if the tensors of this role are divided among the ranks of the shard axis.
+// Returns true if the tensors of this role are divided among the ranks of the shard axis.
 bool is_sharded(StateRole role, StrategyKind strategy) {
   switch (strategy) {
     case StrategyKind::kDdp:

@@ -1,5 +1,6 @@
 // The layouts of the sharding strategies: which rank computes, receives and stores which slice of a model's state (see
-// state_layout.hpp). `ddprun plan` computes a layout from names and shapes, without a model. Pure.
+// state_layout.hpp). `ddprun plan` computes a layout from names and shapes, without a model. The code is pure: no I/O, no
+// clock.
 //
 // The problem. A slice must be one contiguous range of a buffer, so that a collective needs no copy. The tensors of the model
 // must still be accessible by name, whether frozen, tied, of mixed types or with low-rank updates. The size of a tensor is

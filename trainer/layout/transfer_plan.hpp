@@ -1,6 +1,6 @@
 // Plans which rank sends which elements to which rank, so that each rank gets its pieces of a new layout. One function serves
 // four cases: a rank was lost, a gather was interrupted, the job grows or shrinks, or a checkpoint of another strategy or
-// number of ranks is loaded. Pure: all ranks compute the same plan from the same arguments.
+// number of ranks is loaded. The code is pure: all ranks compute the same plan from the same arguments.
 //
 // The problem. After such a change, the tensors are cut at different elements, and each rank lacks some elements. If one rank
 // sent everything, its network link would be the bottleneck. If each rank of a node received the same bytes over the network,
@@ -79,8 +79,8 @@ struct MissingElements {
 struct TransferPlan {
   // All transfers with hop 0, then those with hop 1. Each rank can execute its own transfers one after another in this order.
   std::vector<StateTransfer> transfers{};
-  // The first elements that a rank needs but no source has. If this is set, `transfers` is empty. nullopt if nothing is
-  // missing.
+  // The first elements that a rank needs but no source has; nullopt if no elements are missing. If it is set, `transfers` is
+  // empty.
   std::optional<MissingElements> missing{};
 };
 

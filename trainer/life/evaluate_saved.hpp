@@ -8,8 +8,8 @@
 
 namespace ddprun::trainer {
 
-// Returns one line: "test loss 3.2825 on 1296 samples", or with `json` {"loss": ..., "samples": ...}, where NaN and infinity
-// become null. Throws UsageError.
+// Returns one line: "test loss 3.2825 on 1296 samples". With `json` the line is {"loss": ..., "samples": ...}, where NaN and
+// infinity become null. Throws UsageError.
 std::string evaluate_saved(const SavedModelOptions& options, const Subject& subject);
 
 }  // namespace ddprun::trainer

@@ -20,7 +20,7 @@ std::string key_of(const WorkerEnvironment& environment, const std::string& file
 void publish(c10d::Store& store, const std::string& key, const std::string& memory) {
   try {
     store.set(key, std::vector<std::uint8_t>(memory.begin(), memory.end()));
-    // The agent has exited, or keeps this worker waiting between two groups. offer_again() will repeat the offer.
+    // The agent has exited, or this worker waits between two groups. In the second case offer_again() will repeat the offer.
   } catch (const std::exception&) {
   }
 }

@@ -1,7 +1,7 @@
-// Lets the workers of one machine inflate a compressed data set once. Local rank 0 inflates it into shared memory, and the
+// Lets the workers of one machine inflate a compressed data set only once. Local rank 0 inflates it into shared memory, and the
 // other workers get the name of that memory from the agent's store. A failure does not stop a worker: if the inflating process
-// exits, or if the store still has an old entry, the others inflate the file themselves. Thread-safe. The class Process owns
-// the only instance.
+// exits, or if the store still has an old entry, the others inflate the file themselves. Several threads may use the object.
+// The class Process owns the only instance.
 #pragma once
 
 #include <map>
@@ -21,8 +21,8 @@ class InflatedFileExchange {
   // machine. Both arguments and this object must outlive the result.
   InflatedFiles files(const WorkerEnvironment& environment, AgentChannel* agent);
 
-  // Publishes the memory names again for the new workers of a later group. In a multi-node job, the store is empty after each
-  // restart of the workers.
+  // Stores the memory names again for the new workers of a later group. This is needed because the store of a multi-node job is
+  // empty after each restart of the workers.
   void offer_again(const WorkerEnvironment& environment, AgentChannel& agent);
 
  private:

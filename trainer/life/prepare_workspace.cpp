@@ -46,8 +46,8 @@ Checkpointing::Setting checkpoint_setting(const Process& process, const RunIdent
   return setting;
 }
 
-// Prepares the checkpoints of this rank, if the rank writes any. The evaluation is passed on even if `checkpointing` already
-// exists, because this rank may have received the evaluation from another rank.
+// Prepares the checkpoints of this rank, if the rank writes any. If `checkpointing` already exists, it still gets the
+// evaluation, because this rank may have received the evaluation from another rank.
 void begin_checkpoints(Process& process, const TrainingState& state, const Run& run) {
   RankRecords& records = process.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
@@ -62,9 +62,9 @@ void begin_checkpoints(Process& process, const TrainingState& state, const Run& 
   }
 }
 
-// Returns a checkpoint writer for a rank that cannot read its data. Between two steps this rank has the whole state, and can
-// save it while the others wait. The writer is made for the current group: only the generation in its claim differs between
-// groups.
+// Returns a checkpoint writer for a rank that cannot read its data. Between two steps this rank has the whole state, so it can
+// save the state while the others wait. The writer is for the current group only, because the generation in its claim differs
+// between groups.
 std::unique_ptr<Checkpointing> make_second_writer(Process& process, const RunIdentity& run, const RunLayout& layout) {
   Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
   write_to_run_directory(setting, process, run, layout);
@@ -74,14 +74,14 @@ std::unique_ptr<Checkpointing> make_second_writer(Process& process, const RunIde
   return std::make_unique<Checkpointing>(std::move(setting), process.faults(), *records.log, process.status());
 }
 
-// Collective. Opens the ledger (the record of the samples that each step used). Removes the lines after the state's step, and
-// adds the lines that a lost rank did not write.
+// This call is collective. Opens the ledger (the record of the samples that each step used). Removes the lines after the
+// state's step, and adds the lines that a lost rank did not write.
 std::unique_ptr<Ledger> open_ledger(Process& process, const StateSource& source, const Run& run) {
   const Peers& peers = process.peers();
   const TrainingState& state = source.state();
   const Warn warn = process.records().warn(channel::ErrorKind::kException);
   const auto folder = run.layout.ledger();
-  // Rank 0 removes lines before the ranks of other nodes do. If all nodes share one folder, the other ranks find nothing to
+  // Rank 0 removes lines before the ranks of other nodes do. So if all nodes share one folder, the other ranks find no lines to
   // remove.
   if (peers.rank() == 0) cut_ledger(folder, state.step, warn);
   peers.barrier();
@@ -91,8 +91,8 @@ std::unique_ptr<Ledger> open_ledger(Process& process, const StateSource& source,
     const PreviousGroup before{.world = state.world, .since = state.world_since, .started_from = state.started_from};
     const auto gaps = ledger_gaps(folder, before, peers.rank(), peers.world());
     fill_ledger_gaps(folder, gaps, before, state.step, run.length, process.config().seed, warn);
-    // Until this barrier, all ranks still have the data of the previous group. If a rank is lost before the barrier, the others
-    // add that rank's missing lines.
+    // Until this barrier, all ranks still have the data of the previous group. So if a rank is lost before the barrier, the
+    // others can add that rank's missing lines.
     peers.barrier();
   }
   return std::make_unique<Ledger>(folder, peers.rank(), warn);

@@ -21,7 +21,7 @@ namespace ddprun::trainer {
 void Process::begin() {
   const WorkerEnvironment environment = options_.standby ? read_standby_environment() : read_environment();
   // use_determinism() calls setenv(), so it must run before the threads for the agent and for signals start. An error in the
-  // config is thrown only after the connection to the agent exists, so that it can be reported.
+  // config must be reported to the agent, so it is thrown only after the connection to the agent exists.
   std::exception_ptr wrong_config;
   try {
     config_ = load_config(options_.config, options_.overrides, nullptr,
@@ -74,7 +74,7 @@ bool Process::groups_can_be_broken() const {
   return device_ && place_.groups_can_be_broken(*device_, options_.live_nccl);
 }
 
-// A fault is injected on one rank after one restart, so the rank and the restart count must be set.
+// A fault is injected on one rank after one restart. So this needs the rank and the restart count.
 void Process::arm_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment().rank, environment().restart_count);

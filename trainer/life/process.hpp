@@ -1,10 +1,11 @@
 // The parts of a worker that exist as long as its process, across all groups: rank, agent and signals, config, device, data,
-// log and checkpoints. There is one process group at a time.
+// log and checkpoints. A process has one process group at a time.
 //
-// Worker makes one Process and calls the functions in the order of declaration. The rest of life/ gets a reference to it.
+// Worker makes one Process and calls the functions in the order of their declaration. The other classes in trainer/life get a
+// reference to it.
 //
-// If a function fails, the object must still have enough state to report the error. So the constructor does nothing that can
-// fail.
+// If a function fails, the object must still have enough state to report the error. So the constructor contains nothing that
+// can fail.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -32,29 +33,38 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Reads the environment, connects to the agent, handles signals, and reads the config. Contacts no other rank and uses no
+  // Reads the environment, connects to the agent, handles signals, and reads the config. It contacts no other rank and uses no
   // file of the run. Throws UsageError.
   void begin();
-  // Call before the first tensor is made. Starts a thread that reads the data.
+  // Call this before the first tensor is made. Starts a thread that reads the data.
   void use(c10::Device device);
-  // For a standby: blocks until the agent assigns a rank. Throws std::runtime_error if the agent has exited.
+  // Blocks a standby until the agent assigns a rank. Throws std::runtime_error if the agent has exited.
   void wait_for_rank() { place_.wait_for_rank(); }
-  // Call after the rank is assigned. Prepares the faults to be injected on this rank, and chooses a device if use() was not
-  // called. Reports to the agent whether this process can continue in another group after a rank was lost. Throws UsageError.
+  // Call this after the rank is assigned. Prepares the faults to be injected on this rank, and chooses a device if use() was
+  // not called. Reports to the agent whether this process can continue in another group after a rank was lost. Throws
+  // UsageError.
   void prepare_work();
-  // Blocks until the data has been read. If read() of the subject throws a UsageError, throws that error. For any other
-  // exception it throws a SourceError.
+  // Blocks until the data has been read. If read() of the subject throws a UsageError, throws that error. After any other
+  // exception, throws a SourceError.
   void await_data();
-  // Acts only in the first group: prints the subject's notes about its data, and waits for the data check. At a job's first
-  // start the wait may take ten seconds. A replacement starts the check without waiting, since other ranks wait for it to join.
-  // `run_directory` stores the results. Throws UsageError with the name of the damaged sample.
+  // Has an effect only in the first group: prints the subject's notes about its data, and waits for the data check. At a job's
+  // first start the wait may take ten seconds. A replacement starts the check without waiting, since other ranks wait for it to
+  // join. The check stores its results in `run_directory`. Throws UsageError with the name of the damaged sample.
   void check_data(const std::filesystem::path& run_directory);
+<<<<<<< HEAD
   // Call before each attempt to train, and after place().leave_group() if another rank was lost. Forms a process group with the
   // rank that the agent assigns. `held` is the number of finished steps of the state that this rank could send to the others.
   // `bucket_bytes` is the memory for the buckets of gradients (bucket_memory()).
   // Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if another rank is
   // lost.
   void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
+=======
+  // Forms a process group with the rank that the agent assigns. Call this before each attempt to train. If another rank was
+  // lost, first call place().leave_group(). `held` is the number of finished steps of the state that this rank could send to
+  // the others. Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if
+  // another rank is lost.
+  void join(std::optional<std::int64_t> held);
+>>>>>>> main
 
   const Options& options() const { return options_; }
   const Subject& subject() const { return training_program_; }
@@ -67,25 +77,26 @@ class Process {
   c10::Device device() const { return *device_; }
   // Returns true if this process can continue in another group after its group has lost a rank.
   bool groups_can_be_broken() const;
-  // Empty if no device is in use.
+  // Returns "" if no device is in use.
   std::string device_name() const { return device_ ? device_->str() : ""; }
-  // Returns the kind of device, the memory of a GPU, and the precision if it is not fp32, such as "cuda with 40 GiB". These
+  // Returns the kind of device, the memory of a GPU, and the precision if it is not fp32, such as "cuda with 40 GiB". All three
   // determine how many samples fit into memory.
   std::string device_and_memory() const;
   Status& status() { return place_.status(); }
   // agent() and recovery() return null without a ddprun agent.
   AgentChannel* agent() const { return place_.agent(); }
   Recovery* recovery() const { return place_.recovery(); }
-  // Valid between join() and place().leave_group(). Everything made from the result must be destroyed before leave_group().
+  // Call this only between join() and place().leave_group(). All objects that were made from the result must be destroyed
+  // before leave_group().
   const Peers& peers() const { return place_.peers(); }
-  // Generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
+  // Returns the generation of the current group. It is the round number in a multi-node job, and the restart count otherwise.
   int generation() const { return place_.generation(); }
   // The log is valid after join(). The records stay open when a group ends: a checkpoint that is being written does not depend
   // on the group.
   RankRecords& records() { return records_; }
-  // Valid after begin().
+  // Call this only after begin().
   const Task& task() const { return *task_; }
-  // Valid after await_data().
+  // Call this only after await_data().
   const Sources& data() const { return data_; }
 
  private:

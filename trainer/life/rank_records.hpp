@@ -1,6 +1,6 @@
 // The files that a worker writes for its rank: the log, and on some ranks checkpoints. They stay open when the group ends,
-// since a save may be in progress when another rank is lost. They are closed when the worker gets another rank. Owned by
-// Process.
+// since a save may be in progress when another rank is lost. They are closed when the worker gets another rank. Process owns
+// them.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ struct RankRecords {
 
   // Returns a function that logs warnings of one kind while training continues.
   Warn warn(channel::ErrorKind kind);
-  // Waits for a save in progress, for at most 30 s. Does not report errors.
+  // Waits for a save in progress, for at most 30 s. It reports no errors.
   void wait_for_save() const;
-  // Call when this worker gets another rank. Calls wait_for_save() first.
+  // Call this when this worker gets another rank. It calls wait_for_save() first.
   void close();
 };
 

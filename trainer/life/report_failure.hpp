@@ -9,7 +9,7 @@
 
 namespace ddprun::trainer {
 
-// `process` may be incomplete, if its begin() failed. `run_dir` may be empty. Returns the exit code for the process.
+// Returns the exit code for the process. If Process::begin() failed, `process` is incomplete. `run_dir` may be empty.
 int report_failure(const std::exception_ptr& error, Process& process, const std::filesystem::path& run_dir);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// The run's directory and length, which are the same on all ranks. Worker sets them in each group, always to the same values.
+// The run's directory and length, which are the same on all ranks. Worker sets them in each group, and the values never change.
 #pragma once
 
 #include "common/run_directory/run_directory.hpp"

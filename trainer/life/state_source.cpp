@@ -36,8 +36,7 @@ std::string fingerprint_of_run(const Process& process) {
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
 }
 
-// Archives the metrics of an earlier training whose checkpoints were removed. A user who removed the checkpoints may still need
-// the metrics.
+// Archives the metrics of an earlier training whose checkpoints were removed, since the user may still need these metrics.
 void keep_history(const RunLayout& layout, const Warn& warn) {
   try {
     std::string names;
@@ -68,8 +67,8 @@ void StateSource::prepare() {
   }
   make_state(samples);
   state_.can_undo = process_.groups_can_be_broken();
-  // The backward pass computes the gradient of the first layer last. After this gradient, this rank only waits for the
-  // gradients of the other ranks.
+  // The backward pass computes the gradient of the first layer last. From then on, this rank only waits for the gradients of
+  // the other ranks.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
     trained.front().tensor.register_hook(
         [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
@@ -77,8 +76,8 @@ void StateSource::prepare() {
   origin_ = StateOrigin::kUndecided;
 }
 
-// Earlier versions did not compare the model in model.init with a config.json. The model of a run of such a version follows its
-// config and checkpoints. The run resumes with that model if the user accepts it with --data-changed.
+// Earlier versions did not compare the model in model.init with a config.json. If a run was started by such a version, its
+// config and checkpoints define its model. The run resumes with that model if the user accepts it with --data-changed.
 void StateSource::make_state(const Description& samples) {
   const TrainConfig& config = process_.config();
   try {
@@ -101,14 +100,14 @@ std::optional<std::int64_t> StateSource::held() const {
   return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
 }
 
-// Undoes the interrupted step, or drops the state if it is incomplete: exchanges of the lost group may have changed a part of
-// it.
+// Undoes the interrupted step. Drops the state if that fails, or if the lost group was still exchanging the state, so that it
+// is incomplete.
 void StateSource::leave() {
   const bool undone = undo_step(state_);
   if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;
 }
 
-// Without an agent there is only one group, so no rank survives from an earlier group.
+// Without an agent there is only one group, so there are no ranks that survived an earlier group.
 void StateSource::agree(const Run& run) {
   Sharing sharing;
   if (process_.recovery()) {

@@ -1,6 +1,5 @@
-// The training state of this worker, and where the state comes from in each group: from surviving ranks, else from a
-// checkpoint, else from the seed. Worker calls it before and after each group. After agree() all ranks, including new ones,
-// have the same state.
+// The training state of this worker, and its source in each group: surviving ranks, else a checkpoint, else the seed. Worker
+// calls this class before and after each group. After agree() all ranks, including new ones, have the same state.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +20,23 @@ class StateSource {
  public:
   explicit StateSource(Process& process) : process_(process) {}
 
-  // Makes the initial state from the seed, unless a usable state exists. Called before the worker waits for other ranks, and on
-  // a standby before it has a rank. The device must be set. Throws UsageError.
+  // Makes the initial state from the seed, unless a usable state exists. A worker calls this before it waits for other ranks,
+  // and a standby before it has a rank. The device must be set. Throws UsageError.
   void prepare();
-  // Number of finished steps of the state that this rank could send to others; nullopt without a state.
+  // Returns the number of finished steps of the state that this rank could send to others; nullopt without a state.
   std::optional<std::int64_t> held() const;
 
-  // Collective. Afterwards the state is complete and the log is open. Throws UsageError and BadCheckpointError if there is no
-  // state to continue from. Throws CorruptStateError if this rank's state differs from that of the other survivors. Throws
-  // OtherBuildError if a rank that would receive the state runs another program. Also throws the process group's errors if
-  // another rank is lost.
+  // This call is collective. After this call the state is complete and the log is open. Throws UsageError and
+  // BadCheckpointError if there is no state from which to continue. Throws CorruptStateError if this rank's state differs from
+  // that of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program. Throws the
+  // process group's errors if another rank is lost.
   void agree(const Run& run);
 
-  // Call after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops the
-  // state.
+  // Call this after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops
+  // the state.
   void leave();
 
-  // Valid after prepare().
+  // Call this only after prepare().
   TrainingState& state() { return state_; }
   const TrainingState& state() const { return state_; }
   StateOrigin origin() const { return origin_; }

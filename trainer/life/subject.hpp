@@ -1,6 +1,6 @@
 // The training task of a worker program, made from the config: a Task, and the samples for it. ddptrain uses
 // chosen_by_config(). A user's program with its own main() passes a different Subject to run_worker_main() (worker.hpp). Such a
-// program keeps all other parts of ddptrain: command line, agent channel, checkpoints, recovery.
+// program still uses all other parts of ddptrain: command line, agent channel, checkpoints, recovery.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,13 +21,14 @@ namespace ddprun::trainer {
 // Each function receives the whole config, and throws UsageError for errors in the config or in the data.
 struct Subject {
   std::function<std::unique_ptr<Task>(const TrainConfig&)> make_task;
-  // Describes the training samples from file headers alone. Called on another thread than `read`, possibly before `read`
-  // returns.
+  // Describes the training samples. It reads only the headers of files. It runs on another thread than `read`, and may run
+  // before `read` returns.
   std::function<Description(const TrainConfig&)> describe;
   // Reads the data for this device, in a separate thread. A source that shares no memory between workers ignores the last
   // argument.
   std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
-  // Returns lines for the user about data that may be unintended. Rank 0 prints them after `read` has returned. May be empty.
+  // Returns lines for the user about data that may be unintended. Rank 0 prints them after `read` has returned. The function
+  // may be empty.
   std::function<std::vector<std::string>(const TrainConfig&)> notes{};
   // Returns a check for damaged samples that starts before the first step. If the function is empty or returns null, there is
   // no check.
@@ -39,7 +40,7 @@ struct Subject {
   bool built_in = false;  // true for ddptrain's own subject, whose models and data the config selects
 };
 
-// classification() on the data of read_images().
+// Returns the Subject for image classification: classification() on the data of read_images().
 Subject image_classification();
 inline Subject pictures_into_classes() {
   return image_classification();

@@ -43,9 +43,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// Activations are tens of megabytes that are allocated for one batch. By default glibc returns their memory to the kernel,
-// which must zero it for the next batch. This took a third of an evaluation's time. Keeping the memory in the process does not
-// raise the peak.
+// Makes glibc keep freed memory. Activations are tens of megabytes that are allocated for one batch. By default glibc returns
+// their memory to the kernel, which must zero it for the next batch. That took a third of an evaluation's time. Keeping the
+// memory does not raise the process's peak.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kOneGib = 1 << 30;
@@ -84,7 +84,7 @@ int Worker::run() {
   if (process_.options().standby) wait_for_place();
   process_.prepare_work();
   while (true) {
-    // Not inside the try block: no other rank is involved yet, so an error ends this worker.
+    // This is outside the try block: no other rank is involved yet, so an error ends this worker.
     source_.prepare();
     try {
       return run_in_group();
@@ -95,7 +95,7 @@ int Worker::run() {
   }
 }
 
-// For a standby: does the work that needs no rank, then blocks until it gets a rank.
+// Does the work of a standby that needs no rank, and then blocks until the standby gets a rank.
 void Worker::wait_for_place() {
   if (!process_.options().worker_per_gpu && is_certainly_cpu(process_.config().device)) {
     process_.use(c10::kCPU);
@@ -105,7 +105,7 @@ void Worker::wait_for_place() {
   process_.wait_for_rank();
 }
 
-// Runs from the creation of a group to the end of the run, or until another rank is lost.
+// Runs in one group: from the creation of the group to the end of the run, or until another rank is lost.
 int Worker::run_in_group() {
   process_.join(source_.held(), bucket_memory(trained_parameters(source_.state())));
   source_.state().summation = process_.peers().summation();
@@ -125,7 +125,7 @@ void Worker::leave_group() {
   process_.place().leave_group();
 }
 
-// Returns false if the run is already finished.
+// Claims the run directory, unless the agent has already done that. Returns false if the run is already finished.
 bool Worker::claim_directory() {
   const Options& options = process_.options();
   const TrainConfig& config = process_.config();
@@ -158,15 +158,15 @@ void Worker::write_missing_config_here() {
   }
 }
 
-// Needs the run directory, which stores the batch size that fits into memory, and the data, which determines the length of an
-// epoch.
+// This needs the run directory, which stores the batch size that fits into memory. It also needs the data, which determines the
+// length of an epoch.
 void Worker::agree_on_run() {
   const Peers& peers = process_.peers();
   if (peers.world() > 1) agree_on_model(process_.task().fingerprint(), peers);
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
-  // The check below is only for the first group. If it failed in a later group, the trained state would be lost.
+  // Only the first group makes the check below. If the check failed in a later group, the trained state would be lost.
   if (process_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
   const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);

@@ -22,10 +22,10 @@ EvaluationAttempt evaluate_weights(const TrainingState& state, const Workspace& 
                       [&work] { work.status.at(channel::Stage::kLoss); });
 }
 
-// Collective. Saves the state before the job fails. For example, a damaged image in the test set may be found only after hours
-// of training, which must not be lost. The saved state records that its evaluation is missing, so a resumed run repeats the
-// evaluation. Then the rank with the error throws it. The other ranks wait in a barrier, where they detect that this rank is
-// lost.
+// This call is collective. Saves the state before the job fails. For example, the evaluation may find a damaged image in the
+// test set after hours of training, which must not be lost. The saved state records that its evaluation is missing, so a
+// resumed run repeats the evaluation. Then the rank with the error throws it. The other ranks wait in a barrier, where they
+// detect that this rank is lost.
 [[noreturn]] void save_and_fail(const std::exception_ptr& failure, TrainingState& state, Workspace& work) {
   if (failure) {
     work.log.warn(channel::ErrorKind::kException, "the evaluation after step " + std::to_string(state.step) +

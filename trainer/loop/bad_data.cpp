@@ -28,7 +28,7 @@ std::string not_finite_in(const RankBatch& share, const Source& source) {
 
 namespace {
 
-// Returns the range of the integers in this sample, for example "'label' of sample 17 in train.safetensors is 3".
+// Returns the range of the integers in this sample; for example: "'label' of sample 17 in train.safetensors is 3".
 std::string integers_of(std::int64_t sample, const Source& source) {
   const Batch batch = source.make(std::span(&sample, 1), {});
   std::string text;

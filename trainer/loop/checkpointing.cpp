@@ -26,7 +26,7 @@ namespace {
 
 // Limits the wait, so that a failed process exits even if a disk hangs.
 constexpr std::chrono::seconds kMaxWaitForSave{30};
-// Two copies: if all nodes are killed during a save, every node still has the previous checkpoint.
+// There are two copies: if all nodes are killed during a save, every node still has the previous checkpoint.
 constexpr std::int64_t kCopiesKept = 2;
 // The checkpoint interval is reported again if it has changed by this factor.
 constexpr double kReportFactor = 1.25;
@@ -42,17 +42,17 @@ double seconds(std::chrono::steady_clock::duration time) {
       "schedule.warmup_steps or clip_grad_norm");
 }
 
-// A lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step. The lock
-// makes them save one after another, so the disk needs space for only one unfinished checkpoint at a time. If the folder cannot
-// be locked (NFS), the ranks save at the same time.
+// Returns a lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step.
+// The lock makes them save one after another, so the disk needs space for only one unfinished checkpoint at a time. If the
+// folder cannot be locked (NFS), the ranks save at the same time.
 Descriptor lock_for_save(const std::filesystem::path& folder, const std::function<void()>& wait) {
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   while (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) wait();
   return lock;
 }
 
-// True if another rank has already published a valid checkpoint of this step of this run. Checks the manifest and the lengths
-// of the files. The contents are not checked, since the files have just been written.
+// Returns true if another rank has already published a valid checkpoint of this step of this run. It checks the manifest and
+// the lengths of the files. It does not check their contents, since the files have just been written.
 bool is_published(const std::filesystem::path& folder, const CheckpointState& state) {
   for (Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step != state.step) continue;
@@ -99,7 +99,7 @@ void Checkpointing::prepare(const CheckpointState& live) {
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();
-  // A metric that has no samples in the test set is NaN, and is not saved.
+  // A metric that has no samples in the test set is NaN, and NaN is not saved.
   for (const Metric& figure : result.figures) {
     if (!std::isfinite(figure.value)) continue;
     if (!evaluation_) evaluation_.emplace();
@@ -108,7 +108,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  // This step is already saved: after a regroup, follow_step() runs again for the same step.
+  // This step is already saved. After a regroup, follow_step() runs a second time for the same step.
   if (step == current_.step) return false;
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
@@ -130,8 +130,8 @@ double Checkpointing::interval_s() const {
   return checkpoint_interval_s(*save_s_, mean_seconds_between_failures(observed, setting_.history.failures));
 }
 
-// Updates the average duration of a save: the mean of the previous average and the new duration. The average adapts quickly if
-// the disk becomes slower. A single slow save has little effect after a few more saves.
+// Updates the average duration of a save: the mean of the previous average and the new duration. So the average adapts quickly
+// if the disk becomes slower, and a single slow save has little effect after a few more saves.
 void Checkpointing::measure(double save_s) {
   save_s_ = save_s_ ? (*save_s_ + save_s) / 2 : save_s;
   if (setting_.config.every != CheckpointConfig::Every::kAuto) return;
@@ -168,8 +168,8 @@ bool Checkpointing::last_is_saved(std::chrono::milliseconds at_most) {
   return true;
 }
 
-// Starts a save in the background. If there is no copy of the state, sets `awaited_`: then `state` must not change until the
-// task has ended.
+// Starts a save in the background. If there is no copy of the state, sets `awaited_`. In that case `state` must not change
+// until the task has ended.
 void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                                const BucketOrder& bucket_order, int world, Need need) {
   const auto begin = Clock::now();
@@ -198,7 +198,7 @@ void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& co
   });
 }
 
-// Reports the result of a save for which training has waited. Call when the task has ended.
+// Reports the result of a save for which training has waited. Call this when the task has ended.
 void Checkpointing::end_awaited(Need need) {
   current_.pause_s = seconds(Clock::now() - last_);
   report(task_.take_finished().value(), need);
@@ -222,8 +222,8 @@ std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState
   return std::nullopt;
 }
 
-// Writes the checkpoint, in the background thread. The node's copy is written first: the run directory may be on another
-// machine and become unreachable, and the node then still has its copy.
+// Writes the checkpoint, in the background thread. It writes the node's copy first. If the run directory is on another machine
+// that becomes unreachable, the node then still has its copy.
 void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
   if (local_copy_) write_copy(state);
@@ -232,15 +232,14 @@ void Checkpointing::write(const CheckpointState& state) {
   if (required_) save_lock = lock_for_save(setting_.folder, [&] { wait_for_save_lock(); });
   if (setting_.second_writer && is_published(setting_.folder, state)) return;
   write_when_space_is_free(state, begin);
-  // The agent is informed immediately, even in the middle of a step, because a published checkpoint counts as progress of the
-  // job.
+  // The agent is informed immediately, even in the middle of a step. A published checkpoint counts as progress of the job.
   log_.report_checkpoint_to_agent(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
                                   current_.write_s);
 }
 
 // Waits a short time before the next attempt to lock the folder. The kernel releases a lock when its process ends, so a locked
-// folder means that another rank is saving. During a blocking flock(), this rank could not report to the agent, and flock() has
-// no event to wait for. So the rank tries to lock ten times a second.
+// folder means that another rank is saving. A blocking flock() would prevent this rank from reporting to the agent, and flock()
+// has no event to wait for. So the rank tries to lock ten times a second.
 void Checkpointing::wait_for_save_lock() {
   constexpr std::chrono::milliseconds kPollInterval{100};
   status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
@@ -282,8 +281,8 @@ void Checkpointing::write_copy(const CheckpointState& state) {
   }
 }
 
-// Writes the checkpoint to the run directory. The measured time ends when the checkpoint can be loaded, before old checkpoints
-// are removed.
+// Writes the checkpoint to the run directory. The measured time ends as soon as the checkpoint can be loaded, before old
+// checkpoints are removed.
 void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
   auto last_report = begin;
   const auto at_stage = [&](const char* stage) {
@@ -307,7 +306,7 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
   } catch (const std::system_error& error) {
     const bool there = error.code() == std::errc::file_exists || error.code() == std::errc::directory_not_empty;
     if (!there) throw;
-    // Another rank has published the same step meanwhile. This call verifies that checkpoint and does not replace it.
+    // Another rank has published the same step in the meantime. This call verifies that checkpoint and does not replace it.
     current_.result = save();
   }
 }
@@ -343,8 +342,8 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
     if (!save_failures_.failed(current_.step, cause)) return;
     log_.warn(channel::ErrorKind::kCheckpoint, text + why + "; training continues, and older checkpoints are kept");
   };
-  // Writing needs only host memory, so a smaller batch would not help. The error must not be reported as "out of memory",
-  // because the restarted job would then use a smaller batch.
+  // Writing needs only host memory, so a smaller batch would not help. With the error "out of memory", the restarted job would
+  // use a smaller batch, so this error is reported differently.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
     if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
     return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");

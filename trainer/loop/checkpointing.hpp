@@ -2,15 +2,15 @@
 // wait for rank 0 in the next all-reduce. If the config requests copies on the nodes' disks, one worker of each node writes the
 // same checkpoint to its disk.
 //
-// The problem. Writing a large state can take minutes, and the GPUs would be idle meanwhile. But training changes the state, so
-// it cannot simply continue while the state is written.
+// The problem. Writing a large state can take minutes, during which the GPUs would be idle. But training changes the state, so
+// it must not continue while the state itself is written.
 //
 // The idea. Training stops only while the state is copied to host memory. A thread then writes this copy while training
 // continues. A new save waits until the previous one has ended. If there is no memory for the copy, training waits for each
 // save. A failed save is reported, and training continues with the older checkpoints. Only the last save of the run must
 // succeed, since the steps after the previous checkpoint would be lost.
 //
-// The cost. Host memory for one copy of the state, and the pause for the copy.
+// The cost is host memory for one copy of the state, and the pause for the copy.
 #pragma once
 
 #include <chrono>
@@ -45,13 +45,13 @@ class Checkpointing {
     WriterClaim::Generation generation{};
     HostCopy::Source source{};  // the device with the training state: a GPU or the CPU
     FailureHistory history{};   // failures of the run so far; only for "every": "auto"
-    // Called before each save to `folder`. Writes the other files that the next start of the run needs, in case the run
-    // directory was removed meanwhile. May throw std::system_error; the save then fails with this error.
+    // Called before each save to `folder`. It writes the other files that the next start of the run needs, in case the run
+    // directory was removed in the meantime. May throw std::system_error; the save then fails with this error.
     std::function<void()> save_run_files{};
     // Time between progress reports to the agent while training waits for a save.
     std::chrono::milliseconds report_interval{1000};
     // True for a rank that saves to `folder` in addition to rank 0. Such a rank does not replace rank 0's claim on the folder
-    // (writer_claim.hpp), and does not save a step that is already published.
+    // (writer_claim.hpp). It does not save a step that is already published.
     bool second_writer = false;
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
@@ -63,18 +63,19 @@ class Checkpointing {
   // writer has claimed the folder. After a disk error it logs a warning, and each save tries again to claim the folder.
   void begin();
 
-  // With a GPU, starts a thread that allocates host memory for copies of a state of this size. So the first save does not wait
-  // for the memory.
+  // If the state is on a GPU, starts a thread that allocates host memory for copies of a state of this size. So the first save
+  // need not wait for the memory.
   void prepare(const CheckpointState& live);
 
-  // Call after an evaluation on the test set. A checkpoint of the same step includes the result.
+  // Call this after an evaluation on the test set. A checkpoint of the same step includes the result.
   void evaluated(std::int64_t step, const Evaluation& result);
 
-  // Returns true if a save is due after `step` steps. A time-based save is due when the interval since the last save or the
-  // start has passed and no save is in progress. A step-based save is due even while a save is in progress, so that the saved
-  // steps do not depend on the speed of the disk. With keep_best, a save is also due after each evaluation. If nodes write
-  // copies, rank 0 alone decides about time-based saves (requests_save()), because the nodes' clocks differ. All ranks that
-  // write receive this decision in the same step and call order().
+  // Returns true if a save is due after `step` steps. A step-based save is due even while a save is in progress, so that the
+  // saved steps do not depend on the speed of the disk. A time-based save is due when its interval has passed since the last
+  // save or the start, and no save is in progress. With keep_best, a save is also due after each evaluation.
+  //
+  // If nodes write copies, rank 0 alone decides about time-based saves (requests_save()), because the nodes' clocks differ. All
+  // ranks that write receive this decision in the same step, and call order().
   bool due(std::int64_t step) const;
   bool requests_save() const { return !setting_.local_copies.empty() && !setting_.folder.empty() && due_by_time(); }
   void order() { ordered_ = true; }
@@ -92,7 +93,7 @@ class Checkpointing {
   void save(const TrainingState& state, const TrainConfig& config, const RunLength& length, const BucketOrder& bucket_order,
             int world, Need need);
 
-  // The last save of a run is split into two calls, so that the caller can run collectives with the other ranks meanwhile.
+  // The last save of a run is split into two calls, so that the caller can run collectives with the other ranks in between.
   // begin_last() starts the save. last_is_saved() waits for at most `at_most`, and returns whether the save has ended. `state`
   // must not change until then. Both functions throw the errors of save() with kRequired.
   void begin_last(const TrainingState& state, const TrainConfig& config, const RunLength& length,
@@ -103,7 +104,8 @@ class Checkpointing {
   // lock.
   void report_finished();
 
-  // Waits for a save in progress for at most 30 s, without reporting the result. For a process that exits after another error.
+  // Waits for at most 30 s for a save in progress, without reporting the result. A process that exits after another error calls
+  // this.
   void wait_for_save() const;
 
  private:
@@ -153,8 +155,8 @@ class Checkpointing {
   Save current_;
   bool awaited_ = false;        // true if training waits for the current save
   bool required_ = false;       // true if the current save is the last of the run
-  SaveFailures save_failures_;  // counts failed saves to the run directory
-  SaveFailures copy_failures_;  // counts failed saves of this node's copy
+  SaveFailures save_failures_;  // decides which failed saves to the run directory are reported
+  SaveFailures copy_failures_;  // decides which failed saves of this node's copy are reported
   BackgroundTask task_;         // must be last: its destructor waits for the thread, which uses the other members
 };
 

@@ -54,7 +54,7 @@ Figures measured(const Evaluated& of, const Source& source, Upload& upload, cons
   const auto make = [&](std::int64_t number) -> Batch {
     try {
       Batch batch = source.make(samples_of(number), {});
-      // Throws if a data file has changed since it was mapped, because the batch may then be wrong.
+      // This throws if a data file has changed since it was mapped, because the batch may then be wrong.
       require_mapped_files();
       return batch;
     } catch (...) {
@@ -69,7 +69,7 @@ Figures measured(const Evaluated& of, const Source& source, Upload& upload, cons
   }
   for (std::int64_t number = 0; number < batches; ++number) {
     const Batch made = ahead ? ahead->next() : make(number);
-    // All samples of the batch have weight 0. They do not count, and their mean would be NaN.
+    // If all samples of the batch have weight 0, they do not count, and their mean would be NaN.
     if (!(made.weight > 0)) continue;
     measure(of, made, samples_of(number), source, upload, figures);
   }

@@ -19,7 +19,8 @@
 
 namespace ddprun::trainer {
 
-// The objects that copy test samples and held-out samples to the device. Held-out samples come from the training source.
+// The objects that copy test samples and held-out samples to the device. The held-out samples come from the training source,
+// which may need a different object.
 struct Uploads {
   Uploads(Upload& both) : test(both), validation(both) {}  // NOLINT(google-explicit-constructor): if one Upload fits both
   Uploads(Upload& of_test, Upload& of_validation) : test(of_test), validation(of_validation) {}
@@ -43,7 +44,7 @@ struct Evaluated {
 // the other ranks.
 Evaluation evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh, const std::function<void()>& before_sum = {});
 
-// The result of try_evaluate(), which does not throw an error of the task or the data. So all ranks can save the state
+// The result of try_evaluate(), which does not throw an error of the task or the data, so that all ranks can save the state
 // together. If any rank has such an error, `result` is nullopt on all ranks, and `failure` is set on the ranks with the error.
 // try_evaluate() throws the process group's error if a rank is lost.
 struct EvaluationAttempt {
@@ -53,8 +54,8 @@ struct EvaluationAttempt {
 EvaluationAttempt try_evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh,
                                const std::function<void()>& before_sum = {});
 
-// Not a collective. Evaluates one sample of each source and discards the result. train() calls this before the first step, so
-// that a model or task that cannot be evaluated fails early. Throws the error of the task or the data.
+// This call is not collective. Evaluates one sample of each source and discards the result. train() calls this before the first
+// step, so that a model or task that cannot be evaluated fails early. Throws the error of the task or the data.
 void evaluate_one_sample(const Evaluated& of);
 
 }  // namespace ddprun::trainer

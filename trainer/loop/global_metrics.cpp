@@ -30,7 +30,7 @@ double peak_memory(const c10::Device& device) {
 }
 
 double part_of_loss(const std::vector<at::Tensor>& losses, const RankBatch& share) {
-  // In this step, this rank has only a stand-in (a sample of weight 0), which has no loss.
+  // In this step, this rank has only a stand-in (a sample of weight 0), so it has no loss.
   if (losses.empty()) return 0;
   const at::Tensor read = at::stack(losses).to(at::kCPU, at::kDouble);
   const auto* const values = read.const_data_ptr<double>();
@@ -46,7 +46,7 @@ GlobalMetrics global_metrics(double own, bool requests_save_now, const RankBatch
   sums.back() = requests_save_now ? 1.0 : 0.0;
   const auto here = static_cast<std::size_t>(peers.rank()) + 1;
   const double peak = std::max(1.0, peak_memory(work.device));
-  // The sign reports a non-finite loss in addition to the peak memory.
+  // A negative peak memory reports that the rank's loss is not finite.
   sums[here] = std::isfinite(own) ? peak : -peak;
   sums[0] = std::isfinite(own) ? own : 0.0;
   peers.sum(sums);

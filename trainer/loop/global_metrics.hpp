@@ -14,12 +14,12 @@
 namespace ddprun::trainer {
 
 // Throws DivergedError for a NaN or infinite loss on `rank` in the step after `finished` steps. `data` describes where the data
-// contains a NaN or infinite number. It is empty if the data is finite, or if `rank` is another rank, whose data is unknown
-// here.
+// contains a NaN or infinite number. It is empty if the data is finite, or if `rank` is not this rank, because the data of
+// other ranks is unknown here.
 [[noreturn]] void diverged(std::int64_t finished, int rank, const std::string& data);
 
 // Returns the amount that this rank adds to the mean loss of the global batch. `losses` are the losses of its micro-batches.
-// Reading a value from a GPU waits for the GPU, so all losses are read in one copy at the end of the step.
+// They are read in one copy at the end of the step, since each read from a GPU waits for the GPU.
 double part_of_loss(const std::vector<at::Tensor>& losses, const RankBatch& share);
 
 struct GlobalMetrics {
@@ -32,9 +32,9 @@ struct GlobalMetrics {
 
 enum class OnNonFinite { kEndRun, kReport };
 
-// Collective. `own` is the result of part_of_loss() on this rank. `requests_save_now` is true if a save is due; only rank 0
-// sets it. If a loss is NaN or infinite and `on_non_finite` is kEndRun, throws DivergedError on all ranks, naming the first
-// such rank. With kReport, returns NaN as the loss.
+// This call is collective. `own` is the result of part_of_loss() on this rank. `requests_save_now` is true if a save is due;
+// only rank 0 sets it. If a loss is NaN or infinite and `on_non_finite` is kEndRun, throws DivergedError on all ranks. The
+// error names the first rank with such a loss. With kReport, returns NaN as the loss.
 GlobalMetrics global_metrics(double own, bool requests_save_now, const RankBatch& share, const Workspace& work,
                              OnNonFinite on_non_finite);
 

@@ -1,6 +1,6 @@
-// Computes the time between checkpoints for "every": "auto". Frequent saves cost training time. With rare saves, a failure
-// loses more steps. The best interval follows from the duration of a save and the mean time between failures. Pure;
-// trainer/loop/checkpointing.cpp measures the inputs.
+// Computes the time between checkpoints for "every": "auto". Frequent saves cost training time, and with rare saves, a failure
+// loses more steps. The best interval follows from the duration of a save and the mean time between failures. The code is pure
+// (no I/O, no clock). trainer/loop/checkpointing.cpp measures the inputs.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace ddprun::trainer {
 
-// The interval until the first save has been measured. It is short, so that the first measurement is available soon.
+// The interval until the duration of the first save has been measured. It is short, so that this measurement is available soon.
 inline constexpr double kFirstIntervalSeconds = 30;
 inline constexpr double kMinIntervalSeconds = 5;
 inline constexpr double kMaxIntervalSeconds = 3600;
-// The estimated mean time between failures counts one more failure, in this additional time, than was observed. Otherwise the
-// estimate would be infinite for a new run, which has not failed yet.
+// The estimated mean time between failures assumes one more failure than was observed, and this additional time. Without that,
+// the estimate would be infinite for a new run, which has not failed yet.
 inline constexpr double kAssumedSecondsBetweenFailures = 4 * 3600;
 
 // Returns the estimated mean time between failures of a run that failed `failures` times in `observed_s` seconds.

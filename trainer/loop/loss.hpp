@@ -1,11 +1,13 @@
 // The weight of a micro-batch's loss. The loss of a micro-batch is the mean over its samples, and DDP averages gradients over
 // the ranks. If micro-batches differ in size, the plain average of their gradients would favor the samples of small
-// micro-batches. Let W be the number of ranks and B the weight of the global batch. The loss of a micro-batch of weight n
-// (Batch::weight) is multiplied by n * W / B. The averaged gradient is then that of the mean loss over the global batch,
-// however the batch is split.
+// micro-batches.
 //
-// Example: 2 ranks, a global batch of 3 samples. Rank 0 has 2 samples, so its factor is 2 * 2 / 3 = 4/3. The factor of rank 1
-// is 1 * 2 / 3 = 2/3. DDP computes (4/3 a + 2/3 b) / 2 = 2/3 a + 1/3 b from the mean gradients a and b.
+// Let W be the number of ranks and B the weight of the global batch. The loss of a micro-batch of weight n (Batch::weight) is
+// multiplied by n * W / B. The averaged gradient is then that of the mean loss over the global batch. It does not depend on how
+// the batch is split.
+//
+// Example: 2 ranks, and a global batch of 3 samples. Rank 0 has 2 samples, so its factor is 2 * 2 / 3 = 4/3. The factor of rank
+// 1 is 1 * 2 / 3 = 2/3. DDP computes (4/3 a + 2/3 b) / 2 = 2/3 a + 1/3 b from the mean gradients a and b.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -130,8 +130,8 @@ void RunLog::heartbeat(std::int64_t step) {
 void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
   if (rank_ != 0) return;
   const std::int64_t epoch = epoch_of(step);
-  // The file may already have this record: a former rank 0 can write it and fail before the other ranks have the result. The
-  // survivors then repeat the evaluation, and must not write the record twice.
+  // The file may already have this record: a former rank 0 may have written it and failed before the other ranks had the
+  // result. The survivors then repeat the evaluation, and must not write the record twice.
   if (metrics_->newest("eval") < step) {
     nlohmann::ordered_json record{{"epoch", epoch}, {"step", step}};
     for (const Metric& figure : result.figures) record[figure.name] = figure.value;

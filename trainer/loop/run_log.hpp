@@ -24,8 +24,8 @@ class RunLog {
  public:
   RunLog(Status& status, int rank) : status_(status), rank_(rank) {}
 
-  // Rank 0 opens the files and removes the records of steps after `resume_step`, which the run will repeat. It also writes the
-  // warnings that were reported before the files were open.
+  // Opens the files on rank 0, and removes the records of steps after `resume_step`, which the run will repeat. It also writes
+  // the warnings that were reported before the files were open.
   void open(const RunLayout& layout, const TrainConfig& config, const RunLength& length, std::int64_t resume_step);
 
   // Logs that the run resumes from a checkpoint: after a new start of ddprun (kResume), or after a failure within the same
@@ -38,11 +38,12 @@ class RunLog {
   // former rank 0 was lost before it wrote them.
   void catch_up(const std::optional<StepMetrics>& figures, const std::optional<StepEvaluation>& evaluation);
   bool is_open() const { return opened_; }
-  // Call when training begins: the logged speed is measured from this call on. The next step is reported to the agent without
-  // delay, to show that training works.
+  // Call this when training starts: the logged speed is measured from this call on. The next step is reported to the agent
+  // without delay, to show that training works.
   void start_clock(std::int64_t step);
-  // Floating-point operations per sample for the forward and backward passes. They are counted once, on rank 0; knows_flops()
-  // is always true on the other ranks. `peak_flops_per_s` is the peak rate of all workers' devices together; 0 if unknown.
+  // These functions handle the number of floating-point operations per sample, for the forward and backward passes. Rank 0
+  // counts it once; on the other ranks, knows_flops() is always true. `peak_flops_per_s` is the peak rate of all workers'
+  // devices together; 0 if unknown.
   bool knows_flops() const { return rank_ != 0 || flops_per_sample_.has_value(); }
   void set_flops_per_sample(double flops) { flops_per_sample_ = flops; }
   void set_peak_flops(double peak_flops_per_s) { peak_flops_per_s_ = peak_flops_per_s; }
@@ -56,9 +57,9 @@ class RunLog {
   // ms.
   void heartbeat(std::int64_t step);
   void evaluation(std::int64_t step, const Evaluation& result);
-  // Report a published checkpoint. Training was paused for `pause_s` seconds, and writing took `save_s` seconds. The thread
-  // that wrote the checkpoint calls the first function, so that the agent is informed immediately. The training thread calls
-  // the second one, which writes to metrics.jsonl. Only the training thread may call the other members.
+  // Both functions report a published checkpoint. Training was paused for `pause_s` seconds, and writing took `save_s` seconds.
+  // The thread that wrote the checkpoint calls the first function, so that the agent is informed immediately. The training
+  // thread calls the second one, which writes to metrics.jsonl. Only the training thread may call the other members.
   void report_checkpoint_to_agent(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,
                                   double save_s) const;
   void checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s);

@@ -1,6 +1,6 @@
 // Decides which failed saves are reported. On a full disk each save fails, and the same warning would appear again and again.
-// So the first failure is reported, further failures with the same cause are counted, and the next success reports their
-// number. Pure.
+// So only the first failure is reported. Further failures with the same cause are counted, and the next success reports their
+// number. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Seeds of random numbers. In each step, each rank seeds its generator with a function of the run's seed, the step and the
+// Seeds of random numbers. In each step, each rank computes a seed for its generator from the run's seed, the step and the
 // rank. So a checkpoint need not store the state of a generator, and a repeated step draws the same numbers
 // (docs/internals/decisions/parallel/batch-norm-and-generators.md).
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// SplitMix64's finalizer (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a bijection in which
-// every input bit affects all output bits. So the seeds of neighboring steps and ranks are unrelated.
+// Applies the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). It is a
+// bijection in which every input bit affects all output bits. So the seeds of neighboring steps and ranks are unrelated.
 constexpr std::uint64_t spread_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -14,7 +14,7 @@ std::int64_t min_of_batch(const TrainConfig& config, std::int64_t size, int worl
   const std::int64_t largest_share = share_size(size, world, 0);
   const std::int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : largest_share;
   if (config.model.sync_batch_norm) {
-    // Number of samples in all passes of rank 0, which has the most samples, except the last pass.
+    // Number of samples in all passes of rank 0 except its last pass. Rank 0 has the most samples.
     const std::int64_t before_last = (largest_share - 1) / micro * micro;
     std::int64_t together = 0;
     for (int rank = 0; rank < world; ++rank) {

@@ -20,8 +20,8 @@ namespace {
                                     : ", whose data has " + data));
 }
 
-// A short run may skip all of its steps for a normal reason: it ends before a high initial loss scale has fallen far enough.
-// Such a run has fewer skipped steps than this number.
+// A run with fewer steps than this may skip all of them for a normal reason: it ends before a high initial loss scale has
+// fallen far enough.
 constexpr std::int64_t kMaxUnchangedAtEnd = 100;
 
 [[noreturn]] void throw_gradients_stay_infinite(const TrainingState& state, double scale) {
@@ -53,8 +53,8 @@ bool update_or_skip(TrainingState& state, const Workspace& work, bool finite, do
   return !by_scaler;
 }
 
-// A bad sample can cause a skipped step in every epoch. To limit the number of warnings, only the 1st, 2nd, 4th, 8th... skipped
-// step of a run is examined and reported.
+// A bad sample can cause a skipped step in every epoch. To limit the number of warnings, only the 1st, 2nd, 4th, 8th ...
+// skipped step of a run is examined and reported.
 void report_skipped_step(const TrainingState& state, Workspace& work, const RankBatch& share) {
   const std::int64_t in_a_row = skipped_in_a_row(state.values);
   const bool too_many = in_a_row > work.config.max_skipped_steps;

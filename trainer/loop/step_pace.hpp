@@ -1,7 +1,7 @@
 // Measures the time of each step on this rank, and of its parts: data, forward, backward, waiting, optimizer. The agent
 // receives the computing time and the waiting time, and compares ranks to find stragglers. The log shows all parts
-// (docs/watching.md). train.cpp uses this class. Custom training loops (trainer/library) use it without parts. For the training
-// thread only.
+// (docs/watching.md). train.cpp uses this class. Custom training loops (trainer/library) use it without parts. Only the
+// training thread may use it.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ class StepPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Starts the measurement. `agent` receives the times of each step, except the first step, which is not representative.
-  // `agent` may be null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
+  // Starts the measurement. `agent` receives the times of each step except the first, which is not representative. It may be
+  // null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
   void begin(AgentChannel* agent, bool knows_parts = false) {
     *this = {};
     agent_ = agent;
@@ -43,10 +43,11 @@ class StepPace {
   auto waiting(const Work& work) {
     return in(StepPart::kWaiting, work);
   }
-  // Add time that the caller has measured.
+  // Both functions add time that the caller has measured.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }
-  // Moves `time` from `part` to kWaiting. `part` has counted this time, and the caller has found that the rank only waited.
+  // Moves `time` from `part` to kWaiting. The caller has found that the rank only waited during this time, which `part` has
+  // counted.
   void move_to_waiting(StepPart part, std::chrono::nanoseconds time) {
     of(part) -= time;
     of(StepPart::kWaiting) += time;
@@ -54,7 +55,7 @@ class StepPace {
   // Excludes a pause, such as an evaluation, from the time of the current step.
   void exclude_pause(std::chrono::nanoseconds pause) { paused_ += pause; }
 
-  // Call at the end of each step. Sends the times of the step to the agent.
+  // Call this at the end of each step. Sends the times of the step to the agent.
   void done(std::int64_t step) {
     const Clock::time_point now = Clock::now();
     const auto took = now - std::exchange(since_, now) - std::exchange(paused_, {});

@@ -25,7 +25,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// For tests: kills the process in the middle of the backward pass, when only some gradients have been computed.
+// Injects a fault of a test: kills the process in the middle of the backward pass, when only some gradients have been computed.
 void arm_backward_fault(TrainingState& state, const Workspace& work) {
   if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
   const std::vector<NamedTensor> trained = trained_parameters(state);
@@ -56,8 +56,8 @@ void require_scalar(const at::Tensor& loss) {
                                               "; expected a Float scalar that depends on parameters that require gradients"));
 }
 
-// On the CPU, throws DivergedError for a NaN or infinite loss, unless the config skips such steps. Does nothing on a GPU, since
-// reading each loss would wait for the GPU. There the losses are checked only in logged steps (global_metrics.hpp).
+// Throws DivergedError on the CPU for a NaN or infinite loss, unless the config skips such steps. On a GPU it does nothing,
+// since reading each loss would wait for the GPU. There the losses are checked only in logged steps (global_metrics.hpp).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const RankBatch& share) {
   if (is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
@@ -165,7 +165,7 @@ void train_step(TrainingState& state, Workspace& work) {
   }
 }
 
-// For rehearsals with injected faults: flips one bit of a weight and reports no error, as defective memory does.
+// Flips one bit of a weight and reports no error, as defective memory does. It is used in rehearsals with injected faults.
 void flip_a_bit(const at::Tensor& weights) {
   const at::NoGradGuard no_gradients;
   constexpr std::int64_t kBit = 1 << 20;                           // a bit of the mantissa, so the value stays finite
@@ -177,13 +177,13 @@ void inject_bit_flip(const TrainingState& state, const Workspace& work) {
   if (work.faults.flips(state.step)) flip_a_bit(state.parameters.front().tensor);
 }
 
-// Runs one step. If the model cannot use a sample, the run fails. The rank that finds the sample first saves the state after
-// the last finished step, then throws.
+// Runs one step. If the model cannot use a sample, the run fails. The first rank that finds such a sample saves the state after
+// the last finished step, and then throws.
 void train_step_or_save(TrainingState& state, Workspace& work) {
   try {
     train_step(state, work);
   } catch (const UsageError&) {
-    // If false, train_step() has already saved the state.
+    // If this is false, train_step() has already saved the state.
     const bool within = state.stage != TrainingState::Stage::kBetweenSteps;
     if (within && undo_step(state)) save_without_peers(state, work);
     throw;
@@ -196,7 +196,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
-  // On a GPU this thread only enqueues work, so it cannot measure the times of the parts of a step.
+  // On a GPU this thread only enqueues work, so it cannot measure how long the parts of a step take.
   const bool knows_parts = work.device.is_cpu();
   work.pace.begin(work.peers.world() > 1 && knows_parts ? work.status.agent() : nullptr, knows_parts);
   inject_bit_flip(state, work);

@@ -1,5 +1,5 @@
-// The training loop for data-parallel training. train.cpp is one page and shows all work of a step in order. The functions that
-// it calls are in separate files.
+// The training loop for data-parallel training. train.cpp is short enough for one page and shows all work of a step in order.
+// The functions that it calls are in separate files.
 #pragma once
 
 #include "trainer/loop/workspace.hpp"

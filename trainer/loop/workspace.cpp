@@ -13,8 +13,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns the synchronized batch norms, or null if they are not needed. Before they wait for other ranks, they set the stage in
-// the worker's status. If the job hangs, the stage shows whether a rank waits in a batch norm or computes.
+// Returns the synchronized batch norms, or null if they are not needed. Before a batch norm waits for other ranks, it sets the
+// stage in the worker's status. If the job hangs, the stage shows whether a rank waits in a batch norm or computes.
 std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const TrainContext& context, const Peers& peers,
                                                      const TrainingState& state) {
   if (!context.config.model.sync_batch_norm || peers.world() == 1) return nullptr;
@@ -24,7 +24,7 @@ std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const TrainContext& context
 }
 
 // Returns the micro-batch size that all ranks use. With synchronized batch norms, each forward and backward pass is a
-// collective, so all ranks must run the same number of passes. The sizes can differ between nodes, in the config or after an
+// collective, so all ranks must run the same number of passes. But the nodes' sizes can differ, in the config or after an
 // out-of-memory error. The smallest size is used, because it fits into memory on every rank.
 std::int64_t agreed_micro_batch_size(const TrainConfig& config, const Peers& peers) {
   if (!config.model.sync_batch_norm) return config.micro_batch_size;

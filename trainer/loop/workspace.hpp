@@ -1,7 +1,7 @@
 // All objects that training needs in addition to the training state: process group, strategy, loader, logs. They contain
 // nothing that must survive a failure, so they can be rebuilt at any time. A Workspace belongs to one process group. After a
-// rank was lost, trainer/life/prepare_workspace.cpp makes a new Workspace for the new group and the same TrainingState. train()
-// uses it.
+// rank was lost, trainer/life/prepare_workspace.cpp makes a new Workspace for the new group, and keeps the TrainingState.
+// train() uses both.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -45,7 +45,7 @@ struct TrainContext {
 
 struct Workspace : TrainContext {
   Peers peers;
-  // If it is kSurvivors, the last step may not be logged or saved yet.
+  // If this is kSurvivors, the last step may not be logged or saved yet.
   StateOrigin origin;
   Mesh mesh;                                   // determines which samples of a batch this rank uses
   std::unique_ptr<Strategy> strategy{};        // reduces the gradients and updates the parameters of the state
@@ -57,13 +57,13 @@ struct Workspace : TrainContext {
   std::unique_ptr<StepTrace> trace{};          // records traces of selected steps; null without a run directory
   StepPace pace{};                             // step times for the agent
   Checkpointing* checkpointing = nullptr;  // set on ranks that write checkpoints or node copies; not owned, used in each group
-  // Creates a checkpoint writer that saves the state if this rank cannot read its data. Empty on rank 0, which has
-  // `checkpointing`.
+  // Creates a checkpoint writer that saves the state if this rank cannot read its data. The function is empty on rank 0, which
+  // has `checkpointing`.
   std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 
-// Collective. The state must be complete. The caller must set `ledger` and `checkpointing`, which only some ranks have. Throws
-// the strategy's errors if the ranks have different parameters or another rank is lost.
+// This call is collective. The state must be complete. The caller must set `ledger` and `checkpointing`, which only some ranks
+// have. Throws the strategy's errors if the ranks have different parameters or another rank is lost.
 Workspace make_workspace(const TrainContext& context, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

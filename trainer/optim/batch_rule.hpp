@@ -1,7 +1,7 @@
 // Scales optimizer.lr if batch_size differs from optimizer.lr_base_batch, the batch size for which the learning rate was
-// chosen. batch_size is the global batch size, so the number of workers does not matter. trainer/state/evaluation_rules.cpp
-// calls these functions. A plateau schedule starts with the scaled learning rate; other schedules multiply the scaled rate by
-// their factor.
+// chosen. batch_size is the global batch size, so the number of workers does not matter. A plateau schedule starts with the
+// scaled learning rate; other schedules multiply the scaled rate by their factor. trainer/state/evaluation_rules.cpp calls
+// these functions.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_, so that the results are bit-identical. The code
-// computes the norm of each tensor, then the norm of these norms, then one float32 coefficient for all tensors. The training
-// loop calls these functions between the backward pass and the optimizer step.
+// Implements gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_, so that the results are bit-identical. It
+// computes the norm of each tensor, then the norm of these norms, and then one float32 coefficient for all tensors. The
+// training loop calls these functions between the backward pass and the optimizer step.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
@@ -38,14 +38,14 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
   const auto norm = norm_of(gradients).item<float>();
   // Python's code is max_norm / (norm + 1e-6). PyTorch evaluates it in float32 as reciprocal(norm + 1e-6) * max_norm.
   const float coefficient = 1.0F / (norm + 1e-6F) * static_cast<float>(max_norm);
-  // Python clamps the coefficient to 1 and always multiplies. Multiplying by 1 changes no bit, so this code skips it. A NaN
-  // coefficient is applied, as in Python. The training loss then becomes NaN, and the check of the loss ends the run.
+  // Python clamps the coefficient to 1 and always multiplies. A multiplication by 1 changes no bit, so this code skips it. A
+  // NaN coefficient is applied, as in Python. The training loss then becomes NaN, and the check of the loss ends the run.
   if (!(coefficient >= 1.0F)) at::_foreach_mul_(gradients, static_cast<double>(coefficient));
   return static_cast<double>(norm);
 }
 
-// The CPU must not read the norm, because it would have to wait for all kernels of the step. So this function always multiplies
-// the gradients by a coefficient that stays on the GPU, as Python does.
+// The CPU must not read the norm, because it would have to wait for all kernels of the step. So the coefficient stays on the
+// GPU, and this function always multiplies by it, as Python does.
 at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);

@@ -6,8 +6,8 @@
 
 namespace ddprun::trainer {
 
-// At a mismatch, the newest * in the pattern matches one more character, and the comparison continues after that character. It
-// is never necessary to return to an earlier *.
+// Compares from left to right. At a mismatch, the newest * in the pattern matches one more character, and the comparison
+// continues after that character. It is never necessary to return to an earlier *.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
   std::size_t n = 0;

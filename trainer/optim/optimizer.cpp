@@ -1,5 +1,5 @@
-// Implementation of optimizer.hpp: SGD, AdamW and Adam use fused kernels, Lion uses foreach kernels. The lists of tensors for
-// the kernels are kept between steps. A step therefore only collects the gradients and calls the kernel.
+// Implementation of optimizer.hpp. SGD, AdamW and Adam use fused kernels, and Lion uses foreach kernels. The lists of tensors
+// for the kernels are kept between steps, so a step only collects the gradients and calls the kernel.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -59,7 +59,7 @@ class SingleGroup : public Optimizer {
   }
 
   void step(double lr) final {
-    gradients_.clear();  // if the previous step threw, its gradients are still in the list
+    gradients_.clear();  // if the previous step threw, the list still has its gradients
     for (const at::Tensor& parameter : all_.parameters) {
       const at::Tensor& gradient = parameter.mutable_grad();
       if (gradient.defined()) gradients_.push_back(gradient);
@@ -119,10 +119,10 @@ class SingleGroup : public Optimizer {
   Tensors gradients_;
 };
 
-// torch.optim.SGD(fused=True) with dampening 0. In its first step, PyTorch copies the gradient to the momentum buffer, so it
-// must know which step is the first. This class starts with a buffer of zeros: momentum * 0 + gradient gives the same value,
-// except for the sign of a zero. So the result of a step depends only on the tensors. A new rank that has received the tensors
-// gets results that are bit-identical to those of a rank that has run all steps.
+// Computes the same as torch.optim.SGD(fused=True) with dampening 0. In its first step, PyTorch copies the gradient to the
+// momentum buffer, so it must know which step is the first. This class starts with a buffer of zeros: momentum * 0 + gradient
+// gives the same value, except for the sign of a zero. So the result of a step depends only on the tensors, and a new rank that
+// has received them gets bit-identical results to those of a rank that has run all steps.
 class Sgd : public SingleGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {
@@ -138,7 +138,8 @@ class Sgd : public SingleGroup {
   }
 };
 
-// torch.optim.AdamW or torch.optim.Adam with fused=True and without amsgrad. The two differ in how they apply the weight decay.
+// Computes the same as torch.optim.AdamW or torch.optim.Adam with fused=True and without amsgrad. The two differ in how they
+// apply the weight decay.
 class Adam : public SingleGroup {
  public:
   Adam(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {
@@ -156,7 +157,7 @@ class Adam : public SingleGroup {
   void update(const Lists& lists, const Tensors& gradients, double lr) override {
     const Tensors& steps = lists.state[0];
     if (steps.front().is_cpu()) {
-      // Increments the scalars directly: for a small model, one at:: call per scalar would take longer than the update.
+      // This increments the scalars directly: for a small model, one at:: call per scalar would take longer than the update.
       for (const at::Tensor& step : steps) *step.mutable_data_ptr<float>() += 1.0F;
     } else {
       at::_foreach_add_(steps, 1);
@@ -209,7 +210,8 @@ std::unique_ptr<SingleGroup> single_group(const OptimizerConfig& config, std::ve
   throw InternalError("make_optimizer: unknown optimizer type");
 }
 
-// Several groups of parameters with different settings. Updates the groups one after another, as Python does with param_groups.
+// Several groups of parameters with different settings. It updates the groups one after another, as Python does with
+// param_groups.
 class Grouped : public Optimizer {
  public:
   void add(std::unique_ptr<SingleGroup> group, double lr_scale) { groups_.push_back({std::move(group), lr_scale}); }

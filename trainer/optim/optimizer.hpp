@@ -1,4 +1,4 @@
-// Optimizers: SGD, AdamW, Adam and Lion. The first three call LibTorch's fused kernels, once for all parameters, as torch.optim
+// Optimizers: SGD, AdamW, Adam and Lion. The first three call LibTorch's fused kernels once for all parameters, as torch.optim
 // does with fused=True. With the same version of the kernels, the results are bit-identical to Python's. LibTorch has no fused
 // kernel for Lion, so a step of Lion makes several calls.
 #pragma once
@@ -41,8 +41,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::ve
 // Scales the gradients so that their total 2-norm is at most max_norm. Returns the norm before scaling; 0 if no parameter has a
 // gradient. Computes the same as torch.nn.utils.clip_grad_norm_.
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
-// Like clip_grad_norm(), for gradients on a GPU, but the CPU does not wait for the GPU. Returns the norm before scaling as a
-// scalar on the GPU. Returns an undefined tensor if no parameter has a gradient.
+// Works like clip_grad_norm(), for gradients on a GPU, but the CPU does not wait for the GPU. Returns the norm before scaling
+// as a scalar on the GPU. Returns an undefined tensor if no parameter has a gradient.
 at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm);
 // Clamps each element of each gradient to [-limit, limit]. Computes the same as torch.nn.utils.clip_grad_value_.
 void clip_grad_value(const std::vector<at::Tensor>& parameters, double limit);

@@ -1,6 +1,6 @@
 // Rules for a run whose evaluation metric no longer improves. With schedule.type "plateau" the learning rate is reduced. With
-// early_stopping the run ends. Both rules use the metric of each scheduled evaluation. Their counters are part of the training
-// state (trainer/state/evaluation_rules.hpp). All functions are pure.
+// early_stopping the run ends. Both rules use the metric of each scheduled evaluation. The training state contains their
+// counters (trainer/state/evaluation_rules.hpp). All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// True if a higher value of the metric is better. With kAuto this holds only for metrics whose name ends with "accuracy".
+// Returns true if a higher value of the metric is better. With kAuto this holds only for metrics whose name ends with
+// "accuracy".
 bool higher_is_better(MetricMode mode, const std::string& metric);
 
 // The state of torch.optim.lr_scheduler.ReduceLROnPlateau.

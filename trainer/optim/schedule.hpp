@@ -1,6 +1,6 @@
 // Computes the factor by which the training loop multiplies the learning rate in a step. The factor depends only on the config
-// and the step, so checkpoints contain no state of a scheduler. The schedules are: constant, step, cosine, linear, polynomial,
-// warmup-stable-decay, one-cycle. schedule.cpp has their formulas.
+// and the step, so checkpoints contain no state of a scheduler. schedule.cpp has the formulas of the schedules: constant, step,
+// cosine, linear, polynomial, warmup-stable-decay, one-cycle.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Compares saved tensors with those of a model or an optimizer, by name and shape. Lists all differences in one message, so
-// that the user need not find them one by one.
+// Compares saved tensors with those of a model or an optimizer, by name and shape. One message lists all differences, so that
+// the user need not find them one by one.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ std::string misfit(const std::vector<NamedTensor>& needed, const std::vector<Nam
 // Returns a map from names to tensors. `tensors` must outlive the map.
 std::unordered_map<std::string_view, const at::Tensor*> by_name(const std::vector<NamedTensor>& tensors);
 
-// Copies the saved tensors into the targets of the same names. Call it only if misfit() returns an empty string.
+// Copies the saved tensors into the targets of the same names. Call this only if misfit() returns an empty string.
 void copy_by_name(const std::vector<NamedTensor>& targets, const std::vector<NamedTensor>& saved);
 
 }  // namespace ddprun::trainer

@@ -25,8 +25,8 @@ int call_bind(int fd, const sockaddr* address, socklen_t length) {
   return static_cast<int>(::syscall(SYS_bind, fd, address, length));
 }
 
-// Returns the port field of the address if the port is 0 (any port). Returns nullptr if the address has a different port or
-// none.
+// Returns the port field of the address if its value is 0 (any port). Otherwise, or if the address has no port, returns
+// nullptr.
 in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
   in_port_t* port = nullptr;
   if (address.ss_family == AF_INET && length >= sizeof(sockaddr_in)) port = &reinterpret_cast<sockaddr_in&>(address).sin_port;

@@ -1,5 +1,5 @@
 // Makes Gloo listen only on ports that a firewall allows (--port-range). Gloo has no such option: it binds to port 0, and the
-// kernel selects a port. So this program defines its own bind(), which replaces the C library's. While a BoundPorts object
+// kernel selects a port. So this program defines a bind() that replaces the one of the C library. While a BoundPorts object
 // exists, bind() to port 0 selects a port of the range. In all other cases, bind() only makes the system call.
 #pragma once
 
@@ -17,7 +17,7 @@ struct BoundPortRange {
 std::optional<BoundPortRange> port_range_of(std::string_view text);
 
 // Sets the port range for this thread while the object exists. A bind() to port 0 then gets a free port of `range`. If no port
-// of the range is free, bind() gets any other port and prints a message on stderr. Does nothing for nullopt. At most one object
+// of the range is free, bind() gets any other port and prints a message on stderr. nullopt has no effect. At most one object
 // may exist per thread.
 class BoundPorts {
  public:

@@ -39,8 +39,8 @@ class GuardedWork final : public c10d::Work {
 struct BreakableWorks::State {
   std::mutex mutex;
   std::condition_variable changed;
-  // One entry for each Work of Gloo that has not ended: the future of the Work that guard() has returned. After
-  // release_waiters(), the future is null.
+  // One entry for each Work of Gloo that has not ended. The entry holds the future of the Work that guard() has returned; it is
+  // null after release_waiters().
   std::set<std::shared_ptr<c10::intrusive_ptr<Future>>> waited_for;
 };
 

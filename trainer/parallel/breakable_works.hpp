@@ -6,7 +6,7 @@
 //
 // The idea. guard() wraps each Work of Gloo in another Work with its own future. The future completes when Gloo's Work ends, or
 // when GroupBreaker calls release_waiters(). After such a release, Gloo's threads may still be using the group and the tensors.
-// The owner of the group calls all_ended() to check whether the group can be destroyed. Thread-safe.
+// So the owner of the group calls all_ended() to check whether the group can be destroyed. Any thread may call these functions.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>

@@ -19,7 +19,7 @@ class Compression final : public c10d::CppCommHookInterface<Setting> {
  public:
   using CppCommHookInterface::CppCommHookInterface;
 
-  // Divides before the sum, because the sum of many gradients could overflow the range of fp16.
+  // The division comes before the sum, because the sum of many gradients could exceed the range of fp16.
   c10::intrusive_ptr<Future> runHook(c10d::GradBucket& bucket) override {
     const at::Tensor buffer = bucket.getBufferRef();
     std::vector<at::Tensor> sum{buffer.to(state_.type).div_(state_.group->getSize())};

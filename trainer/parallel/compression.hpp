@@ -1,5 +1,5 @@
-// A communication hook that all-reduces gradients with 16 bits per element, like Python's fp16_compress_hook and
-// bf16_compress_hook. This halves the bytes on the network. DataParallel registers the hook with its Reducer.
+// A communication hook that all-reduces gradients with 16 bits per element, which halves the bytes on the network. It works
+// like Python's fp16_compress_hook and bf16_compress_hook. DataParallel registers the hook with its Reducer.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

@@ -87,8 +87,9 @@ std::string describe(const NamedTensor& parameter) {
   return text.str();
 }
 
-// Collective. Throws UsageError on every rank if the models differ, with the ranks and the first difference. PyTorch's
-// verify_params_across_processes() throws a clear error on only some ranks. The others would only report a lost rank.
+// This call is collective. Throws UsageError on every rank if the models differ. The error contains the ranks and the first
+// difference. PyTorch's verify_params_across_processes() throws a clear error on only some ranks, and the others would only
+// report a lost rank.
 void verify_same_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
                        const Peers& peers) {
   std::string own;
@@ -197,7 +198,7 @@ struct DataParallel::Impl {
   std::chrono::nanoseconds spent_before{};  // shared->spent() before the backward pass
   const std::vector<at::Tensor> no_outputs;
   // `reducer` and `logger` are null if there is only one rank. The Logger refers to the Reducer, so the Logger must be
-  // destroyed first. The Reducer needs a Logger: it crashes without one if find_unused_parameters is set.
+  // destroyed first. The Reducer needs a Logger, because it crashes without one if find_unused_parameters is set.
   std::shared_ptr<OpenReducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
 };
@@ -295,7 +296,7 @@ DataParallel::~DataParallel() {
 void DataParallel::before_forward(bool sync) {
   if (!impl_->reducer || !sync) return;
   impl_->reducer->prepare_for_forward();
-  // Usually does nothing, since after_backward() has rebuilt the buckets in the first step. But if the first step had no
+  // This usually does nothing, since after_backward() has rebuilt the buckets in the first step. But if the first step had no
   // gradients, the buckets are rebuilt here, as in Python's wrapper.
   impl_->reducer->rebuild_buckets();
 }
@@ -318,8 +319,8 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
 }
 
 // Records the time at which this rank has computed its gradients. Autograd runs callbacks at the end of a backward pass, in the
-// order in which they were queued. This function queues its callback at the first gradient. The Reducer queues its callback,
-// which waits for the other ranks, at the last gradient. So the time is recorded before that wait.
+// order in which they were queued. This function queues its callback at the first gradient. The Reducer's callback waits for
+// the other ranks, and is queued at the last gradient. So the time is recorded before that wait.
 void DataParallel::Impl::note_when_computed(const at::Tensor& output) {
   computed.reset();
   if (shared != nullptr || !output.is_cpu() || !output.requires_grad()) return;
@@ -353,8 +354,8 @@ void DataParallel::after_backward(bool sync) {
 }
 
 // Rebuilds the buckets. The gradients are first moved out of the parameters. Otherwise the Reducer would copy gradients that
-// are views of the old buckets into the new buckets. This copy is not needed, because the optimizer uses these gradients only
-// once. Until they are removed, they keep the memory of the old buckets allocated.
+// are views of the old buckets into the new buckets. The copy is not needed, because the optimizer uses these gradients only
+// once. While the gradients exist, they keep the memory of the old buckets allocated.
 void DataParallel::Impl::rebuild_buckets() {
   const at::NoGradGuard no_grad;
   if (shared != nullptr) shared->share_buffers(true);
@@ -378,12 +379,13 @@ void DataParallel::Impl::report_missing() const {
   throw std::runtime_error(text);
 }
 
-// Note [Gradients are removed, not set to zero]
-// The Reducer handles kept and new gradients differently. If a gradient is a kept view of a bucket, autograd adds to it, and
-// the Reducer divides it by the world size. A new gradient is multiplied by the inverse of the world size while it is copied
-// into the bucket. With three ranks, the two results differ in the last bit. After a resume, the first step always has new
-// gradients, so with kept gradients this step would differ from an uninterrupted run. If gradients are removed after each step,
-// every step has new gradients, as in Python's default. Removing them also saves one pass over the memory.
+// Note [Gradients are removed, not set to zero] The Reducer handles kept and new gradients differently. If a gradient is a kept
+// view of a bucket, autograd adds to it, and the Reducer divides it by the world size. A new gradient is multiplied by the
+// inverse of the world size while it is copied into the bucket. With three ranks, the two results differ in the last bit.
+//
+// The first step after a resume always has new gradients. If an uninterrupted run kept its gradients, the two would differ in
+// this step. So gradients are removed after each step, and every step has new ones, as in Python's default. This also saves one
+// pass over the memory.
 void DataParallel::zero_grad() {
   for (auto& parameter : impl_->parameters) {
     at::Tensor& gradient = parameter.mutable_grad();

@@ -1,5 +1,5 @@
-// DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does (LIBTORCH.md,
-// "order of calls"). A training step is
+// Implements DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does
+// (LIBTORCH.md, "order of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
@@ -31,9 +31,10 @@ class DataParallel {
   // Source of the initial values. kFromRank0: all ranks take the parameters and buffers of rank 0, which are sent only if the
   // ranks differ. kEqual: the caller guarantees that all ranks already have the same values, so no values are compared or sent.
   enum class State { kFromRank0, kEqual };
-  // Collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the Reducer. The Reducer
-  // uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is empty, it assigns
-  // parameters to buckets by size. Parameters that do not require gradients are excluded, and shared parameters count once.
+  // This call is collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the
+  // Reducer. The Reducer uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is
+  // empty, it assigns parameters to buckets by size. Parameters that do not require gradients are excluded. A shared parameter
+  // counts once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kFromRank0);
@@ -52,11 +53,11 @@ class DataParallel {
   // last gradient of this rank to the end of the step's communication. In shared memory, it is the time in collectives. Returns
   // zero on a GPU, where the CPU does not wait.
   std::chrono::nanoseconds take_waited();
-  // Removes the gradients instead of setting them to zero. The note [Gradients are removed, not set to zero] in
-  // data_parallel.cpp explains why.
+  // Removes the gradients instead of setting them to zero, for the reason in the note [Gradients are removed, not set to zero]
+  // in data_parallel.cpp.
   void zero_grad();
-  // Returns the current assignment of parameters to buckets, for checkpoints. Empty if there is only one rank, before the end
-  // of the first step, and if buckets are never rebuilt (find_unused_parameters).
+  // Returns the current assignment of parameters to buckets, for checkpoints. The result is empty if there is only one rank,
+  // before the end of the first step, or if buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 CudaModule* opened_module = nullptr;
 
-// Checks whether the device files of the driver exist (/dev/dxg under WSL). Without them there is no GPU, and loading CUDA
+// Returns true if the device files of the driver exist (/dev/dxg under WSL). Without them there is no GPU, and loading CUDA
 // would waste 0.35 s.
 bool driver_is_loaded() {
   for (const char* file : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"}) {
@@ -52,7 +52,8 @@ std::string module_file(std::string& searched) {
 Opened open_module() {
   std::string searched;
   const std::string file = module_file(searched);
-  // RTLD_GLOBAL, as for a linked library, because libtorch_cuda must register its kernels in the registries of libtorch_cpu.
+  // RTLD_GLOBAL is needed, as for a linked library, because libtorch_cuda must register its kernels in the registries of
+  // libtorch_cpu.
   void* const library = ::dlopen(file.empty() ? kModuleFile : file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {
     const std::string why = ::dlerror();

@@ -27,12 +27,14 @@ enum class Fallback {
 // not support several ranks on one GPU.
 c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Fallback fallback);
 
-// True if choose_device() will return the CPU for every local rank. Opens no library. False does not mean that a GPU exists.
+// Returns true if choose_device() will return the CPU for every local rank. Opens no library. False does not mean that a GPU
+// exists.
 bool is_certainly_cpu(TrainConfig::Device wanted);
 
-// Makes the decision of choose_device() for `gpus` visible GPUs. Pure. Returns the index of the GPU, or -1 for the CPU. If each
-// of several workers has a single visible GPU, returns 0 for all of them: usually the workers have different GPUs
-// (--virtual-local-rank, srun --gpus-per-task=1). refuse_shared_gpu() detects workers that have the same GPU.
+// Makes the decision of choose_device() for `gpus` visible GPUs. The code is pure: no I/O, no clock. Returns the index of the
+// GPU, or -1 for the CPU. If there are several workers and each has a single visible GPU, returns 0 for all of them: usually
+// the workers have different GPUs (--virtual-local-rank, srun --gpus-per-task=1). refuse_shared_gpu() detects workers that have
+// the same GPU.
 int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
 
 // Throws UsageError if another rank has already called this function with the same GPU, identified by `uuid`. The message names
@@ -42,7 +44,7 @@ void refuse_shared_gpu(c10d::Store& store, int rank, const std::string& uuid);
 // Returns the CUDA module that choose_device() has opened; null if this process computes on the CPU.
 CudaModule* cuda_module() noexcept;
 
-// True if workers of this node share a GPU, so that NCCL cannot be used.
+// Returns true if workers of this node share a GPU, so that NCCL cannot be used.
 bool shares_gpu(const WorkerEnvironment& environment);
 
 }  // namespace ddprun::trainer

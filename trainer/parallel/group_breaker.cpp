@@ -65,8 +65,8 @@ constexpr std::chrono::milliseconds kPollInterval{5};
 // connect_for_lost_ranks() is called in polls 1, 2, 4, 8 ... and in every 64th poll. One call does not suffice: Gloo may not
 // listen yet, or the connections may be shut down before Gloo reads from them.
 constexpr unsigned kConnectEvery = 64;
-// Number of polls before the waiters of collectives are released. Closing connections has ended all other waits by then. Only
-// waits for an operation that was interrupted remain.
+// Number of polls before the waiters of collectives are released. By then, the closed connections have ended all other waits,
+// and only waits for an interrupted operation remain.
 constexpr unsigned kPollsUntilRelease = 5;
 constexpr timeval kSelfConnectTimeout{.tv_sec = 0, .tv_usec = 50'000};
 
@@ -77,7 +77,7 @@ Value option_of(int fd, int option, Value default_value) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : default_value;
 }
 
-// True if the socket is connected or connecting. False before connect(), and after the connection has ended.
+// Returns true if the socket is connected or connecting, and false before connect() and after the connection has ended.
 bool is_connected(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;

@@ -35,8 +35,8 @@ class GroupBreaker {
   GroupBreaker(const GroupBreaker&) = delete;
   GroupBreaker& operator=(const GroupBreaker&) = delete;
 
-  // Exists while a group is created. TCP sockets that are created during this time belong to the group. All other sockets of
-  // the process, such as those of a data loader or a metrics server, are never closed.
+  // Marks the time in which a group is created. TCP sockets that are created while this object exists belong to the group. All
+  // other sockets of the process, such as those of a data loader or a metrics server, are never closed.
   class GroupCreation {
    public:
     explicit GroupCreation(GroupBreaker& breaker) : breaker_(breaker) { breaker_.creation_begins(); }
@@ -53,18 +53,22 @@ class GroupBreaker {
   // Blocks until the abort of the NCCL backend has returned. The abort can hang in the driver, so the caller must not hold a
   // lock.
   void await_abort();
-  // Call after the old group is destroyed, and before the next one is created.
+  // Call this after the old group is destroyed, and before the next one is created.
   void end_break();
   bool broken() const { return broken_; }
-  // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call from the thread that
-  // calls break_group().
+  // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call this from the thread
+  // that calls break_group().
   void set_backend(c10::intrusive_ptr<c10d::Backend> backend);
+<<<<<<< HEAD
   // Registers a backend whose abort() neither blocks nor throws. break_group() calls abort() immediately, and all collectives
   // then end with an error.
   void set_abortable(c10::intrusive_ptr<c10d::Backend> backend);
   // True if collectives of a broken group return without an error, which is the case for NCCL.
+=======
+  // Returns true if collectives of a broken group return without an error, which is the case for NCCL.
+>>>>>>> main
   bool aborts_silently() const { return aborts_silently_; }
-  // Sets the size of the next group. Call only while no group is broken.
+  // Sets the size of the next group. Call this only while no group is broken.
   void set_world(int world) { world_ = world; }
 
   // Waits for a message between two ranks. If the group is broken meanwhile, throws the error for a lost rank.

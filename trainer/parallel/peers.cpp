@@ -65,7 +65,7 @@ void Peers::smallest_of_each(std::span<std::int64_t> values) const {
 }
 
 // A value is equal on all ranks if its minimum equals its maximum. Since ~ reverses the order of integers, the maximum is ~ of
-// the minimum of ~value. So one collective computes both.
+// the minimum of ~value. So one collective computes both minima.
 bool Peers::all_equal(std::span<const std::int64_t> values) const {
   std::vector<std::int64_t> extremes(values.begin(), values.end());
   for (const std::int64_t value : values) extremes.push_back(~value);

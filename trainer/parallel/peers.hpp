@@ -36,7 +36,8 @@ class Peers {
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
   // Returns true on all ranks if all ranks have passed the same values, otherwise false on all ranks.
   bool all_equal(std::span<const std::int64_t> values) const;
-  // Return the text of rank 0, or of rank `source`, on all ranks. `source` must be the same on all ranks.
+  // Both functions return the text of one rank on all ranks: of rank 0, or of rank `source`, which must be the same on all
+  // ranks.
   std::string from_rank_0(const std::string& text) const { return from(0, text); }
   std::string from(int source, const std::string& text) const;
   // Returns the values of all ranks, in rank order.
@@ -52,9 +53,9 @@ class Peers {
   // Returns when all ranks have called this function.
   void barrier() const { smallest(0); }
   // Throws the error for a lost rank if the group was broken because the agent has ordered a new group. Collectives throw this
-  // error too, but a single rank runs no collectives.
+  // error too, but a single rank runs no collectives and needs this call.
   void check_alive() const;
-  // Call before the CPU uses results of NCCL collectives that were not started by this class. Waits until the GPU has the
+  // Call this before the CPU uses results of NCCL collectives that this class has not started. Waits until the GPU has the
   // results, and then calls check_alive(). Does nothing if the collectives of a broken group throw an error anyway, or if the
   // group cannot be broken.
   void sync_device() const;
@@ -64,8 +65,8 @@ class Peers {
   // Replaces `values`, which must be in host memory, by their reduction over all ranks.
   void reduce(const at::Tensor& values, c10d::ReduceOp::RedOpType operation) const;
   bool device_aborts_silently() const;
-  // Throws if the group was aborted, since an aborted collective returns undefined values without an error. Call after a result
-  // has arrived in host memory and before it is used.
+  // Throws if the group was aborted, since an aborted collective returns undefined values without an error. Call this after a
+  // result has arrived in host memory and before it is used.
   void check_not_broken() const;
   // Returns a copy on this rank's device. Collectives must use such a copy instead of the caller's memory: after the group is
   // broken, Gloo may still write to the memory of a collective.

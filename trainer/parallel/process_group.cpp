@@ -101,8 +101,8 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
   return {ProcessGroupGloo::createDefaultDevice()};
 }
 
-// Gloo with collectives that GroupBreaker can end. Collectives on GPU tensors are not wrapped: a wait for them ends only when
-// Gloo ends them.
+// A Gloo group whose collectives GroupBreaker can end. Collectives on GPU tensors are not wrapped: a wait for them ends only
+// when Gloo ends them.
 class BreakableGloo final : public ProcessGroupGloo {
  public:
   BreakableGloo(GroupBreaker& breaker, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -155,8 +155,8 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.use_agent_store;
-  // The store must not wait for all workers, since make_process_group() already does. Moreover, torchrun's store counts workers
-  // over all restarts, so after a restart its count would be wrong.
+  // The store must not wait for all workers, since make_process_group() already does. In addition, torchrun's store counts
+  // workers over all restarts, so after a restart its count would be wrong.
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
@@ -286,7 +286,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
 }
 
 bool is_lost_peer(const std::exception& error) {
-  // These texts are in the errors of Gloo and NCCL after a rank was killed (tests/trainer/parallel). A timeout is not in the
+  // These texts occur in the errors of Gloo and NCCL after a rank was killed (tests/trainer/parallel). A timeout is not in the
   // list, since this rank itself may have caused it.
   if (const auto* const shared = dynamic_cast<const collectives::CollectiveError*>(&error)) {
     return shared->failure() == collectives::CollectiveFailure::kAborted ||

@@ -1,6 +1,6 @@
-// All code that depends on the version of LibTorch belongs in this file. It now only checks for the oldest supported version.
-// Version 2.15 has added default arguments to Reducer and moved headers that this program does not include, so it needs no
-// different code.
+// All code that depends on the version of LibTorch belongs in this file. At present it only checks that the version is
+// supported. Version 2.15 has added default arguments to Reducer and moved headers that this program does not include, so it
+// needs no different code.
 #pragma once
 
 #include <torch/headeronly/version.h>

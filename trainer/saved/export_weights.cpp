@@ -43,7 +43,8 @@ bool has_updates(const CheckpointState& state) {
   return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_lora_parameter(entry.name); });
 }
 
-// Returns the config of the run. To merge low-rank updates, their scale and the model's type are needed from the config.
+// Returns the config of the run. It has the scale of low-rank updates and the model's type, which are needed to merge the
+// updates.
 ModelConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
   std::error_code none;
   if (given.empty() && !fs::exists(config_next_to(checkpoint), none)) {
@@ -86,7 +87,7 @@ std::string export_weights(const ExportOptions& options) {
   auto [checkpoint, state] = choose(option, options);
   std::optional<ModelConfig> config;
   if (has_updates(state)) config = config_of(option, checkpoint, options.config);
-  // A model that was exported from Python may have parameters whose names look like low-rank updates; these are not merged.
+  // A model that was exported from Python may have parameters whose names look like low-rank updates. These must not be merged.
   const bool merges = config && config->type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), *config);
   const std::string bytes = encoded_model(state);

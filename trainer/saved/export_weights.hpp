@@ -11,11 +11,12 @@ struct ExportOptions {
   // A checkpoint, a run directory or a folder of checkpoints. The newest valid checkpoint of a directory is used.
   std::filesystem::path from;
   std::filesystem::path to;        // target path; must not be in the folder of the checkpoint
-  std::filesystem::path config{};  // train.json for low-rank updates; if empty, that of the checkpoint's run is used
+  std::filesystem::path config{};  // train.json for low-rank updates; if empty, that of the checkpoint's run
 };
 
-// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to their weights. Returns a line
-// about the file for the user. Throws UsageError if the checkpoint is damaged or the export fails for another reason.
+// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to the weights to which they
+// belong. Returns a line about the file for the user. Throws UsageError if the checkpoint is damaged or the export fails for
+// another reason.
 std::string export_weights(const ExportOptions& options);
 
 // Writes only the low-rank updates, in the format of the peft package: a folder with adapter_model.safetensors and

@@ -1,4 +1,4 @@
-// Generates text with a language model, one token per call. Called by text_generation.cpp.
+// Generates text with a language model, one token per call. text_generation.cpp uses it.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -16,7 +16,7 @@
 namespace ddprun::trainer {
 
 struct Sampling {
-  double temperature = 1;  // divisor of the logits; if 0, the most likely token is chosen, or the first of several equals
+  double temperature = 1;  // divisor of the logits; if 0, the most likely token is chosen (the first of equals)
   std::int64_t top_k = 0;  // samples only from the top_k most likely tokens; if 0, from all tokens
   std::uint64_t seed = 0;
 };
@@ -35,8 +35,8 @@ class Generation {
              std::optional<std::int64_t> end = {});
 
   // Returns the token that follows `tokens`, which has at least one. If there are more tokens than positions, the model gets
-  // only the last tokens. If `tokens` has one more token than in the last call, and all tokens fit, the call runs the model
-  // only for the new token. Otherwise it runs the model for all tokens. Throws DivergedError if the logits are NaN or infinite.
+  // only the last ones. If `tokens` has one more token than in the last call, and all tokens fit, the call runs the model only
+  // for the new token. Otherwise it runs the model for all tokens. Throws DivergedError if the logits are NaN or infinite.
   std::int64_t next(const std::vector<std::int64_t>& tokens);
 
  private:

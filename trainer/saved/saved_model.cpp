@@ -45,8 +45,8 @@ std::vector<Candidate> checkpoints_in(const fs::path& folder) {
   }
 }
 
-// Returns the real path of `from`, which is a run directory, a folder of checkpoints, a checkpoint or a file. For the folder of
-// checkpoints in a run directory, returns the run directory. Throws UsageError for any other folder.
+// Returns the real path of `from`, which is a run directory, a folder of checkpoints, a checkpoint or a file. If `from` is the
+// folder of checkpoints in a run directory, returns the run directory. Throws UsageError for any other folder.
 fs::path place_of_model(const fs::path& from) {
   fs::path place = followed(from);
   std::error_code none;
@@ -91,8 +91,8 @@ fs::path checkpoint_at(const fs::path& place) {
   return fs::is_directory(place, none) && !fs::exists(place / kManifestFile, none) ? newest_valid_in(place) : place;
 }
 
-// Returns the run directory that should contain `place`. If `place` is a copy on a node's disk, outside of the run directory,
-// the result is not a run directory.
+// Returns the run directory that should contain `place`. But if `place` is a copy on a node's disk, outside of the run
+// directory, the result is not a run directory.
 fs::path run_around(const fs::path& place) {
   if (is_run_directory(place)) return place;
   std::error_code none;

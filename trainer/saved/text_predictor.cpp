@@ -1,4 +1,4 @@
-// Implementation of text_predictor() in predictor.hpp. The model runs separately for each text, since texts differ in length.
+// Implementation of text_predictor() in predictor.hpp. The model runs on one text at a time, since texts differ in length.
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>

@@ -1,5 +1,5 @@
-// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs: either added to the weights,
-// or as a separate adapter in the format of the peft package. Called by export_weights.cpp.
+// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs. They are either added to the
+// weights, or become a separate adapter in the format of the peft package. export_weights.cpp uses it.
 #pragma once
 
 #include <nlohmann/json.hpp>

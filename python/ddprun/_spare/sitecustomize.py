@@ -44,8 +44,8 @@ import os
 import sys
 import time
 
-CONTROL = 3  # Descriptor of the socket to the agent. When the spare becomes a worker, the worker's channel replaces it.
-SCAN_TIMEOUT_S = 1.0  # maximum wait for another spare that checks the files
+CONTROL = 3  # the socket to the agent; when the spare becomes a worker, the worker's channel gets this descriptor
+SCAN_TIMEOUT_S = 1.0  # maximum time in seconds to wait for another spare that checks the files
 WORKER_VARIABLES = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
                     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
@@ -54,7 +54,7 @@ WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
 # ---- decisions (pure functions) ----
 
 def of_worker(name):
-    """Returns True if this environment variable differs between workers, or between a worker and its replacement."""
+    """Returns True if the value of this environment variable depends on the worker, or on the start of the worker."""
     return name in WORKER_VARIABLES or name.startswith(WORKER_PREFIXES)
 
 
@@ -73,8 +73,8 @@ def is_below(path, folders):
 
 
 def foreign_module(places, folders):
-    """Returns the first of these modules that has a file or folder outside `folders`, or None. `places`: {module: its files or
-    folders}."""
+    """Returns the first of these modules that has a file or folder outside `folders`, or None. `places` is {module: its files
+    or folders}."""
     for name in sorted(places):
         if not all(is_below(place, folders) for place in places[name]):
             return name
@@ -83,7 +83,7 @@ def foreign_module(places, folders):
 
 def reason_for_plain_start(before, now, hidden):
     """Returns why the script needs a fresh interpreter, or "" if the spare is equivalent to one. `before` is the Observation
-    after the imports of the spare, and `now` the present one."""
+    that the spare made after its imports. `now` is the present one."""
     variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
                                 {k: v for k, v in now.environment.items() if not of_worker(k)})
     if variable:
@@ -97,7 +97,7 @@ def reason_for_plain_start(before, now, hidden):
 
 
 class Observation:
-    """State that must not change after the spare's imports until it becomes a worker: the environment, and {file: its
+    """What must not change from the end of the spare's imports until it becomes a worker: the environment, and {file: its
     version}."""
 
     def __init__(self, environment, files):
@@ -106,8 +106,8 @@ class Observation:
 
 
 class InitialObservation(Observation):
-    """The observation of a spare after its imports. `text` is equal for spares that loaded the same versions of the same
-    files."""
+    """The Observation that a spare makes after its imports. Two spares have the same `text` if they loaded the same versions of
+    the same files."""
 
     def __init__(self, environment, files):
         Observation.__init__(self, environment, files)
@@ -117,8 +117,8 @@ class InitialObservation(Observation):
 # ---- observations of the system ----
 
 def versions_of(files):
-    """Returns {file: its version}. The start of new workers waits for this call, and torch has 1,800 files. So the loop calls
-    nothing except os.stat."""
+    """Returns {file: its version}. The start of new workers waits for this call. torch has 1,800 files, so the loop calls only
+    os.stat."""
     read_status, versions = os.stat, {}
     for file in files:
         try:
@@ -131,8 +131,8 @@ def versions_of(files):
 
 
 def library_folders():
-    """Returns the folders of the standard library and of installed packages. Real paths are included, since a virtual
-    environment can be a symbolic link."""
+    """Returns the folders of the standard library and of installed packages. A virtual environment can be a symbolic link, so
+    the real paths of the folders are returned, too."""
     import site
     import sysconfig
 
@@ -144,8 +144,8 @@ def library_folders():
 
 
 def places_of(names):
-    """Returns {module: its file, or its folders if it has no file}. Built-in modules and modules created by code are
-    omitted."""
+    """Returns {module: its file, or its folders if it has no file}. Modules that are built in or created by code are omitted.
+    """
     places = {}
     for name in names:
         spec = getattr(sys.modules.get(name), "__spec__", None)
@@ -174,8 +174,8 @@ def watched_files(places, libraries):
 
 
 def earlier_folders():
-    """Returns the folders that a fresh interpreter searches before all others: the script's folder or the working directory,
-    then PYTHONPATH."""
+    """Returns the folders that a fresh interpreter searches before all others. These are the script's folder or the working
+    directory, and then PYTHONPATH."""
     script = sys.argv[0] if sys.argv and sys.argv[0] not in ("-m", "") else ""
     if not script:
         folder = os.getcwd()
@@ -187,8 +187,8 @@ def earlier_folders():
 
 
 def hidden_by(names, folders, libraries):
-    """Returns the first path in these folders that Python would import in place of a preloaded module, or "". names: the result
-    of top_level()."""
+    """Returns the first path in these folders that Python would import in place of a preloaded module, or "". `names` is the
+    result of top_level()."""
     for folder in folders:
         if os.path.realpath(folder) in libraries:
             continue
@@ -229,7 +229,7 @@ def private_memory():
 # ---- memory that the kernel frees quickly ----
 
 class Mapping:
-    """One memory mapping of a process: its size, and how many bytes of anonymous memory it has in RAM."""
+    """One memory mapping of a process: its size, and the number of bytes of its anonymous memory that are in RAM."""
 
     def __init__(self, begin, end, rights, path):
         self.begin, self.size, self.rights, self.path = begin, end - begin, rights, path
@@ -237,7 +237,7 @@ class Mapping:
 
 
 def mappings_of(smaps):
-    """Parses the lines of /proc/PID/smaps into mappings."""
+    """Returns the mappings that the lines of /proc/PID/smaps describe."""
     found = []
     for line in smaps:
         words = line.split(None, 5)
@@ -250,8 +250,8 @@ def mappings_of(smaps):
 
 
 def for_huge_pages(mapping):
-    """Returns True for a mapping of the program's data of which at least 7/8 are in use. Huge pages would also allocate RAM for
-    the unused part."""
+    """Returns True for a mapping of the program's data if at least 7/8 of it are in use. With huge pages, the unused part would
+    use RAM, too."""
     return mapping.rights == "rw-p" and mapping.path in ("", "[heap]") and 8 * mapping.anonymous >= 7 * mapping.size
 
 
@@ -264,12 +264,13 @@ def huge_pages_are_allowed():
 
 
 def use_huge_pages():
-    """Moves data into pages of 2 MB. The kernel frees such memory faster when the process is killed, and the start of the next
-    worker waits until it is freed. The move is safe while other threads write. If it fails, the memory stays in small pages."""
+    """Moves data into pages of 2 MB. When the process is killed, the kernel frees such pages faster, and the next worker cannot
+    start before they are free. Other threads may write to the data during the move. If the move fails, the memory stays in
+    small pages."""
     ctypes = sys.modules.get("ctypes")
     if ctypes is None or not huge_pages_are_allowed():
-        # Without ctypes, which torch imports, there is little data to move. Importing it in this file would be visible to the
-        # script.
+        # torch imports ctypes, so without ctypes there is little data to move. If this file imported ctypes itself, the script
+        # could detect it.
         return
     try:
         advise = ctypes.CDLL(None).madvise
@@ -285,8 +286,8 @@ def use_huge_pages():
 # ---- low priority ----
 
 def can_restore_priority():
-    """Returns True if a thread of this process can enter the scheduler's idle class and leave it again. A separate thread tries
-    this, because a thread without the right to leave remains in the idle class."""
+    """Returns True if a thread of this process can enter the scheduler's idle class and leave it again. A thread that may not
+    leave can never run normally again, so a separate thread tries this."""
     import _thread
 
     answer = []
@@ -334,7 +335,7 @@ def set_title(title):
 
 
 class LowPriority:
-    """A context in which this process yields the CPU to others. If the process can leave the scheduler's idle class again, it
+    """A context in which other processes get the CPU first. If this process can leave the scheduler's idle class again, it
     enters that class. Otherwise it lowers the weight of its session (autogroup), if the kernel supports that."""
 
     def __enter__(self):
@@ -352,7 +353,7 @@ class LowPriority:
                 except OSError:
                     pass  # the thread has ended in the meantime
             return
-        for _ in range(20):  # the kernel accepts only one change of an autogroup in 0.1 s, counted over all sessions
+        for _ in range(20):  # the kernel accepts one change of an autogroup in 0.1 s, among the changes of all sessions
             if not isinstance(write_proc_self("autogroup", "0"), BlockingIOError):
                 return
             time.sleep(0.05)
@@ -364,15 +365,16 @@ def send_lines(*lines):
     try:
         os.write(CONTROL, "\n".join(line.replace("\n", " ")[:1000] for line in lines).encode("utf-8", "replace"))
     except OSError:
-        pass  # if the agent has ended, the next read detects it
+        pass  # the agent has ended, which the next read detects
 
 
 def wait_for_request():
     """Waits for a request of the agent. Exits if the agent has ended.
 
     Returns (request, descriptors of stdout, stderr and channel, descriptor of the board or None, checks_files). The board is a
-    memfd in which spares share the result of the file check. checks_files: True if this spare must check its files itself.
-    False if another spare checks them for all."""
+    memfd in which spares share the result of the file check. `checks_files` is True if this spare must check its files itself,
+    and False if another spare checks them for all.
+    """
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -385,7 +387,7 @@ def wait_for_request():
     finally:
         control.detach()
     if len(fds) < 4:
-        os._exit(1 if packet else 0)  # an incomplete request is an error, but the end of the agent is not
+        os._exit(1 if packet else 0)  # without a packet the agent has ended, which is not an error
     size = os.fstat(fds[0]).st_size
     request = b""
     while len(request) < size:
@@ -399,8 +401,8 @@ def wait_for_request():
 
 
 def wait_for_scan():
-    """Waits until the spare that checks the files has finished. That spare can have been killed or stopped, so the wait has a
-    time limit."""
+    """Waits until another spare has checked the files. That spare may have been killed or stopped, so the wait has a time
+    limit."""
     import _socket
 
     control = _socket.socket(fileno=CONTROL)
@@ -431,9 +433,11 @@ def publish_scan(board, text):
 def current_versions(before, board, checks_files):
     """Returns the present versions of before.files.
 
-    Spares that become workers together nearly always depend on the same files. One of them checks its files. If they are
-    unchanged, it writes their names and versions (`text`) to the board, a memfd that the spares share. A spare whose `text` is
-    equal skips its check. Without a board (None), each spare checks its own files."""
+    Spares that become workers together nearly always depend on the same files, so one of them checks its files for all. If they
+    are unchanged, this spare writes their names and versions (`text`) to the board, a memfd that the spares share. The other
+    spares compare this text with their own. A spare with the same text does not check its files. If `board` is None, each spare
+    checks its own files.
+    """
     if not checks_files:
         wait_for_scan()
         if read_scan(board, len(before.text) + 1) == before.text:
@@ -455,8 +459,8 @@ def parse_request(request):
 # ---- start of a spare, and its change to a worker ----
 
 def given_environment():
-    """Returns the environment with which this process was started, in the original order. os.environ can differ: Python and
-    .pth files may have changed it."""
+    """Returns the environment with which this process was started, in the original order. os.environ can be different, because
+    Python and .pth files may have changed it."""
     try:
         with open("/proc/self/environ", "rb") as own:
             variables = [variable.split(b"=", 1) for variable in own.read().split(b"\0") if b"=" in variable]
@@ -466,7 +470,7 @@ def given_environment():
 
 
 def exec_program(arguments, environment):
-    """Replaces this process by another program. Python ignores SIGPIPE and SIGXFSZ, and exec keeps ignored signals ignored. So
+    """Replaces this process by another program. Python ignores SIGPIPE and SIGXFSZ. The new program would ignore them, too, so
     the default actions are restored first."""
     import _signal
 
@@ -506,15 +510,15 @@ def set_arguments(arguments):
 
 
 def invalidate_finders():
-    """Clears the caches of importers, so that they find files that were created after the caches were filled."""
+    """Clears the caches of importers. A cache does not contain files that were created after it was filled."""
     for finder in list(sys.path_importer_cache.values()):
         if hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
 
 
 def real_sitecustomize(own_folder):
-    """Imports the sitecustomize module of the Python installation, as Python would have done without this file. Returns True if
-    the installation has one."""
+    """Imports the sitecustomize module of the Python installation, as Python does without this file. Returns True if the
+    installation has such a module."""
     sys.path[:] = [path for path in sys.path if path != own_folder]
     sys.path_importer_cache.pop(own_folder, None)
     ours = sys.modules.pop("sitecustomize")
@@ -529,8 +533,8 @@ def real_sitecustomize(own_folder):
 
 
 def load(modules, environment):
-    """Imports the modules. Returns (folders of libraries, files to check, {top-level name: path}, changes of the
-    environment)."""
+    """Imports the modules. Returns the folders of libraries, the files to check, {top-level name: path}, and the changes that
+    the imports made to the environment."""
     import importlib
 
     before = set(sys.modules)
@@ -572,7 +576,7 @@ def run_spare():
         os.environ["PYTHONPATH"] = ""
     else:
         del os.environ["PYTHONPATH"]
-    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # only a worker may have these
+    for name in ("DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):  # these variables are for workers only
         os.environ.pop(name, None)
     environment = {name: value for name, value in given.items() if name == "PYTHONPATH" or not name.startswith("DDPRUN_PRELOAD")}
     for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS"):
@@ -625,5 +629,5 @@ if __name__ == "sitecustomize" and "DDPRUN_PRELOAD" in os.environ:
         send_lines("unfit", "the spare interpreter failed: " + type(error).__name__ + ": " + str(error))
         os._exit(1)
     if not _installed:
-        # Python ignores this error, which it expects if the installation has no sitecustomize.
+        # Python expects and ignores this error. It means that the installation has no sitecustomize module.
         raise ImportError("no sitecustomize", name="sitecustomize")

@@ -38,11 +38,11 @@ SslContextPointer context_of(const HttpsPost& request) {
   return context;
 }
 
-// The server's certificate must be valid for this host.
+// Requires a server certificate that is valid for this host.
 void require_host(SSL* ssl, const std::string& host) {
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   if (is_address) return;
-  ERR_clear_error();  // the error of parsing the name as an address
+  ERR_clear_error();  // removes the error that the attempt to parse the name as an address has left
   if (SSL_set1_host(ssl, host.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, host.c_str()) != 1) fail("invalid host " + host);
 }
 
@@ -51,7 +51,8 @@ std::string header_host(const HttpsPost& request) {
   return (is_v6 ? "[" + request.host + "]" : request.host) + ":" + request.port;
 }
 
-// "HTTP/1.1 403 Forbidden" and the text of the answer. The problem is the first line of the text.
+// Parses an HTTP answer, which starts with a line such as "HTTP/1.1 403 Forbidden". `problem` in the result is the first line
+// of the answer's body.
 HttpsAnswer parse_answer(const std::string& text) {
   if (!text.starts_with("HTTP/1.") || text.size() < 12) return {0, "the answer is not HTTP"};
   HttpsAnswer answer;
@@ -72,7 +73,7 @@ HttpsAnswer https_post(const HttpsPost& request) {
   BIO_get_ssl(connection.get(), &ssl);
   require_host(ssl, request.host);
   BIO_set_conn_hostname(connection.get(), header_host(request).c_str());
-  if (BIO_do_connect(connection.get()) != 1) {  // includes the TLS handshake
+  if (BIO_do_connect(connection.get()) != 1) {  // connects, and makes the TLS handshake
     const long verified = SSL_get_verify_result(ssl);
     if (verified == X509_V_OK) fail("cannot connect to " + header_host(request));
     throw std::runtime_error("the certificate of " + header_host(request) +

@@ -1,12 +1,13 @@
-// A single POST request over HTTPS, with OpenSSL's blocking connections. module.cpp calls it. Unlike the agents' connections
-// (tls_session.hpp), the server proves its identity with a certificate.
+// A single POST request over HTTPS, with OpenSSL's blocking connections. module.cpp calls it. Here the server proves its
+// identity with a certificate, unlike a peer in the agents' connections (tls_session.hpp).
 #pragma once
 
 #include "rendezvous/identity/tls.hpp"
 
 namespace ddprun {
 
-// TLS 1.2 or newer. Throws std::runtime_error if the server cannot be reached, or if its certificate is not valid for the host.
+// Uses TLS 1.2 or newer. Throws std::runtime_error if the server cannot be reached, or if its certificate is not valid for the
+// host.
 HttpsAnswer https_post(const HttpsPost& request);
 
 }  // namespace ddprun

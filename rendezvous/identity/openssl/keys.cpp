@@ -19,7 +19,7 @@ constexpr std::string_view kMark = "ddprun";
 constexpr std::string_view kKeyLabel = "ddprun rendezvous key";
 constexpr std::string_view kRunLabel = "ddprun run id";
 constexpr std::size_t kKeyBytes = 32;
-// TLS_AES_128_GCM_SHA256. In TLS 1.3, a pre-shared key is valid only with the hash function of one cipher suite.
+// This is TLS_AES_128_GCM_SHA256. In TLS 1.3, a pre-shared key is valid only with the hash function of one cipher suite.
 constexpr std::array<unsigned char, 2> kCipher{0x13, 0x01};
 
 using Kdf = std::unique_ptr<EVP_KDF, OpensslFree<EVP_KDF_free>>;
@@ -33,7 +33,8 @@ OSSL_PARAM octets(const char* name, std::string_view value) {
   return OSSL_PARAM_construct_octet_string(name, const_cast<char*>(value.data()), value.size());
 }
 
-// HKDF (RFC 5869). The input key is the token, the salt is our label, and the info is the protocol version and the run id.
+// Derives the key with HKDF (RFC 5869). The input key is the token, the salt is our label, and the info is the protocol version
+// and the run id.
 std::array<unsigned char, kKeyBytes> derive_key(const TlsCredentials& credentials) {
   std::string info(1, static_cast<char>(credentials.protocol_version));
   info += credentials.run_id;
@@ -63,7 +64,7 @@ SslContextPointer make_context(OpensslKeys* keys) {
   SSL_CTX_set_num_tickets(c, 0);
   SSL_CTX_set_max_early_data(c, 0);
   SSL_CTX_set_recv_max_early_data(c, 0);
-  // An idle connection frees its buffers. Otherwise ten thousand connections would need a lot of memory.
+  // An idle connection frees its buffers. With ten thousand connections, these buffers would need a lot of memory.
   SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_psk_find_session_callback(c, OpensslSession::find_key);
   SSL_CTX_set_psk_use_session_callback(c, OpensslSession::offer_key);

@@ -70,7 +70,7 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    // Otherwise a server that lacks the pre-shared key could complete the handshake with a certificate.
+    // Without this setting, a server that lacks the pre-shared key could complete the handshake with a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
 }
@@ -202,8 +202,8 @@ PeerFault OpensslSession::reason_of(unsigned long error) noexcept {
   const int reason = ERR_GET_REASON(error);
   if (role_ == TlsRole::kServer) {
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) return PeerFault::kWrongToken;
-    // The peer sent a valid ClientHello but a wrong last handshake message. So it does not have the key, and has replayed a
-    // recorded ClientHello.
+    // The peer has sent a valid ClientHello, but a wrong last message of the handshake. So it does not have the key, and has
+    // replayed a recorded ClientHello.
     return peer_.protocol_version != 0 ? PeerFault::kBroken : PeerFault::kNoKey;
   }
   return refusal_of(reason - SSL_AD_REASON_OFFSET);
@@ -230,12 +230,12 @@ PeerFault OpensslSession::refusal_of(int alert) noexcept {
 
 void OpensslSession::replace_alert() noexcept {
   int alert = 0;
-  // for this fault OpenSSL 3.0 would send illegal_parameter
+  // For this fault, OpenSSL 3.0 would send illegal_parameter, which does not name the reason.
   if (failure_ == PeerFault::kWrongToken) alert = kDecryptErrorAlert;
   if (failure_ == PeerFault::kWrongRunId) alert = kUnknownIdentityAlert;
   if (failure_ == PeerFault::kReflected) alert = kReflectedAlert;
   if (failure_ == PeerFault::kWrongVersion) alert = kVersionAlert + keys_.self().protocol_version;
-  if (failure_ == PeerFault::kNotTls) output_->clear();  // A peer that does not use TLS cannot parse an alert, so it gets none.
+  if (failure_ == PeerFault::kNotTls) output_->clear();  // a peer that does not use TLS cannot parse an alert, so it gets none
   if (alert == 0) return;
   // Replaces the alert number, the last byte of the 7-byte alert record that OpenSSL has written. A refusal is the first record
   // that this side sends.

@@ -1,6 +1,6 @@
-// One TLS connection, implemented with OpenSSL. The session checks that the peer has the job's token; failure() returns the
-// reason for a refusal. OpenSSL reads from the input of the current call, and appends to the output of the current call. So an
-// idle connection keeps no buffered bytes.
+// One TLS connection, implemented with OpenSSL. The session checks that the peer has the job's token. If it refuses the peer,
+// failure() returns the reason. During a call, OpenSSL reads from the call's input and appends to the call's output. So an idle
+// connection keeps no buffered bytes.
 #pragma once
 
 #include <openssl/bio.h>
@@ -23,8 +23,8 @@ class OpensslSession final : public TlsSession {
   const TlsPeer& peer() const noexcept override { return peer_; }
   const std::string& detail() const noexcept override { return detail_; }
 
-  // OpenSSL's callbacks for pre-shared keys. On a server, find_key() finds the key that the client offers. On a client, the
-  // other callback offers the key.
+  // OpenSSL's callbacks for pre-shared keys. On a server, find_key() finds the key that the client offers. On a client,
+  // offer_key() offers the key.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SESSION** session);
   static int offer_key(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, std::size_t* length,
                        SSL_SESSION** session);
@@ -51,7 +51,7 @@ class OpensslSession final : public TlsSession {
   bool received_ = false;
   TlsPeer peer_;
   std::string detail_;
-  // both are valid only during a call
+  // the input and the output of the current call
   std::string_view input_;
   std::string* output_ = nullptr;
 };

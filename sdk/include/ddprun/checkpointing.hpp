@@ -20,30 +20,31 @@ struct CheckpointOptions {
   bool background = true;        // if true, a thread writes a copy of the state while training continues
 };
 
-// Only the training thread may use this class. Saves in the background run on a thread that the class creates.
+// Only the training thread may use this class. For saves in the background, the class creates another thread.
 class Checkpointing {
  public:
-  // The constructor changes nothing on disk. Each training run needs a separate folder. Throws ddprun::UsageError for invalid
-  // options.
+  // The constructor changes nothing on disk. Each training run needs its own folder. Throws ddprun::UsageError if an option is
+  // invalid.
   explicit Checkpointing(std::filesystem::path folder, CheckpointOptions options = {});
   ~Checkpointing();  // waits until a save in the background has ended
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Loads the newest valid checkpoint into `state`. If there is no checkpoint, returns false and leaves `state` unchanged. A
-  // checkpoint with a wrong checksum is skipped and reported on stderr. Throws ddprun::BadCheckpointError if no checkpoint is
-  // valid. Throws ddprun::UsageError if the checkpoint has a different model or optimizer. `state` may then have some weights
-  // of the checkpoint and must not be used. Call on every rank; the ranks do not communicate.
+  // Loads the newest valid checkpoint into `state`. Call this on every rank. The ranks do not communicate. If there is no
+  // checkpoint, it returns false and leaves `state` unchanged. A checkpoint with a wrong checksum is skipped and reported on
+  // stderr. Throws ddprun::BadCheckpointError if there are checkpoints but none is valid. Throws ddprun::UsageError if the
+  // checkpoint is of a different model or optimizer. After this error `state` may have some weights of the checkpoint and must
+  // not be used.
   bool load(State& state);
 
-  // Call on one rank. When the call returns, the checkpoint is complete on disk. The call first waits for a save in the
-  // background. If this state is already on disk, the call does nothing. Throws std::system_error (disk full),
-  // ddprun::DivergedError if a weight is NaN or infinite, and ddprun::SupersededError if another process has started to save in
-  // this folder.
+  // Saves `state`. Call this on one rank. When the call returns, the checkpoint is complete on disk. If a save runs in the
+  // background, the call first waits for it. If this state is already on disk, nothing is written. Throws std::system_error
+  // (for example, if the disk is full) and ddprun::DivergedError if a weight is NaN or infinite. Throws ddprun::SupersededError
+  // if another process has started to save in this folder.
   void save(const State& state);
-  // Call after each step, on the same rank as save(). Saves if the step is a multiple of `every_steps`, in the background if
-  // CheckpointOptions::background is true. A failed save is reported on stderr, and training continues. Other errors of save()
-  // are thrown by the next call.
+  // Saves `state` if its step is a multiple of `every_steps`. Call this after each step, on the same rank as save(). The save
+  // runs in the background if CheckpointOptions::background is true. If a save fails, this is reported on stderr, and training
+  // continues. Other errors of save() are thrown by the next call.
   void save_if_due(const State& state);
 
   struct Impl;  // defined in the library

@@ -1,4 +1,4 @@
-// Data-parallel training for a custom training loop. Calls c10d's Reducer in the same order as PyTorch's
+// Data-parallel training for a custom training loop. The class calls c10d's Reducer in the same order as PyTorch's
 // DistributedDataParallel. Gradients are summed over the ranks while the backward pass is still running. After the backward
 // pass, .grad() contains the mean over the ranks, which is equal on all ranks. Each pass that sums gradients also copies rank
 // 0's buffers, such as the statistics of batch norm, to all ranks.
@@ -32,29 +32,30 @@ struct DataParallelOptions {
 // group.
 class DataParallel {
  public:
-  // For the training loop of a Job, in which all ranks already have the same state. The state includes the order of the
-  // gradient buckets, so a resumed run sums gradients in the same order as before. Both constructors are collective.
+  // Use this constructor in the training loop of a Job, where all ranks already have the same state. The state includes the
+  // order of the gradient buckets, so a resumed run sums gradients in the same order as before. Both constructors are
+  // collective.
   DataParallel(State& state, const Group& group, const DataParallelOptions& options = {});
-  // For any process group; null means a single process. Broadcasts rank 0's parameters and buffers to all ranks. Throws
-  // ddprun::UsageError on all ranks if their models differ in names, shapes or types.
+  // Use this constructor with any process group. Null means a single process. It broadcasts rank 0's parameters and buffers to
+  // all ranks. Throws ddprun::UsageError on all ranks if their models differ in names, shapes or types.
   DataParallel(torch::nn::Module& model, c10::intrusive_ptr<c10d::ProcessGroup> group, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Resets all gradients. Call before each step, or call the optimizer's zero_grad() instead.
+  // Resets all gradients. Call this or the optimizer's zero_grad() before each step.
   void zero_grad();
 
   enum class Sum { kNow, kLater };
   // Calls `loss` once. `loss` must return the mean loss of a micro-batch, a scalar. The backward pass runs on this loss times
-  // `weight`. Use kNow for the last micro-batch of a step: the call is collective and sums the gradients. With kLater,
-  // gradients only accumulate locally. Returns the loss without `weight`, detached from the autograd graph. Throws
-  // ddprun::UsageError if the loss is not a scalar. Throws std::runtime_error with the names of the parameters that got no
-  // gradient.
+  // `weight`. Pass kNow for the last micro-batch of a step. The call is then collective, and sums the gradients over the ranks.
+  // With kLater, gradients are only added up locally. Returns the loss without `weight`, detached from the autograd graph.
+  // Throws ddprun::UsageError if the loss is not a scalar. Throws std::runtime_error if parameters got no gradient, with their
+  // names.
   at::Tensor backward(const std::function<at::Tensor()>& loss, double weight = 1, Sum sum = Sum::kNow);
 
-  // Returns how long backward() has waited for other ranks since the previous call to take_waited(). 0 on a GPU, where only the
-  // device waits.
+  // Returns how long backward() has waited for other ranks since the previous call to take_waited(). On a GPU the result is
+  // always 0, because only the device waits.
   std::chrono::nanoseconds take_waited();
 
  private:

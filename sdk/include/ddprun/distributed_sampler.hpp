@@ -18,24 +18,25 @@
 namespace ddprun {
 
 struct DistributedShare {
-  std::int64_t epoch = 0;             // counted from 0
+  std::int64_t epoch = 0;             // indices from 0; there is at least one
   std::vector<std::int64_t> samples;  // indices from 0; never empty
-  // Weight of this rank's mean loss. With this weight, the mean over ranks in DataParallel is the mean over the global batch.
-  // It is 1 if all ranks have the same number of samples. If a small last batch has no sample for this rank, the weight is 0,
-  // and `samples` contains a sample of another rank, because every rank must run backward.
+  // The weight of this rank's mean loss in DataParallel::backward(). With these weights, the mean over the ranks equals the
+  // mean over the global batch. The weight is 1 if all ranks have the same number of samples. If a small last batch has no
+  // sample for this rank, the weight is 0. `samples` then contains a sample of another rank, because every rank must run a
+  // backward pass.
   double weight = 1;
 };
 
-// Not thread-safe, since the object caches the order of the newest epoch.
+// Do not use an object in several threads at the same time, since share() caches the order of the newest epoch.
 class DistributedSampler {
  public:
-  // `batch_size` is the global batch size. Throws ddprun::UsageError (a std::runtime_error) unless `samples` and `batch_size`
-  // are above 0.
+  // `batch_size` is the size of the global batch. Throws ddprun::UsageError (a std::runtime_error) unless `samples` and
+  // `batch_size` are above 0.
   DistributedSampler(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed = 0);
 
   std::int64_t steps_per_epoch() const { return (samples_ + batch_size_ - 1) / batch_size_; }
 
-  // Returns the samples of `rank` in the step after `finished` finished steps. Requires 0 <= rank < world.
+  // Returns the samples of `rank` in the step that follows `finished` finished steps. Requires 0 <= rank < world.
   DistributedShare share(std::int64_t finished, int rank, int world);
 
  private:

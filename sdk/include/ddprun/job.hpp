@@ -30,12 +30,12 @@ struct JobOptions {
   std::chrono::milliseconds timeout{600'000};  // maximum duration of one collective
 };
 
-// Create one object per process, in main() before any other thread and any tensor, since the object handles SIGTERM, SIGINT and
-// SIGHUP and initializes CUDA. Only the training thread may use this class.
+// Create one object per process. Create it in main(), before any other thread and any tensor, since it handles SIGTERM, SIGINT
+// and SIGHUP and initializes CUDA. Only the training thread may use this class.
 class Job {
  public:
-  // `program` is a name and version for display, such as "myloop 1.0". The constructor does not wait for other ranks. Throws
-  // ddprun::UsageError if an environment variable is invalid, or if the requested GPU does not exist.
+  // `program` is a name and version to show to users, such as "myloop 1.0". The constructor does not wait for other ranks.
+  // Throws ddprun::UsageError if an environment variable is invalid, or if the requested GPU does not exist.
   explicit Job(std::string program, const JobOptions& options = {});
   ~Job();
   Job(const Job&) = delete;
@@ -73,23 +73,23 @@ class Group {
  public:
   int rank() const;
   int world() const;
-  // Returns null if there is only one rank.
+  // The process group of these ranks. It is null if there is only one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
-  // Call before each step. Returns true if another step follows. Returns false after `total` steps. After a stop request
-  // (SIGTERM) the call returns false at the same step on all ranks. The call also reports the finished step to the agent, a few
-  // times a second, and saves a checkpoint if a save is due.
+  // Call this before each step. Returns true if another step follows, and false after `total` steps. After a stop request
+  // (SIGTERM), it returns false at the same step on all ranks. It also reports the finished step to the agent, a few times per
+  // second, and saves a checkpoint if a save is due.
   bool next_step(std::int64_t total);
 
-  // Seeds LibTorch's default generator for this step and rank, so that a repeated step uses the same random numbers.
+  // Seeds LibTorch's default generator for this step and rank. If the step is repeated, it uses the same random numbers again.
   void seed_step(std::uint64_t seed) const;
 
   // Sets a metric of the newest finished step: "loss", "lr", "samples_per_s" or any other name. ddprun shows the values of rank
-  // 0 only. Call this before next_step(), which sends the value. The call only stores the value, so it is cheap.
+  // 0 only. Call this before next_step(), which sends the value. This call is cheap, since it only stores the value.
   void figure(const std::string& name, double value);
 
-  // Replaces each value by its sum over all ranks. Collective. Do not call sum() between the last gradient sum of a step and
-  // State::update().
+  // Replaces each value by its sum over all ranks. This call is collective. Do not call it between the last gradient sum of a
+  // step and State::update().
   void sum(std::span<double> values) const;
 
   struct Impl;  // defined in the library

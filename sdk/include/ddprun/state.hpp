@@ -17,7 +17,7 @@ class Optimizer;
 namespace ddprun {
 
 // Only the training thread may use this class. The object shares ownership of the model. The optimizer must outlive the object.
-// From the first step on, only the values of tensors may change. Do not add, remove or reshape parameters.
+// From the first step on, only the values of tensors may change. Parameters must not be added, removed or reshaped.
 class State {
  public:
   // `model` must already be on its device. `optimizer` must contain parameters of `model`, and be torch::optim's SGD, Adam,
@@ -30,15 +30,16 @@ class State {
   State& operator=(const State&) = delete;
 
   // Returns the number of finished steps of the whole training run. Derive the data position, the learning rate and random
-  // numbers from this number. A resumed run then computes the same results as an uninterrupted run.
+  // numbers from this number. A resumed run then computes the same results as an uninterrupted one.
   std::int64_t step() const;
 
-  // Runs the optimizer's step and counts the step as finished. Call once per step, after the last collective. Between that
-  // collective and this call, only errors that occur on every rank are allowed. Otherwise the states of the ranks differ.
+  // Runs the optimizer's step and counts the training step as finished. Call this once per step, after the last collective.
+  // Between that collective and this call, an error may occur only if it occurs on every rank. Otherwise the states of the
+  // ranks would differ.
   void update();
 
-  // Named numbers that are part of the state, such as the best accuracy so far or a loss scale. They must be the same on all
-  // ranks.
+  // These named numbers are part of the state. Examples are the best accuracy so far and a loss scale. They must be the same on
+  // all ranks.
   std::map<std::string, double>& values();
 
   struct Impl;  // defined in the library

@@ -1,4 +1,4 @@
-// A failed check throws an exception with file and line, in debug and in release builds.
+// Tests that a failed check throws an exception with file and line, in debug and in release builds.
 #include "common/base/check.hpp"
 
 #include <gtest/gtest.h>

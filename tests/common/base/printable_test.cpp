@@ -1,4 +1,4 @@
-// Control characters in the text of a message are escaped before the message goes to a terminal.
+// Tests that control characters in the text of a message are escaped before the message goes to a terminal.
 #include "common/base/printable.hpp"
 
 #include <gtest/gtest.h>

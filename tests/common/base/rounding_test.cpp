@@ -1,4 +1,4 @@
-// Rounding to the nearest integer gives the same results as the C library.
+// Tests that rounding to the nearest integer gives the same results as the C library.
 #include "common/base/rounding.hpp"
 
 #include <gtest/gtest.h>

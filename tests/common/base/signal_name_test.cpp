@@ -1,5 +1,5 @@
-// The table in signal_name.hpp has the same names as the C library. Some C libraries have no function that returns the name
-// of a signal.
+// Tests that the table in signal_name.hpp has the same names as the C library. Some C libraries have no function that returns
+// the name of a signal.
 #include "common/base/signal_name.hpp"
 
 #include <gtest/gtest.h>

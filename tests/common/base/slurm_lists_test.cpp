@@ -1,4 +1,4 @@
-// Slurm's compressed lists of host names and task counts are expanded correctly.
+// Tests that Slurm's compressed lists of host names and task counts are expanded correctly.
 #include "common/base/slurm_lists.hpp"
 
 #include <gtest/gtest.h>

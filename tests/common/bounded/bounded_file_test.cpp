@@ -1,4 +1,4 @@
-// Files and JSON texts are read only up to a limit, and messages quote only a short part of them.
+// Tests that files and JSON texts are read only up to a limit, and that messages quote only a short part of them.
 #include "common/bounded/bounded_file.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Messages pass through the worker channel (a socket between agent and worker) unchanged, however the bytes are split into
-// chunks. Invalid frames are refused.
+// Tests that messages pass through the worker channel (a socket between agent and worker) unchanged, no matter how the bytes
+// are split into chunks. Invalid frames must be refused.
 #include "common/channel/codec.hpp"
 
 #include <gtest/gtest.h>
@@ -304,8 +304,7 @@ TEST(Codec, StepTimesRoundTripAndAreValidated) {
   EXPECT_THROW(encode(FromWorker(Pace{.times = std::vector<StepTime>(kMaxStepTimes + 1)})), ProtocolError);
 }
 
-// The rest of a message from a different major version, and all later messages, may have a different meaning. So only the
-// version is read.
+// The rest of such a message, and all later messages, may have a different meaning. So only the version is read.
 TEST(Codec, OnlyTheVersionOfAnotherMajorIsRead) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"hello","protocol":2,"minor":7,"version":"9.0","pid":"twelve"})")));

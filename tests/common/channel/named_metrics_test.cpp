@@ -1,4 +1,4 @@
-// Tests how metrics are sent by name. A message has fixed fields for loss, lr and samples_per_s, and a limited number of
+// Tests how metrics are sent by name. A message has separate fields for loss, lr and samples_per_s, and a limited number of
 // metrics with other names.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The committed files in configs/ and docs/ match the code. With DDPRUN_REGENERATE=1 the tests write the generated parts
-// instead of comparing them.
+// Tests that the committed files in configs/ and docs/ match the code. With DDPRUN_REGENERATE=1 the tests write the generated
+// parts instead of comparing them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Tests the kind and position of each error inside a JSON string. On random strings our check must agree with the JSON parser.
+// Tests the kind and position of each error inside a JSON string. For random strings, our check must agree with the JSON
+// parser.
 #include "common/config/string_fault.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +66,8 @@ TEST(StringFaults, TheParserRefusesTheSameStrings) {
     text += "\"";
     const bool accepted = nlohmann::json::accept(text);
     sound += accepted ? 1 : 0;
-    // A string whose last quote follows a backslash is not closed, so our check and the parser must both refuse it.
+    // If the last quote of a string follows a backslash, the string is not closed. Our check and the parser must then both
+    // refuse it.
     EXPECT_EQ(!fault_in_string(text, 0), accepted)
         << nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   }

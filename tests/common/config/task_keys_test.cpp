@@ -1,4 +1,4 @@
-// Keys of a custom worker program are read, refused, printed and compared like built-in keys.
+// Tests that keys of a custom worker program are read, refused, printed and compared like built-in keys.
 #include "common/config/task_keys.hpp"
 
 #include <gtest/gtest.h>

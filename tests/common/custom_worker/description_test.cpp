@@ -1,4 +1,5 @@
-// The description of a worker program can be written and parsed again. Invalid text is refused with a message of one line.
+// Tests that the description of a worker program can be written and parsed again. Invalid text must be refused with a one-line
+// message.
 #include "common/custom_worker/description.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Names from other tools are mapped to our keys and options, and only to those that exist.
+// Tests that names from other tools are mapped to our keys and options, and only to keys and options that exist.
 #include "common/other_words/foreign_names.hpp"
 
 #include <gtest/gtest.h>

@@ -28,7 +28,7 @@ TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
 }
 
-// Opens the run directory and closes it again, which leaves it as after a finished run.
+// Opens the run directory and closes it again. The directory is then in the same state as after a finished run.
 RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
                 FreshStart fresh = FreshStart::kNo) {
   RunState state = open_run_directory(root, config, fresh);
@@ -106,8 +106,8 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
-// For example, the first start failed before any step because of a wrong path in the config. The user can fix the path without
-// --fresh.
+// The first start failed before any step, for example because of a wrong path in the config. The user must be able to fix the
+// path without --fresh.
 TEST(RunDirectory, UntrainedRunAcceptsAnotherConfig) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -195,7 +195,7 @@ TEST(RunDirectory, FinishedDependsOnThisConfig) {
   EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 means no limit";
 }
 
-// The link `latest` is only a convenience for users. A killed process may leave an old link, and a user may remove it.
+// The link `latest` is not reliable: a killed process may leave an old link, and a user may remove it.
 TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -359,9 +359,9 @@ std::int64_t term_of(const std::filesystem::path& root) {
   return nlohmann::json::parse(read_text(root / "lock")).at("term").get<std::int64_t>();
 }
 
-// Each start gets a higher term (a number in the lock file) than the start before. The lock file may be missing, because
-// users remove a lock that seems stale. But the checkpoint folder also records the term of its last writer. A start with a
-// lower term could not publish checkpoints.
+// Each start gets a higher term (a number in the lock file) than the start before. The lock file may be missing, because users
+// remove a lock that seems stale. Therefore the checkpoint folder records the term of its last writer too. A start with a lower
+// term could not publish checkpoints.
 TEST(RunDirectory, RemovedLockKeepsTheTerm) {
   TemporaryFolder folder;
   for (int i = 0; i < 3; ++i) opened(folder / "a");
@@ -379,8 +379,8 @@ TEST(RunDirectory, LongerOldHolderDoesNotChangeTheTerm) {
   TemporaryFolder folder;
   opened(folder / "a");
   const std::string text = read_text(folder / "a/lock");
-  // A process was killed after it overwrote a longer text in the lock file, but before it truncated the file. So the end of
-  // the longer text remains.
+  // A process was killed after it had overwritten a longer text in the lock file, but before it truncated the file. So the end
+  // of the longer text remains.
   write_text(folder / "a/lock", text + R"(:00Z","term":17})");
   opened(folder / "a");
   EXPECT_EQ(term_of(folder / "a"), 2);

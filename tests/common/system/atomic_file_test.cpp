@@ -1,4 +1,4 @@
-// A reader sees the complete old or new file. A failed write leaves no file behind.
+// Tests that a reader sees the complete old or new file, and that a failed write leaves no file behind.
 #include "common/system/atomic_file.hpp"
 
 #include <gtest/gtest.h>

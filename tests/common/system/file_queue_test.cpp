@@ -1,4 +1,4 @@
-// A FileQueue executes its work in order on another thread. The owner of the queue does not wait for slow work.
+// Tests that a FileQueue executes its work in order on another thread, and that its owner does not wait for slow work.
 #include "common/system/file_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_F(FileQueueTest, QueriesDuringAStallBlockOnce) {
 }
 
 // The owner limits the number of pending work items. If a failed item were not reported as done, the owner would wait for it
-// without end.
+// without a limit.
 TEST_F(FileQueueTest, FailedWorkIsReportedAndTheNextRuns) {
   FileQueue queue(post_);
   int reported = 0;

@@ -1,4 +1,4 @@
-// A name lookup does not block its caller.
+// Tests that a name lookup does not block its caller.
 #include "common/system/name_lookup.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Threads create items in advance. Items are returned in order, their number is bounded, and the exception of a failed item is
-// thrown in its place. No test depends on how long an item takes.
+// Tests the threads that create items in advance. Items are returned in order, their number is bounded, and the exception of a
+// failed item is thrown in its place. No test depends on how long an item takes.
 #include "common/system/prefetcher.hpp"
 
 #include <gtest/gtest.h>
@@ -36,12 +36,12 @@ TEST_P(PrefetcherTest, ReturnsEachItemOnceAndInOrder) {
   EXPECT_EQ(made.size(), static_cast<std::size_t>(kEnd - kFirst));
 }
 
-// An item counts as in progress from the time when a thread starts it until next() has returned it.
+// An item is in progress from the time when a thread starts it until next() has returned it.
 TEST_P(PrefetcherTest, NumberOfItemsIsBounded) {
   constexpr std::int64_t kAhead = 3;
   std::atomic<std::int64_t> started{0}, taken{0}, most{0};
   Prefetcher<int> ahead({.end = 500, .threads = GetParam(), .ahead = kAhead, .thread_name = "maker"}, [&](std::int64_t) {
-    // Read `started` before `taken`. If next() returns an item in between, the difference only becomes smaller.
+    // `started` is read before `taken`. If next() returns an item in between, the difference only becomes smaller.
     const std::int64_t number_started = ++started;
     const std::int64_t now = number_started - taken;
     for (std::int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;

@@ -1,6 +1,6 @@
 // Tests real agents with real workers. run_agent() runs in a child process of the test. The workers are /bin/sh scripts, or
-// this binary as a worker that uses the worker channel. The agent's observer and the workers write each event as a line to one
-// FIFO. The test waits for these lines, so it needs no sleeps.
+// copies of this test program that use the worker channel. The agent's observer and the workers write each event as a line to
+// one FIFO. The test waits for these lines, so it needs no sleeps.
 #include "launcher/agent/agent.hpp"
 
 #include <fcntl.h>
@@ -27,9 +27,9 @@
 namespace ddprun {
 namespace {
 
-constexpr int kTimeoutMs = 60000;  // timeout of each wait in milliseconds; only a failing test reaches it
+constexpr int kTimeoutMs = 60000;  // limit of each wait in milliseconds; only a failing test reaches it
 
-// ---- a worker with a channel: this binary runs as one if its environment requests it ----
+// ---- a worker with a channel: this test program runs as one if its environment requests it ----
 
 class ChannelWorker {
  public:
@@ -69,7 +69,7 @@ void note(const std::string& line) {
   agent.send(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
   if (part == "save" || part == "surprise") {
     ::signal(SIGTERM, SIG_IGN);
-    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so that both workers run when rank 0 reports progress
+    if (part == "surprise") {  // rank 0 waits for a key that rank 1 sets, so both run when rank 0 reports progress
       const auto op = rank == 0 ? channel::StoreRequest::Op::kGet : channel::StoreRequest::Op::kSet;
       agent.store({.op = op, .keys = {"here"}, .timeout_ms = kTimeoutMs});
       for (int step = 10; rank == 0 && step < 10 + progress_count; ++step) agent.send(channel::Progress{.step = step});
@@ -121,7 +121,7 @@ void note(const std::string& line) {
   ::_exit(98);
 }
 
-// Runs before main(), so the process never starts the tests if it is a worker.
+// This runs before main(). So if the process is a worker, it never starts the tests.
 [[maybe_unused]] const bool kNotAWorker = [] {
   if (const char* part = std::getenv("DDPRUN_TEST_CHANNEL_WORKER");
       part != nullptr && std::getenv("DDPRUN_CHANNEL") != nullptr) {
@@ -164,7 +164,7 @@ class LineObserver : public RunObserver {
 
 // ---- the test fixture ----
 
-// A pidfd of a process that is not our child. It must be opened while the process exists.
+// A pidfd of a process that is not our child. It must be opened while that process exists.
 class Pidfd {
  public:
   explicit Pidfd(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
@@ -189,7 +189,7 @@ class AgentTest : public testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     folder_ = name;
     ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
-    // Opened for reading and writing, so that read() never returns end of file, even without a writer.
+    // The FIFO is opened for reading and writing, so that read() never returns end of file, even if no process writes.
     fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);
     plan_.kind = Plan::Kind::kProgram;
     plan_.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -301,8 +301,8 @@ class AgentTest : public testing::Test {
   std::string seen_;
 };
 
-// A shell command that starts a daemon. The daemon writes its pid, has its own session and ignores all signals except SIGKILL.
-// The processes that started the daemon have exited.
+// A shell command that starts a daemon. The daemon writes its pid, has its own session, and ignores all signals except SIGKILL.
+// It has no living parent in the worker: the processes that started it have exited.
 constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
 
 TEST_F(AgentTest, AllWorkersSucceed) {
@@ -348,8 +348,8 @@ TEST_F(AgentTest, AnExhaustedBudgetEndsTheJob) {
   EXPECT_EQ(exit_code(), 5);
 }
 
-// Exceptions of types other than Error come from libraries or the system, for example std::bad_alloc. They must end the job as
-// well.
+// Exceptions of other types than Error come from libraries or the system, for example std::bad_alloc. They must end the job
+// too.
 TEST_F(AgentTest, AForeignExceptionEndsTheJob) {
   variables_ = {"THROW_AT_ROUND"};
   start("echo started >$FIFO; sleep 1000");
@@ -371,7 +371,8 @@ TEST_F(AgentTest, WorkersSaveAfterAFailedCheck) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// The second error occurs while the agent handles the first one. The agent must then end without waiting for the workers.
+// The second error occurs while the agent handles the first one. The agent must then end immediately and not wait for the
+// workers.
 TEST_F(AgentTest, ASecondInternalErrorEndsTheJobImmediately) {
   variables_ = {"TWICE"};
   start_channel_workers("surprise", 2);
@@ -424,7 +425,7 @@ TEST_F(AgentTest, RedirectedStderrIsReadAfterAFailure) {
 }
 
 TEST_F(AgentTest, WorkersHaveASessionAndOnlyTheirDescriptors) {
-  const int inherited = ::open("/dev/null", O_RDONLY);  // without O_CLOEXEC, so a child process would inherit it
+  const int inherited = ::open("/dev/null", O_RDONLY);  // no O_CLOEXEC, so a child process would inherit it
   start(
       "read line && exit 1; echo fds $(cd /proc/$$/fd && echo *) >$FIFO; echo ids $(cut -d' ' -f5,6 /proc/$$/stat) $$ >$FIFO; "
       "echo oom $(cat /proc/$$/oom_score_adj) >$FIFO");
@@ -456,7 +457,7 @@ TEST_F(AgentTest, ASecondSignalKillsWorkersThatIgnoreIt) {
   const Pidfd one(wait_for_pid("ready "));
   const Pidfd other(wait_for_pid("ready "));
   signal_agent(SIGINT);
-  signal_agent(SIGQUIT);  // SIGQUIT, because the kernel may merge a second SIGINT with one that is still pending
+  signal_agent(SIGQUIT);  // not a second SIGINT, since the kernel may merge it with one that is still pending
   EXPECT_EQ(exit_code(), 130);
   EXPECT_TRUE(one.ends());
   EXPECT_TRUE(other.ends());
@@ -528,7 +529,7 @@ TEST_F(AgentTest, GuardianKeepsTheReportOfACleanExit) {
 TEST_F(AgentTest, ADyingWrapperLeavesItsChildTimeToSave) {
   const auto go = folder_ / "fifo.go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  // Opened for reading and writing, because open() of a FIFO waits for a process at the other end.
+  // The FIFO is opened for reading and writing, because otherwise open() waits for a process at the other end.
   const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   const Pidfd wrapper(wait_for_pid("started 0 "));
@@ -552,7 +553,7 @@ TEST_F(AgentTest, AKilledGuardianEndsTheJob) {
 
 TEST_F(AgentTest, ATakenMasterPortIsAUsageError) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(::listen(listener, 1), 0);  // listen() on an unbound socket binds it to a free port
+  ASSERT_EQ(::listen(listener, 1), 0);  // binds the socket to a free port
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);

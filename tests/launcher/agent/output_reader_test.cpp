@@ -1,5 +1,5 @@
-// Tests how the agent reads the workers' pipes. If a worker is replaced, the new pipe must be read even if the console is
-// slow. A job must not end before the console's log files are complete.
+// Tests how the agent reads the workers' pipes. After a worker was replaced, the new pipe must be read even if the console is
+// slow. A job must not end before the log files are complete.
 #include "launcher/agent/output_reader.hpp"
 
 #include <fcntl.h>

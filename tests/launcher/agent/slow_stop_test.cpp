@@ -64,7 +64,7 @@ TEST_F(SlowStopTest, AWorkerThatSurvivesSigkillIsUnkillable) {
   EXPECT_NE(stuck_[0].message.find("cannot be killed: it still exists "), std::string::npos) << stuck_[0].message;
 }
 
-// With --recovery live, the round continues with a replacement for the killed worker. The replacement got no signal, so it must
+// With --recovery live, a killed worker is replaced and the round continues. The replacement has received no signal, so it must
 // not count as stuck.
 TEST_F(SlowStopTest, AReplacementIsNotTheKilledWorker) {
   SlowStop stop = make();

@@ -1,4 +1,5 @@
-// Tests the agent's state machine. Each test feeds events and compares the resulting actions, which are written as short texts.
+// Tests the agent's state machine. Each test feeds events and compares the resulting actions, which are converted to short
+// texts.
 #include "launcher/agent_state/agent_state.hpp"
 
 #include <gtest/gtest.h>
@@ -86,7 +87,7 @@ class AgentStateTest : public testing::Test {
       for (int rank = 0; rank < world_size; ++rank) on(WorkerMessageReceived{rank, channel::Hello{}});
     }
   }
-  // Creates the state machine for the second node of a two-node job. In each round its workers get ranks 2 and 3 of 4.
+  // Creates the state machine for the second node of a two-node job. Its workers get ranks 2 and 3 of 4 in each round.
   void member(bool channel = false) {
     state_.emplace(AgentSettings{.world_size = 2,
                                  .mode = AgentSettings::Mode::kMember,
@@ -193,7 +194,7 @@ TEST_F(AgentStateTest, AHangingWorkerIsKilledAsFirstCause) {
 TEST_F(AgentStateTest, StepsOfOneRankImplyStepsOfTheOthers) {
   job(2, true, 3);
   sends(0, channel::Progress{.step = 40});
-  // The agent does not receive a message for every step, because each message costs CPU time of the agent.
+  // The agent does not receive a message for every step, because each message costs it CPU time.
   sends(1, channel::Progress{.step = 12});
   dies(1, SIGKILL);
   dies(0, SIGTERM);
@@ -276,7 +277,7 @@ TEST_F(AgentStateTest, AnAgentFailureStopsAScript) {
   EXPECT_EQ(why_it_ended(), "internal error");
 }
 
-// The workers could not be started, so none is running. The agent must not wait for any of them.
+// The workers could not be started, so no worker is running. The agent must not wait for any of them.
 TEST_F(AgentStateTest, AnAgentFailureAwaitsOnlyRunningWorkers) {
   job(2, true, 5);
   EXPECT_EQ(on(AgentFailed{2, "the port is taken", {}}), Lines{"sweep"});
@@ -301,7 +302,7 @@ TEST_F(AgentStateTest, AnAgentFailureDuringAStopChangesTheExitCode) {
   EXPECT_EQ(swept(), Lines{"finish 89"});
 }
 
-// This node's workers can be stopped without a save, because the workers of other nodes have the same state.
+// The agent may stop this node's workers without a save, because the workers of other nodes have the same state.
 TEST_F(AgentStateTest, AnAgentFailureStopsAMembersWorkers) {
   member(true);
   released(1);
@@ -382,7 +383,7 @@ TEST_F(AgentStateTest, ALostPeerReportIsNeverTheCause) {
   job(2, true);
   sends(0, error(ErrorKind::kLostPeer));
   exits(0, 1);
-  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // another process sent this SIGKILL, not the agent
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // not the agent but another process sent this SIGKILL
   EXPECT_EQ(swept(), Lines{"finish 137"});
   EXPECT_EQ(last_failure().first.rank, 1);
   EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kLostPeer);
@@ -401,7 +402,7 @@ TEST_F(AgentStateTest, ALaterOwnExitCodeIsTheCause) {
 TEST_F(AgentStateTest, TheEarlierFailureIsTheCause) {
   job(3, false);
   on(WorkerExited{2, 1, {.code = 5}, 900});
-  // Rank 0 exits after the agent has ordered the stop, so this exit is a consequence of rank 2's failure.
+  // Rank 0 exits after the agent has ordered the stop. So this exit is a consequence of rank 2's failure.
   on(WorkerExited{0, 1, {.code = 6}, 800});
   dies(1, SIGTERM);
   EXPECT_EQ(swept(), Lines{"finish 5"});
@@ -541,7 +542,7 @@ TEST_F(AgentStateTest, ASecondInterruptKillsImmediately) {
 TEST_F(AgentStateTest, OnlyARepeatedKeyboardSignalKills) {
   job(2, false);
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // ignored, because Slurm repeats SIGTERM at a time limit
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm repeats SIGTERM at a time limit, so the second one is ignored
   EXPECT_EQ(on(SignalArrived{SIGHUP}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
@@ -599,7 +600,7 @@ TEST_F(AgentStateTest, ChannelWorkersAgreeOnAStepAndSave) {
   EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"send 0,1 save", "timer save 15000"}));
   EXPECT_EQ(sends(0, channel::StopReady{10}), Lines{});
   EXPECT_EQ(sends(1, channel::StopReady{12}), Lines{"send 0,1 stop-at 12"});
-  EXPECT_EQ(sends(1, channel::StopReady{12}), Lines{"send 1 stop-at 12"});  // rank 1 has repeated its message
+  EXPECT_EQ(sends(1, channel::StopReady{12}), Lines{"send 1 stop-at 12"});  // only rank 1 has repeated its message
   exits(1, 85);
   EXPECT_EQ(exits(0, 85), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"finish 85"});
@@ -626,8 +627,8 @@ TEST_F(AgentStateTest, ALateSaveIsStopped) {
   EXPECT_EQ(swept(), Lines{"finish 143"});
 }
 
-// Rank 1's message would complete the agreement on a last step, but it arrives after the save timeout. So the agent must send
-// nothing more.
+// Rank 1's message would complete the agreement on a last step. But it arrives after the save timeout, so the agent must send
+// no further message.
 TEST_F(AgentStateTest, AWorkerMayFinishAfterALateSave) {
   job(2, true);
   on(SignalArrived{SIGTERM});
@@ -830,8 +831,8 @@ TEST_F(AgentStateTest, Exit85OfAScriptIsAnOrdinaryFailure) {
   EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
 }
 
-// Rank 0 has started to train before rank 1 finds no data. In this case ddptrain and a C++ loop are restarted, but a script is
-// not.
+// Rank 0 has already started to train when rank 1 reports that it finds no data. If rank 1 runs ddptrain or a C++ loop, it is
+// restarted. If it runs a script, the job ends.
 TEST_F(AgentStateTest, ADataErrorOfAScriptEndsTheJob) {
   const auto rank_1_finds_no_data = [this](bool of_ddptrain, bool of_loop) {
     job(2, of_ddptrain, 3);
@@ -857,7 +858,7 @@ TEST_F(AgentStateTest, ASignalWhileStoppingForAFailureMeansNoRestart) {
   EXPECT_EQ(last_failure().first.rank, 0);
 }
 
-// Whatever the order of events, the job must end once, with an exit code. The agent must never signal a rank that has ended.
+// For any order of events, the job must end exactly once, with an exit code. The agent must never signal a rank that has ended.
 TEST(AgentState, EndsUnderAnyOrderOfEvents) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -997,8 +998,8 @@ TEST_F(AgentStateTest, AMemberStopsForARemoteFailure) {
   EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
 }
 
-// The node's worker is stuck in the kernel. The node leaves the job, so that the other nodes do not wait for it. The guardian
-// keeps running until the kernel ends the worker.
+// The node's worker is stuck in the kernel. The node leaves the job, so that the other nodes do not wait for it. Its guardian
+// stays until the kernel ends the worker.
 TEST_F(AgentStateTest, AMemberWithAStuckWorkerLeaves) {
   member();
   released(0);
@@ -1058,7 +1059,7 @@ TEST_F(AgentStateTest, TheGuardianMayKillACutOffMemberFirst) {
   on(StopOrdered{.immediately = true, .why = "", .failure = {}, .unanswered_s = 4.0});
   EXPECT_EQ(killed(1), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"over ended"});
-  EXPECT_EQ(cuts().size(), 1U);  // the second order to stop causes no second event
+  EXPECT_EQ(cuts().size(), 1U);  // the second order to stop causes no further event
 }
 
 TEST_F(AgentStateTest, AScriptStoppedWithExit0IsNotDone) {

@@ -1,5 +1,5 @@
 // Base class for tests of replaced workers and of standby workers (processes that wait for a rank). It sends events to
-// AgentState at chosen times, and renders the actions as texts. Each derived test suite passes a renderer, which chooses the
+// AgentState at chosen times, and converts the actions to texts. Each derived test suite passes a renderer, which selects the
 // actions to show.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace ddprun::test {
 class DrivenAgent : public testing::Test {
  protected:
   using Lines = std::vector<std::string>;
-  using Renderer = std::string (*)(const AgentAction&);  // returns an empty text for an action that the test ignores
+  using Renderer = std::string (*)(const AgentAction&);  // returns "" for an action that the test ignores
 
   explicit DrivenAgent(Renderer render) : render_(render) {}
 

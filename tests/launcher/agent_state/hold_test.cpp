@@ -1,5 +1,5 @@
-// Tests held workers: workers of one node of a multi-node job that wait with their state between two rounds (held_workers.hpp).
-// The wait can end in many ways, and each has a test.
+// Tests held workers: workers on one node of a multi-node job that wait with their state between two rounds (held_workers.hpp).
+// There is a test for each way in which this wait can end.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -166,7 +166,7 @@ TEST_F(HoldingMember, AnUnverifiedStateIsNotHeld) {
   sends(1, error);
   EXPECT_EQ(exits(1, 88), (Lines{"report 4", "now 0,2", "signal 0,2 15"}));
   job();
-  dies(0);  // the same case again, but now another node reports that the states of its ranks differ
+  dies(0);  // this time another node reports that the states of its ranks differ
   EXPECT_EQ(on(HeldDismissed{"states differ"}), (Lines{"now 1,2", "signal 1,2 15"}));
 }
 
@@ -188,7 +188,7 @@ TEST_F(HoldingMember, ALossDuringRegroupStartsAnotherRound) {
 }
 
 // The record of a failed round must contain the published checkpoints, and the step of the workers' state at the start of the
-// round. It must not contain steps that ranks only reported.
+// round. It must not contain steps that ranks have only reported.
 TEST_F(HoldingMember, ReportsCheckpointAndStartStep) {
   const auto record_of_death = [this](int rank) {
     later(1);
@@ -229,8 +229,8 @@ TEST_F(HoldingMember, ALeavingNodeHoldsNothing) {
   EXPECT_EQ(on(ordered("b is leaving", false)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
 }
 
-// This node received a signal, and then the loss of another node ended the round. The workers of this node must keep their
-// state, because the next round may only save a checkpoint.
+// This node has received a signal when the loss of another node ends the round. The workers of this node must keep their state,
+// because the next round may run only to save a checkpoint.
 TEST_F(HoldingMember, ASignalledNodeStillHoldsForASave) {
   on(SignalArrived{SIGTERM});
   EXPECT_EQ(on(ordered("c was lost", true)), (Lines{"hold 0,1,2", "over"}));
@@ -253,7 +253,7 @@ TEST_F(HoldingMember, DoneWorkersContinueAfterARegroup) {
   EXPECT_EQ(sends(2, channel::StopReady{100}), Lines{"steps 100"});
 }
 
-// The time limit of one regroup must not end the next round.
+// The time limit of a regroup must not end the round that follows it.
 TEST_F(HoldingMember, TheLastLocalWorkerIsLostDuringRegroup) {
   job(milliseconds(60000), true, /*workers=*/1);
   on(ordered("rank 0 failed", true));
@@ -330,7 +330,7 @@ TEST_F(HoldingMember, EndOfJobStopsHeldWorkers) {
   EXPECT_EQ(emitted<RoundFailed>().back().decision, RoundFailed::Decision::kGiveUp);
 }
 
-// The job has ended with exit code 82 on all nodes. A stuck worker on this node must not change that.
+// The job ends with exit code 82 on all nodes. A stuck worker on this node must not change this code.
 TEST_F(HoldingMember, EndOfJobAlsoEndsANodeWithAStuckWorker) {
   dies(1);
   on(JobEnded{82, "budget spent"});
@@ -358,23 +358,23 @@ TEST_F(HoldingMember, AReleaseWaitsForDismissedWorkers) {
   dies(1);
   on(HeldDismissed{"states differ"});
   released(1, 1);
-  EXPECT_EQ(on(ordered("a was lost", true)), Lines{"over"});  // the order to end is for a round that never started on this node
+  EXPECT_EQ(on(ordered("a was lost", true)), Lines{"over"});  // this order is for a round that never started on this node
   exits(0, 143);
   exits(2, 143);
   EXPECT_EQ(on(RoundSwept{}), Lines{});
   EXPECT_EQ(released(2, 1), Lines{"start all"});
 }
 
-// Whatever the order of events, each started round must be reported as over once, and the end of the job must end the agent.
+// For any order of events, each started round must be reported as over exactly once, and the end of the job must end the agent.
 TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
     const auto below = [&](int n) { return static_cast<int>(chance() % static_cast<unsigned>(n)); };
     job();
     std::set<int> alive{0, 1, 2};
-    // `running`: the coordinator has not received a report that this node's round is over
+    // true until the coordinator has received the report that this node's round is over
     bool sweeping = false, finished = false, running = true;
-    int round = 0, owed = 1;  // `owed`: number of started rounds whose end the agent has not reported
+    int round = 0, owed = 1;  // `owed`: number of started rounds that the agent has not reported as over
     const auto feed = [&](const AgentEvent& event) {
       for (const std::string& line : on(event)) {
         if (line == "sweep") sweeping = true;

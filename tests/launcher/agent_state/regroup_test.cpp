@@ -149,7 +149,7 @@ TEST_F(RegroupingAgent, ASecondLossStartsAnotherRegroup) {
   ready(0, 1, 40);
   ready(2, 1, 40);
   EXPECT_EQ(dies(2), (Lines{"regroup 0,1 as 2", "start 2 restarts 2"}));
-  joined(0, 1, 40);  // ignored, because this report is about the old process group
+  joined(0, 1, 40);  // this report is about the old process group, so it is ignored
   ready(0, 2, 40);
   ready(1, 2, -1);
   for (int rank = 0; rank < 3; ++rank) joined(rank, 2, 40);
@@ -163,7 +163,7 @@ TEST_F(RegroupingAgent, AFailedReplacementIsReplacedWithinTheBudget) {
   ready(0, 1, 40);
   EXPECT_EQ(dies(1), (Lines{"regroup 0 as 2", "start 1 restarts 2"}));
   ready(0, 2, 40);
-  EXPECT_EQ(dies(1), Lines{"regroup 0 as 3"});  // this is a crash loop, so the next start is delayed
+  EXPECT_EQ(dies(1), Lines{"regroup 0 as 3"});  // the repeated losses count as a crash loop, so the next start is delayed
   EXPECT_EQ(timers_.at(AgentTimer::kReplace), milliseconds(500));
   EXPECT_EQ(on(TimerFired{AgentTimer::kReplace}), Lines{"start 1 restarts 3"});
   ready(0, 3, 40);
@@ -182,8 +182,8 @@ TEST_F(RegroupingAgent, SurvivorStepsRefillTheBudget) {
   }
 }
 
-// Rank 0 reports a later step in each round and is then lost. Rank 1's state is at step 5 in each regroup, so the steps that
-// rank 0 reports are not progress.
+// In each round, rank 0 reports a later step and is then lost. But rank 1's state is at step 5 in each regroup. So the steps
+// that rank 0 reports are not progress.
 TEST_F(RegroupingAgent, ReportedStepsAloneRefillNothing) {
   job(2, 2);
   std::vector<std::string> why;
@@ -201,8 +201,8 @@ TEST_F(RegroupingAgent, ReportedStepsAloneRefillNothing) {
   EXPECT_EQ(dies(0), (Lines{"now 1", "signal 1 15"})) << "the budget is spent";
 }
 
-// Both workers crash at the same call in each round. Rank 0 has reported a different step each time, so the failures do not
-// count as the same.
+// In each round, both workers crash in the same call. Rank 0 has reported a different step each time, so the failures do not
+// count as the same failure.
 TEST_F(RegroupingAgent, CrashesOfAllWorkersUseTheBudget) {
   job(2, 3);
   int rounds = 0;
@@ -312,7 +312,7 @@ TEST_F(RegroupingAgent, SurvivorsSaveIfAReplacementFailsDuringAStop) {
   dies(1);
   ready(0, 1, 40);
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(dies(1, SIGTERM), (Lines{"regroup 0 as 2", "save 0"}));  // the same signal had reached all processes of the job
+  EXPECT_EQ(dies(1, SIGTERM), (Lines{"regroup 0 as 2", "save 0"}));  // the same signal has reached all processes of the job
   sends(0, channel::StopReady{40});
   EXPECT_EQ(exits(0, 85), Lines{"sweep"});
   EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
@@ -324,7 +324,7 @@ TEST_F(RegroupingAgent, AStopDoesNotWaitForAPausedReplacement) {
   ready(0, 1, 40);
   dies(1);
   ready(0, 2, 40);
-  dies(1);  // third loss of rank 1: its replacement starts only after a pause
+  dies(1);  // third loss of rank 1, so its replacement starts only after a pause
   EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"regroup 0 as 4", "save 0"}));
   sends(0, channel::StopReady{40});
   EXPECT_EQ(exits(0, 85), Lines{"sweep"});
@@ -363,8 +363,8 @@ TEST_F(RegroupingAgent, ASecondSignalKillsRegroupingWorkers) {
   EXPECT_EQ(dies(1), Lines{"sweep"});
 }
 
-// Ten lost workers within fractions of a second are not a crash loop if a step is finished between any two of the losses. So
-// even a worker that is lost later, without a step in between, is replaced immediately.
+// Ten workers are lost within fractions of a second, but a step is finished between any two of the losses. So this is not a
+// crash loop. Even a worker that is lost later, without a step in between, is replaced immediately.
 TEST_F(RegroupingAgent, LossesWithProgressBetweenThemCauseNoPause) {
   job(2, 100);
   for (int generation = 1; generation <= 10; ++generation) {
@@ -381,7 +381,7 @@ TEST_F(RegroupingAgent, AnUnstartedReplacementIsNotAwaited) {
   ready(0, 1, 40);
   dies(1);
   ready(0, 2, 40);
-  dies(1);  // third loss of rank 1: its replacement starts only after a pause
+  dies(1);  // third loss of rank 1, so its replacement starts only after a pause
   on(SignalArrived{SIGINT});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0 9"});
   EXPECT_EQ(dies(0), Lines{"sweep"});
@@ -399,7 +399,7 @@ TEST_F(RegroupingAgent, UnrecoverableErrorsStopAllWorkers) {
 
 class ReplacementWithoutData : public RegroupingAgent {
  protected:
-  // A replacement of rank 1 finds no data, reports this error and exits.
+  // The replacement of rank 1 finds no data, reports this error and exits.
   Lines finds_no_data(int code = 2) {
     channel::WorkerError error;
     error.kind = channel::ErrorKind::kUsage;
@@ -481,8 +481,8 @@ TEST_F(ReplacementWithoutData, BadDataAfterTrainingLetsTheOthersSave) {
   EXPECT_NE(emitted<RunEnded>().back().why.find("have saved their state"), std::string::npos);
 }
 
-// With three ranks, two have the same state, which shows that the third rank is corrupt. That rank is replaced and gets the
-// state of the others. With two ranks either may be the corrupt one, so no rank keeps its state.
+// With three ranks, two have the same state, which shows that the third one is corrupt. The third rank is replaced and gets the
+// state of the others. With two ranks, either of them may be the corrupt one, so no rank keeps its state.
 TEST_F(RegroupingAgent, ACorruptRankIsReplacedUnlessOthersAreSuspect) {
   channel::WorkerError error;
   error.kind = channel::ErrorKind::kCorruptState;
@@ -531,8 +531,7 @@ TEST_F(RegroupingAgent, OnlyRegroupableScriptsRegroup) {
   EXPECT_EQ(on(RoundSwept{}), Lines{"finish 0"});
 }
 
-// In whatever order ranks are lost and answers, timers and signals arrive, the job must end. It must never wait for an event
-// that cannot occur.
+// For any order of losses, answers, timers and signals, the job must end. It must never wait for an event that cannot occur.
 TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
@@ -562,7 +561,7 @@ TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
     };
     for (int turn = 0; turn < 400 && !finished; ++turn) {
       const int rank = below(world_);
-      const bool late = turn > 100;  // from here on, events mostly end workers, so that the random test terminates
+      const bool late = turn > 100;  // later, events mostly end workers, so that the random test terminates
       if (std::exchange(sweeping, false)) {
         carry_out(on(RoundSwept{}));
       } else if (!timers_.empty() && below(late ? 2 : 10) == 0) {

@@ -1,5 +1,5 @@
-// Tests a script's spare interpreters: when the agent's state machine starts them, and which workers they become. Spares
-// outlive the round in which they were started.
+// Tests a script's spare interpreters: when the agent's state machine starts them, and which workers they become. A spare may
+// outlive the round in which it was started.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -37,7 +37,7 @@ class Spares : public test::DrivenAgent {
     state_.emplace(AgentSettings{.world_size = world, .restarts = {.max_restarts = 9}, .standbys = standbys});
     EXPECT_EQ(on(Begin{}), Texts{"round"});
   }
-  // Makes all workers of the round exit, the first one because of a signal. Returns the actions that start the next round.
+  // Makes all workers of the round exit. The first one is killed by a signal. Returns the actions that start the next round.
   Lines next_round() {
     dies(0);
     for (int rank = 1; rank < world_; ++rank) dies(rank, SIGTERM);
@@ -60,7 +60,7 @@ TEST_F(Spares, StartLaterForASilentScript) {
   EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Texts{"spare 1"});
 }
 
-// The replacement must be informed of the out-of-memory failure, because it must use the same batch size as the other ranks
+// The replacement must receive the fact that a worker ran out of memory: it must use the same batch size as the other ranks
 // (docs/out-of-memory.md).
 TEST_F(Spares, ReplacementOfAnUnresponsiveSpareGetsRestartFacts) {
   script(2, 2);
@@ -89,7 +89,7 @@ TEST_F(Spares, TheNextRoundUsesReadySparesAndRefills) {
   EXPECT_EQ(on(StandbyReady{6}), Texts{"spare 7"});
   EXPECT_EQ(next_round(), Texts{"round 5 6"});
   on(StandbyReady{7});
-  EXPECT_EQ(on(ScriptPrinted{}), Texts{"spare 3"});  // number 3 is free again, since the worker with that number has ended
+  EXPECT_EQ(on(ScriptPrinted{}), Texts{"spare 3"});  // the worker with number 3 has ended, so that number is free again
 }
 
 TEST_F(Spares, NoneStartsWhileTheJobStops) {

@@ -35,7 +35,7 @@ TEST(Standbys, AReadyStandbyIsTakenFirst) {
   standbys.start_missing(at(0));
   standbys.ready(4, at(500));
   EXPECT_EQ(standbys.take(), 4);
-  EXPECT_EQ(standbys.take(), 2);  // standbys 2 and 3 are still loading, and number 2 started first
+  EXPECT_EQ(standbys.take(), 2);  // standbys 2 and 3 are still loading; number 2 was started first
   EXPECT_EQ(standbys.take(), 3);
   EXPECT_EQ(standbys.take(), std::nullopt);
 }
@@ -62,7 +62,7 @@ TEST(Standbys, ReplacementPausesDoubleUpToAMinute) {
   }
   ASSERT_EQ(standbys.start_missing(at(time)), std::vector<int>{2});
   standbys.ready(2, at(time));
-  // The standby had waited for a minute, so this is not a crash loop.
+  // The standby had waited for a minute before it ended, so this is not a crash loop.
   EXPECT_EQ(standbys.gone(2, at(time + 60000)), milliseconds(1000));
 }
 
@@ -207,7 +207,7 @@ TEST_F(AgentWithStandbys, AStandbyThatDiesAsAWorkerIsALoss) {
   later(5000);
   dies(1);
   on(WorkerMessageReceived{1, channel::PhaseChange{.phase = channel::Phase::kJoining}});
-  // Step 7 is newer than step 5, so the next loss counts as a different failure.
+  // Step 7 is newer than step 5. So the next loss counts as a different failure.
   on(WorkerMessageReceived{0, channel::RegroupReady{1, 7}});
   EXPECT_EQ(dies(1), (Texts{"regroup", "start 1"}));
   EXPECT_EQ(emitted<RoundFailed>().size(), 2U);
@@ -264,8 +264,8 @@ TEST_F(AgentWithStandbys, NoStandbysWithoutRegroupableWorkers) {
   EXPECT_EQ(finishes(1), Texts{});  // workers with NCCL do not report that they can regroup
 }
 
-// Whatever the order of events, two processes never get the same number, and a rank never has two workers. No standby waits
-// while the processes of a round are being killed.
+// For any order of events, two processes never have the same number, and a rank never has two workers. No standby waits while
+// the processes of a round are being killed.
 TEST_F(AgentWithStandbys, AnyEventOrderKeepsProcessesDistinct) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
@@ -316,7 +316,7 @@ TEST_F(AgentWithStandbys, AnyEventOrderKeepsProcessesDistinct) {
     };
     for (int turn = 0; turn < 600 && !finished; ++turn) {
       const int rank = below(world_);
-      const bool late = turn > 200;  // from here on, events mostly end workers, so that the random test terminates
+      const bool late = turn > 200;  // later, events mostly end workers, so that the random test terminates
       if (std::exchange(sweeping, false)) {
         carry_out(on(RoundSwept{}));
       } else if (!timers_.empty() && below(late ? 2 : 20) == 0) {

@@ -1,4 +1,4 @@
-// Tests which files `ddprun init cpp` writes, and when it refuses to write any. tests/whole_program/test_sdk.py builds the
+// Tests which files `ddprun init cpp` writes, and when it refuses to write files. tests/whole_program/test_sdk.py builds the
 // files.
 #include "launcher/custom_worker/new_project.hpp"
 

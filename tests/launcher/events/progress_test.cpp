@@ -1,4 +1,4 @@
-// Tests the progress line: how its numbers are formatted, and its speed and remaining time.
+// Tests the progress line: its number formats, the speed, and the remaining time.
 #include "launcher/events/progress.hpp"
 
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ TEST(ProgressMeter, UsesOnlyThisRound) {
   EXPECT_FALSE(meter.shown().seconds_left);
 }
 
-// A step without a log line must also update the progress line; otherwise training seems to stall. Some scripts do not report
-// their total number of steps.
+// Some scripts do not report their total number of steps, so the remaining time is unknown. The progress line must be updated
+// even by a step without a log line, because training would otherwise seem to stall.
 TEST(ProgressMeter, WithoutATotalThereIsNoEstimate) {
   ProgressMeter meter;
   meter.add({.step = 1}, 1'000'000'000);

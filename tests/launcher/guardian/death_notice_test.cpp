@@ -26,7 +26,7 @@
 namespace ddprun::guardian {
 namespace {
 
-// Acts as another node of the job: a UDP socket on this machine that receives the death notice.
+// Acts as another node of the job: it has a UDP socket on this machine that receives the death notice.
 class OtherNode {
  public:
   OtherNode() {
@@ -72,8 +72,8 @@ long call_of(pid_t pid) {
   return file ? number : -1;
 }
 
-// This thread traces the worker. The kernel keeps a killed worker as a zombie until its tracer has reaped it, so the guardian
-// cannot reap the worker earlier.
+// This thread traces the worker. The kernel keeps a killed worker as a zombie until its tracer has reaped it. So the guardian
+// cannot reap the worker before this thread does.
 TEST(DeathNotice, IsSentAfterAllDescendantsAreReaped) {
   OtherNode other_node;
   boost::asio::io_context io;

@@ -1,6 +1,5 @@
-// Tests how the guardian detects that a worker was killed because memory ran out: the cgroups of a process, their counters,
-// and the verdict. The test writes the counters to files. tests/whole_program/test_memory.py tests the same with the real
-// kernel.
+// Tests how the guardian detects that a worker was killed because memory ran out: the cgroups of a process, their counters, and
+// the verdict. The test writes the counters to files. tests/whole_program/test_memory.py tests the same with the real kernel.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -49,7 +48,7 @@ TEST(CgroupFolders, ContainerSeesOnlyItsSubtree) {
   EXPECT_EQ(inside.memory->folder, "/sys/fs/cgroup/mem ory");
   const CgroupFolders outside =
       find_cgroups("5:memory:/docker/abcdef\n", "31 24 0:28 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
-  EXPECT_FALSE(outside.memory);  // the process is in cgroup abcdef, which is not visible: only abc is mounted
+  EXPECT_FALSE(outside.memory);  // the process is in cgroup abcdef, but only abc is mounted
   EXPECT_FALSE(find_cgroups("0::/../elsewhere\n", kHybridMounts).unified);
   EXPECT_FALSE(find_cgroups("", "").memory);
 }
@@ -110,8 +109,8 @@ TEST_F(MemoryWatchTest, VersionTwoUsesItsFileNames) {
   EXPECT_EQ(evidence.limit_usage, -1);
 }
 
-// The next workers start only after the guardian has read the counters. So it reads only the counters that can matter for the
-// verdict.
+// The next workers start only after the guardian has read the counters. To save time, it reads only counters that can affect
+// the verdict.
 TEST_F(MemoryWatchTest, WithoutSigkillOnlyTheWorkerCounterIsRead) {
   machine(7);
   write("tree/job/memory.limit_in_bytes", "536870912\n");

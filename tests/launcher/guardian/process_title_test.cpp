@@ -1,4 +1,4 @@
-// Tests the process title that ps and pgrep -f show for a process that was forked without exec.
+// Tests the process title of a process that was forked without exec. ps and pgrep -f show this title.
 #include "launcher/guardian/process_title.hpp"
 
 #include <gtest/gtest.h>

@@ -115,8 +115,8 @@ class OwnFolder {
   fs::path folder_;
 };
 
-// cgexec, systemd-run, a scheduler's plugin or the script itself may have moved the worker. The limits of the cgroup that it
-// was moved to must stay in force.
+// cgexec, systemd-run, a scheduler's plugin or the script itself may have moved the worker to another cgroup. The limits of
+// that cgroup must stay in force.
 TEST(WorkerCgroups, AWorkerInAnotherCgroupStaysThere) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
@@ -144,8 +144,8 @@ TEST(WorkerCgroups, AWorkerInAnotherCgroupStaysThere) {
   cgroups.remove();
 }
 
-// The worker is killed before WorkerCgroups places it. For a dying process, cgroup v1 reports the root cgroup. The root has no
-// limit, so it must not be used as the worker's folder.
+// The worker is killed before WorkerCgroups places it. For a dying process, cgroup v1 reports the root cgroup, which has no
+// limit. So the root must not be used as the worker's folder.
 TEST(WorkerCgroups, AnEndedWorkerHasNoFolder) {
   CgroupFolders here = cgroups_of_this_process();
   if (here.memory && ::access((here.memory->folder / "cgroup.procs").c_str(), W_OK) == 0) {
@@ -168,8 +168,8 @@ TEST(WorkerCgroups, AnEndedWorkerHasNoFolder) {
   cgroups.remove();
 }
 
-// Two guardians in different PID namespaces, but below the same cgroup, can have the same pid. Neither may use the cgroups of
-// the other: killing a cgroup would also kill the other guardian's workers.
+// Two guardians in different PID namespaces can have the same pid, below the same cgroup. Neither may use the cgroups of the
+// other: if one killed the cgroup, it would kill the other guardian's workers too.
 TEST(WorkerCgroups, AnExistingFolderIsNotReused) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {

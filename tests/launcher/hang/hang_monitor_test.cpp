@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Fake workers, each with the pid of this process. The two functions receive the monitor's queries to workers and its
+// Fake workers, each with the pid of this process. The two functions receive the monitor's queries to workers, and its
 // findings.
 struct Workers final : HangMonitor::Agent {
   explicit Workers(std::size_t count) : pids(count, ::getpid()) {}
@@ -39,7 +39,7 @@ struct Workers final : HangMonitor::Agent {
 };
 
 // A worker's answer and the timeout for answers are due in the same iteration of the event loop. When the answer is handled,
-// the timeout's handler is already queued and cannot be cancelled. That handler must do nothing, because messages after the
+// the timeout's handler is already queued and cannot be cancelled. That handler must have no effect, because messages after the
 // answer may still show progress. hang_state_test.cpp tests the same check in HangState.
 TEST(HangMonitor, ALateAnswerIsJudgedOnce) {
   const std::string path = std::getenv("PATH");
@@ -76,8 +76,8 @@ TEST(HangMonitor, ALateAnswerIsJudgedOnce) {
   ::setenv("PATH", path.c_str(), 1);
 }
 
-// A script with two ranks. After both have reported steps, their output no longer counts as progress. Instead the monitor
-// queries their positions.
+// A script has two ranks. After both have reported steps, their output no longer counts as progress, and the monitor queries
+// their positions instead.
 TEST(HangMonitor, AScriptIsJudgedByItsSteps) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);
@@ -110,7 +110,7 @@ TEST(HangMonitor, AScriptIsJudgedByItsSteps) {
   ::setenv("PATH", path.c_str(), 1);
 }
 
-// The rank finishes many steps and reports only a few of them. Its answer contains a new step, so the rank does not hang.
+// The rank finishes many steps but reports only a few of them. Its answer contains a new step, so the rank does not hang.
 TEST(HangMonitor, AnAnswerWithANewStepIsProgress) {
   boost::asio::io_context io(1);
   HangSettings settings{.answer_time = milliseconds(10000)};

@@ -48,7 +48,7 @@ class HangStateTest : public testing::Test {
     }
     return text;
   }
-  // Advances the time to the timer's deadline and fires the timer.
+  // Advances the time to the timer's deadline, and fires the timer.
   Lines timer() {
     EXPECT_TRUE(timer_.has_value());
     now_ = std::max(now_, timer_.value_or(now_));
@@ -73,7 +73,7 @@ TEST_F(HangStateTest, TheRankBehindIsTheCulprit) {
   EXPECT_EQ(now_, HangState::Time(seconds(60)));
   EXPECT_EQ(answers(0, 18, Stage::kBackward), Lines{});
   EXPECT_EQ(answers(1, 17, Stage::kLoading), Lines{});
-  EXPECT_EQ(timer(), Lines{"stack of 101 in 10000"});  // without a delay; the stack of the culprit is read first
+  EXPECT_EQ(timer(), Lines{"stack of 101 in 10000"});  // without a delay: the culprit's stack is read first
   EXPECT_EQ(now_, HangState::Time(seconds(60)));
   EXPECT_EQ(lines(state_->stack_read({"main"}, now_)), Lines{"stack of 100 in 10000"});
   EXPECT_EQ(lines(state_->stack_read({"wait"}, now_)), Lines{"report"});
@@ -140,7 +140,7 @@ TEST_F(HangStateTest, IfAllWaitAnotherNodeGetsTime) {
   timer();
   answers(0, 18, Stage::kBackward);
   EXPECT_EQ(timer(), Lines{});
-  EXPECT_GE(*timer_, now_ + seconds(15));  // in this time the other node's agent reads stacks
+  EXPECT_GE(*timer_, now_ + seconds(15));  // during this time, the other node's agent reads stacks
   EXPECT_EQ(timer(), Lines{"query 0"});
   answers(0, 18, Stage::kBackward);
   EXPECT_EQ(timer(), Lines{"stack of 100 in 10000"});
@@ -160,7 +160,7 @@ TEST_F(HangStateTest, GrowingOutputFilesAreProgress) {
 TEST_F(HangStateTest, AtMostFourStacksAreReadInTime) {
   job(true, 6);
   timer();
-  timer();  // the time for answers has passed, and no worker has answered
+  timer();  // the time for answers is over, and no worker has answered
   now_ += seconds(9);
   EXPECT_EQ(lines(state_->stack_read({}, now_)), Lines{"stack of 101 in 6000"});
   now_ += seconds(6);

@@ -79,8 +79,8 @@ TEST_F(HangWatchTest, UnobservedRanksGetTheSaveLimit) {
   EXPECT_EQ(deadline_of(started_watch(limits, 2, HangWatch::Others::kUnobserved)), seconds(300));
 }
 
-// A background save is in kSave only for milliseconds, until the state is copied. The last save of a run is in kSave until
-// the checkpoint is written completely. So the short times of background saves must not lower the time limit for kSave.
+// A background save is in kSave only for the milliseconds in which the state is copied. The last save of a run is in kSave
+// until the checkpoint is written completely. So the short times of background saves must not lower the time limit for kSave.
 TEST_F(HangWatchTest, ASavePauseDoesNotSetTheSaveLimit) {
   constexpr seconds kTenMinutes{600};
   HangWatch watch = started_watch({.watch = true, .given = {}}, 1);
@@ -106,7 +106,7 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestSuccess) {
   EXPECT_EQ(deadline_of(watch), seconds(331)) << "ten times the longest step";
   EXPECT_TRUE(watch.silence_of(0, at(seconds(100))).learned);
   EXPECT_EQ(watch.silence_of(0, at(seconds(100))).lasted, seconds(69));
-  // The limit measured in one round also applies in later rounds, so a slow step in a later round is not a hang.
+  // The limit that was measured in one round applies in later rounds too. So a slow step in a later round is not a hang.
   watch.begin_round(1, Activity::kStep, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1300));
 }
@@ -114,10 +114,10 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestSuccess) {
 TEST_F(HangWatchTest, UnfinishedActivitiesTeachNoLimit) {
   HangWatch watch({.watch = true, .given = {}});
   watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(0)));
-  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, but not the data and the checkpoint
+  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, but the data and the checkpoint are not
   EXPECT_EQ(deadline_of(watch), seconds(601));
   watch.entered(0, Activity::kStep, at(seconds(11)));
-  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // the run resumed at a step after which an evaluation was still due
+  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // the resumed run starts with an evaluation that was still due
   watch.entered(0, Activity::kStep, at(seconds(12)));
   EXPECT_EQ(deadline_of(watch), seconds(612)) << "the first step is still to come";
   watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(1000)));
@@ -178,7 +178,7 @@ TEST(JudgeHang, OtherwiseTheRankFurthestBehindIsTheCulprit) {
                                                     rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
                 .why,
             "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20");
-  // After a step a rank evaluates, saves and starts the next step, in this order. The wait at the end of the run comes last.
+  // After a step, a rank evaluates, saves, and then starts the next step. The wait at the end of the run comes last.
   EXPECT_EQ(
       judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)})
           .why,
@@ -209,7 +209,7 @@ TEST(JudgeHang, IfAllWaitAtOnePointItIsAGuess) {
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
   EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, like all other ranks on this node");
-  // In the forward pass a rank waits for no other rank, so all ranks that are still in it are certainly late.
+  // In the forward pass a rank waits for no other rank, so a rank that is still in it is certainly late.
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);
 }
@@ -281,8 +281,8 @@ TEST(StackTool, GdbSkipsItsStartupFiles) {
   EXPECT_EQ(stack_command({"eu-stack", "/usr/bin/eu-stack"}, 4711).back(), "4711");
 }
 
-// Behaves like a gdb that is killed while it attaches: the process is stopped and never continued. This happened in one of
-// sixty runs.
+// Behaves like a gdb that is killed while it attaches: the process stays stopped and is never continued. This has happened in
+// one of sixty runs.
 constexpr const char* kDebuggerThatStopsAndDies = "#!/bin/sh\nkill -STOP \"$3\"\nkill -KILL $$\n";
 
 // An idle process that runs until the end of the test.
@@ -333,8 +333,8 @@ TEST(StackTool, ADeadDebuggerLeavesTheProcessRunning) {
   EXPECT_NE(state_after_debugger_death(idler), 'T');
 }
 
-// Traces a process, which keeps the process a zombie after its death. The kernel reports the exit to the tracer first, and to
-// the parent only after the tracer has reaped the process. For the parent this looks like a process that blocks in the kernel.
+// Traces a process. After the traced process dies, it stays a zombie: the kernel reports the exit to the tracer first, and to
+// the parent only after the tracer has reaped the process. For the parent, it seems to block in the kernel.
 class Tracer {
  public:
   // Waits until a process has written its pid into `fifo`, and attaches to that process. It then writes one byte to `traces`:

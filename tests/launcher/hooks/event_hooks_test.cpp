@@ -1,5 +1,5 @@
-// Tests commands for events (--on-failure, --on-checkpoint): long commands, queued commands and missing descriptors.
-// tests/whole_program/test_event_commands.py tests the environment variables that the commands receive.
+// Tests commands for events (--on-failure, --on-checkpoint): long commands, queued commands, and commands without free
+// descriptors. tests/whole_program/test_event_commands.py tests the environment variables that the commands receive.
 #include "launcher/hooks/event_hooks.hpp"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ TEST(EventHooks, ALongCommandIsKilledAndTheNextStarts) {
   EXPECT_EQ(notices[1], "--on-checkpoint ended by signal 9");
 }
 
-// The command for the failure exits only after the command for the second checkpoint has run. The second checkpoint's command
-// is queued behind that of the first checkpoint. So the test passes only if queued commands also run at the end of the job.
+// The failure's command exits only after the command for the second checkpoint has run. That command is queued behind the one
+// for the first checkpoint. So the test passes only if queued commands also run at the end of the job.
 TEST(EventHooks, WaitingCommandsOfBothKindsRunAtTheEnd) {
   const std::filesystem::path done = std::filesystem::temp_directory_path() / ("done-" + std::to_string(::getpid()));
   ::setenv("DDPRUN_TEST_DONE", done.c_str(), 1);
@@ -51,7 +51,7 @@ TEST(EventHooks, WaitingCommandsOfBothKindsRunAtTheEnd) {
 }
 
 // Returns the children of this thread, including children that have exited but are not reaped. Other tests may have left
-// children, so compare the results before and after.
+// children, so a test compares two results.
 std::string children_of_this_thread() {
   std::ifstream in("/proc/thread-self/children");
   return {std::istreambuf_iterator<char>(in), {}};

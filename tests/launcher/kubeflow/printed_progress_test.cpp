@@ -1,4 +1,5 @@
-// Tests the progress that is read from printed lines: the forms that programs use, and the cases without a percentage.
+// Tests the progress that is read from printed lines: the forms that programs use, and the cases in which no percentage is
+// known.
 #include "launcher/kubeflow/printed_progress.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(PrintedProgress, PrintedForms,
                                          Printed{"Epoch 2/10:  45%|####5     | 45/100 [00:10<00:12, 45.00it/s]\r", 145, 1000},
                                          Printed{"Epoch 1/2\n 50%|##  | 5/10 [00:01<00:01]\r 60%|##  | 6/10 [00:01<00:01]\r", 6,
                                                  20},
-                                         // The bar may count the batches of one epoch.
+                                         // The bar may count the batches of one epoch only, so the total is unknown.
                                          Printed{" 45%|####5     | 450/1000 [00:10<00:12, 45.00it/s, loss=0.2]\r", 450, 0},
                                          Printed{"Epoch 2:  45%|####5     | 450/1000 [00:10<00:12]\r", 450, 0},
                                          Printed{"Epoch 2\nstep 4/10\n", 4, 0}));

@@ -1,4 +1,4 @@
-// Tests what the guardian reads from /proc about processes that a worker leaves behind.
+// Tests the guardian's reader of /proc, for processes that a worker leaves behind.
 #include "launcher/leftovers/leftover_probe.hpp"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST(ProbeLeftover, AProcessBelongsToTheWorkerOfItsSession) {
   EXPECT_FALSE(probe.connected);
   WorkerMark interrupted = mark;
   interrupted.signals = mask_of(SIGINT);
-  EXPECT_FALSE(probe_leftover(pid, {interrupted}).reached);  // not reached by the signal, because it does not handle SIGINT
+  EXPECT_FALSE(probe_leftover(pid, {interrupted}).reached);  // it does not handle SIGINT, so the signal has not reached it
   WorkerMark with_channel = mark;
   with_channel.channel_pid = pid;
   EXPECT_TRUE(probe_leftover(pid, {other, with_channel}).connected);

@@ -44,7 +44,7 @@ TEST_F(SweepStateTest, AKillIsRepeatedUntilNoneIsLeft) {
   EXPECT_TRUE(first.kill_children);
   EXPECT_EQ(first.kill, Pids{7});
   EXPECT_FALSE(first.swept);
-  const auto next = step_with({{.pid = 8}});  // process 8 was a child of process 7; its new parent is the guardian
+  const auto next = step_with({{.pid = 8}});  // the parent of process 8 was process 7, and is now the guardian
   EXPECT_TRUE(next.kill_children);
   EXPECT_FALSE(next.swept);
   EXPECT_FALSE(state_.take_end_of_round());
@@ -81,7 +81,7 @@ TEST_F(SweepStateTest, AnOrphanWithAHandlerGetsTheShutdownTimeout) {
   EXPECT_EQ(after(milliseconds(1)).kill, Pids{7});
 }
 
-// The orphan has received a signal before: SIGTERM that was sent to all processes, or SIGUSR1 that the agent forwarded. A
+// The orphan has already received a signal: SIGTERM that was sent to all processes, or SIGUSR1 that the agent forwarded. A
 // second signal could disturb its save.
 TEST_F(SweepStateTest, ASignalledOrphanGetsTheTimeout) {
   order(How::kEnd, {{.pid = 7, .reached = true}}, /*next_round=*/true);
@@ -91,10 +91,10 @@ TEST_F(SweepStateTest, ASignalledOrphanGetsTheTimeout) {
   EXPECT_FALSE(end.swept);  // process 7 may still be saving, so the next round must wait
 }
 
-// A shell has just forked the orphan, so it still has the shell's handler. Then it executes a program without handlers.
+// A shell has just forked the orphan, so the orphan still has the shell's handler. Then it executes a program without handlers.
 TEST_F(SweepStateTest, AnOrphanThatExecutesItsProgramHasReceivedNoSignal) {
   const auto first = order(How::kEnd, {{.pid = 7, .reached = true, .program = 1}}, /*next_round=*/true);
-  EXPECT_EQ(first.scan_at, now_ + SweepState::kGrace);  // not only when the timeout ends
+  EXPECT_EQ(first.scan_at, now_ + SweepState::kGrace);  // the scan does not wait for the end of the timeout
   now_ += SweepState::kGrace;
   EXPECT_EQ(step_with({{.pid = 7, .program = 2}}).terminate, Pids{7});
 }
@@ -142,7 +142,7 @@ TEST_F(SweepStateTest, AStoppedWorkerRunsUntilItsLeftoversEnd) {
   EXPECT_FALSE(counts_as_running(0));
 }
 
-// Background processes of a shell ignore SIGINT, so they need a SIGTERM afterwards.
+// Background processes of a shell ignore SIGINT. So they get a SIGTERM afterwards.
 TEST_F(SweepStateTest, AnIgnoredInterruptIsFollowedBySigterm) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .connected = true}});
   state_.worker_stopped(0, /*reaches=*/false);
@@ -170,7 +170,7 @@ TEST_F(SweepStateTest, AnExitedStartScriptRunsWhileItsTrainerIsConnected) {
   after(milliseconds(3'600'000));
   EXPECT_TRUE(counts_as_running(0));
   EXPECT_EQ(state_.works_for(0, now_), std::optional<pid_t>(7));
-  step_with({{.pid = 7, .worker = 0}});  // process 7 has disconnected from the agent and may still write its results
+  step_with({{.pid = 7, .worker = 0}});  // process 7 has disconnected, but may still write its results
   EXPECT_TRUE(counts_as_running(0));
   step_with({});
   EXPECT_FALSE(counts_as_running(0));
@@ -195,7 +195,8 @@ TEST_F(SweepStateTest, ALeftoverWithTheWorkersProgramIsAwaited) {
   EXPECT_TRUE(counts_as_running(0));
 }
 
-// Such a leftover is, for example, the loop "while :; do nvidia-smi; sleep 10; done &" in a start script.
+// A start script may leave a process with the worker's program behind, for example the loop "while :; do nvidia-smi; sleep 10;
+// done &".
 TEST_F(SweepStateTest, AnIdleLeftoverWithTheWorkersProgramIsNotAwaited) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
   EXPECT_TRUE(after(SweepState::kIdle - milliseconds(1)).scan_at.has_value());

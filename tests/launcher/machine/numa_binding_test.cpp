@@ -1,4 +1,4 @@
-// Tests which CPUs each local rank gets. Some machines are described in this file, others are read by hwloc from XML files.
+// Tests which CPUs each local rank gets. Some machines are described in this file. Others are XML files, which hwloc reads.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
-// A machine with two sockets, two NUMA nodes per socket, four cores per node and two threads per core. CPUs c and c + 16 share
-// core c. Two cores share a cache.
+// Returns a machine with two sockets, two NUMA nodes per socket, four cores per node and two threads per core. CPUs c and c +
+// 16 share core c. Two cores share a cache.
 Topology big_machine() {
   Topology topology;
   for (int id = 0; id < 32; ++id) {

@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// A server of another program, on a port that the kernel has chosen.
+// Acts as a server of another program, on a port that the kernel has chosen.
 class ListeningProgram {
  public:
   ListeningProgram() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

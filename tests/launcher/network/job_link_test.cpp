@@ -78,14 +78,14 @@ class LinkedNode final : private JobLink::Agent {
 
 class LinkedJob : public testing::Test {
  protected:
-  // The nodes are already destroyed. The handlers of their cancelled operations still own connections, so these handlers must
-  // run.
+  // The nodes are already destroyed. But the handlers of their cancelled operations still own connections, so these handlers
+  // must run.
   void TearDown() override {
     io_.restart();
     io_.poll();
   }
-  // Runs the loop until `holds` returns true. Returns false after a minute. Agents exchange messages all the time, so the loop
-  // does not end by itself.
+  // Runs the loop until `holds` returns true. Returns false after a minute. The agents exchange messages all the time, so the
+  // loop would not end by itself.
   bool run_until(const std::function<bool()>& holds) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     io_.restart();
@@ -114,8 +114,7 @@ RawPeer client_of(const Plan& plan) {
   return client;
 }
 
-// Other nodes may start their workers earlier than this node. The store clients of these workers must wait until this node's
-// store opens.
+// The workers of other nodes may start earlier than this node's. Their store clients must wait until this node's store opens.
 TEST_F(LinkedJob, StoreClientAfterTheReleaseWaitsForTheStore) {
   const Plan plan = static_job("127.0.0.1", HeldPort::any().port());
   LinkedNode node(io_, plan, start_of(plan, Shell::Lead::kYes, 1));

@@ -75,7 +75,7 @@ class ManyAgents {
     }
     return true;
   }
-  // True if `nodes` nodes run all of their workers in the same round.
+  // Returns true if `nodes` nodes run all of their workers in the same round.
   bool all_work(int nodes) const { return working_ == nodes * 2 && rounds_at_work().size() == 1; }
   bool all_ended() const { return ended_ == std::ssize(agents_) - lost_; }
 
@@ -195,8 +195,8 @@ class ManyAgents {
     ++working_;
     EXPECT_LE(rounds_at_work_cheaply(index), 1) << "two rounds at the same time";
   }
-  // Compares the rounds of all agents only with that of the first agent, in constant time. A comparison of all agents with
-  // each other at each start would take quadratic time.
+  // Compares the rounds of all agents only with that of the first agent, which takes constant time. If each start compared all
+  // agents with each other, the test would take quadratic time.
   int rounds_at_work_cheaply(int index) const {
     const Simulated& first = agents_.front();
     return !first.workers.empty() && first.round > one(index).round ? 2 : 1;
@@ -315,7 +315,7 @@ TEST(SimulatedAgents, ManyNodesSurviveLossOfWorkerAndCoordinator) {
   ASSERT_TRUE(job.run_until([&] { return job.leader() > 0 && job.all_work(kAgents - 1); }, kAgentsLease + milliseconds(15000)));
   const double again = job.seconds() - lost - 5;
   EXPECT_LT(again, 15);
-  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // the loss of a node is not charged to the restart budget
+  EXPECT_EQ(job.restart_counts(), (std::set<int>{0, 1}));  // the loss of a node does not use the restart budget
 
   job.all_finish();
   ASSERT_TRUE(job.run_until([&] { return job.all_ended(); }, milliseconds(10000)));

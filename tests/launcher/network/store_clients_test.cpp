@@ -1,5 +1,5 @@
-// Tests connections to the agent's port. The agent passes store clients to the store of the current round, or keeps them
-// until the next store opens. It must recognize connections that are not store clients.
+// Tests connections to the agent's port. The agent passes store clients to the store of the current round, or keeps them until
+// the next store opens. It must recognize connections of other programs.
 #include "launcher/network/store_clients.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests which settings an agent takes from a Slurm step or a Kubernetes pod, and that options of the user take priority.
+// Tests which settings an agent takes from a Slurm step or a Kubernetes pod. Options of the user must take priority.
 #include "launcher/options/scheduler.hpp"
 
 #include <gtest/gtest.h>

@@ -124,7 +124,7 @@ TEST_F(ConsoleTest, DurationUsesASteadyClock) {
   ConsoleWriter writer(io, out_[1], err_[1]);
   Observed<Console> console(plan_, ConsoleFacts{}, writer);
   console.on(RunStarted{1000 * kSecond, 1});
-  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back during the run
+  RunEnded ended{0, "done", 0, 1000 * kSecond};  // the clock was set back during the run, so the start is later than the end
   ended.seconds = 83;
   console.on(ended);
   EXPECT_NE(read_now(out_[0]).find(" in 1 min 23 s"), std::string::npos);
@@ -268,7 +268,7 @@ TEST_F(ScriptConsoleTest, VerboseShowsStoppedRanks) {
   EXPECT_NE(printed.find("Failures:\n[1]:\n"), std::string::npos) << printed;
 }
 
-// A rank near the threshold becomes a straggler and recovers every second. The console must not print a line every second.
+// A rank near the threshold becomes a straggler and recovers, every second. The console must not print a line each time.
 TEST_F(ConsoleTest, StragglerLinesAppearOncePerMinute) {
   boost::asio::io_context io;
   ConsoleWriter writer(io, out_[1], err_[1]);

@@ -1,4 +1,4 @@
-// Tests that the exception at the end of Python's output is found, whatever text surrounds it.
+// Tests that the exception at the end of Python's output is found, even if other text surrounds it.
 #include "launcher/output/last_exception.hpp"
 #include "launcher/output/plain_text.hpp"
 

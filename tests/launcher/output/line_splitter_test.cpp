@@ -1,4 +1,4 @@
-// Tests that LineSplitter returns whole lines in order, however the bytes are split into chunks.
+// Tests that LineSplitter returns whole lines in order, no matter how the bytes are split into chunks.
 #include "launcher/output/line_splitter.hpp"
 
 #include <gtest/gtest.h>

@@ -105,7 +105,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
   const std::string run = (folder_ / "runs/small").string();
   EXPECT_EQ(p.kind, Plan::Kind::kTrain);
   EXPECT_EQ(p.command, (Words{"/opt/ddptrain", "--run-dir", run, "--resume", "auto", run + "/config.json"}));
-  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // do not resume, not even from a copy on a node's local disk
+  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // also excludes a copy on a node's local disk
   EXPECT_EQ(p.nproc_per_node, 1);
   EXPECT_EQ(p.max_restarts, 3);
   EXPECT_TRUE(p.refill_by_progress);
@@ -139,7 +139,7 @@ TEST_F(PlanTest, ModulesAndPrograms) {
   EXPECT_EQ(plan({"./tool.sh", "a"}).command, (Words{(folder_ / "tool.sh").string(), "a"}));
   EXPECT_EQ(plan({"--no-python", "sh", "-c", ":"}).command, (Words{"/bin/sh", "-c", ":"}));
   EXPECT_EQ(plan({"--no-python", "./tool.sh", "train.json"}).kind, Plan::Kind::kProgram);
-  EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // the file is executable, but has no ELF or "#!" header
+  EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // the file is executable, but has neither an ELF header nor "#!"
 }
 
 TEST_F(PlanTest, ACustomWorkerReplacesDdptrain) {
@@ -336,11 +336,11 @@ TEST_F(PlanTest, Resuming) {
   EXPECT_EQ(plan({"--resume", "never", "train.json"}).resume, Plan::Resume::kNever);
   const Words argv = plan({"--data-changed", "train.json"}).command;
   EXPECT_NE(std::find(argv.begin(), argv.end(), "--data-changed"), argv.end());
-  const Plan p = plan({"--resume", "train.py", "train.json"});  // any existing path is accepted; the worker checks the content
+  const Plan p = plan({"--resume", "train.py", "train.json"});  // ddprun accepts any path; the worker checks the content
   EXPECT_EQ(p.resume_from, folder_ / "train.py");
   EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());
   EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("the path of an existing checkpoint"), std::string::npos);
-  // The path may exist only on another node.
+  // On several nodes, the path may exist only on another node.
   EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");
   EXPECT_NE(error_of({"--fresh", "--run-dir", ".", "--resume", "train.py", "train.json"}).find("inside it"), std::string::npos);
   EXPECT_NE(error_of({"--fresh", "train.py"}).find("requires a train.json"), std::string::npos);
@@ -430,7 +430,7 @@ TEST_F(PlanTest, ATorchrunLogClassIsReported) {
 
 TEST_F(PlanTest, OnlyASingleForegroundWorkerGetsTheTerminal) {
   const auto input = [&](const Words& args) { return plan(args).input; };
-  // The input is a file or a pipe, which all workers share, as under torchrun.
+  // All workers share the input, which is a file or a pipe, as under torchrun.
   EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kOurs);
   EXPECT_EQ(input({"train.json"}), WorkersInput::kNothing);
   machine_.standard_input = [] { return StandardInput{.terminal = true, .in_foreground = true}; };

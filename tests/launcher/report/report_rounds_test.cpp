@@ -80,7 +80,7 @@ TEST(ReportRounds, ARoundIsFormattedOnlyWhenItChanges) {
             3 * 300);  // formatted three times: as the last round, as an earlier round, and after its stderr lines are removed
 }
 
-// Ten thousand rounds fail. In each of them, 16 workers have the maximum of 20 KiB of last stderr lines.
+// Ten thousand rounds fail. In each round, 16 workers have the maximum of 20 KiB of last stderr lines.
 TEST(ReportRounds, TenThousandFailuresNeedAtMostEightMebibytes) {
   ReportRounds rounds;
   ReportJson report = empty_report();

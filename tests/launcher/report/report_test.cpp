@@ -120,7 +120,7 @@ TEST_F(ReportTest, ATemporaryReportDelaysItsFirstWrite) {
     EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["rank"], 0);
     fs::remove(file_);
   }
-  waiting.back()();  // the report that posted this callback is destroyed, so the callback must not write a file
+  waiting.back()();  // the report that posted this callback is destroyed, so no file may be written
   EXPECT_FALSE(fs::exists(file_));
   opened(ReportFacts::Kept::kAlways);
   EXPECT_TRUE(fs::exists(file_));
@@ -252,7 +252,7 @@ TEST_F(ReportTest, EarlyExitsAndPythonErrorsAreKept) {
   EXPECT_EQ(text.find("final message"), std::string::npos);
 }
 
-// The file of the report contains the time until the newest event, and the line for a client the time until now.
+// In the report's file, the time ends at the newest event. In the line for a client, it ends now.
 TEST_F(ReportTest, TheLineOfARunningJobHasTheTimeUntilNow) {
   ReportDocument document({"small", "/runs/small", {"ddptrain"}, 3, true, false}, "host", 7, std::nullopt);
   const auto on = [&](const RunEvent& event) { document.on(event, 0, std::numeric_limits<std::int64_t>::max()); };
@@ -267,7 +267,8 @@ TEST_F(ReportTest, TheLineOfARunningJobHasTheTimeUntilNow) {
   EXPECT_EQ(Json::parse(document.line(33 * kReportSecond, 3 * kReportSecond))["time"]["training_s"], 18.0);
 }
 
-// Round 0 trains for ten seconds from step 0 to 41, saves for two seconds and evaluates for one. Round 1 resumes at step 31.
+// Round 0 trains for ten seconds from step 0 to 41, saves for two seconds and evaluates for one second. Round 1 resumes at step
+// 31.
 TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   using channel::Phase;
   Report report = open();

@@ -17,7 +17,7 @@ using test::TemporaryFolder;
 
 class ScriptMetricsTest : public testing::Test {
  protected:
-  // Callbacks of the queue's thread are collected here and run at the end of the test.
+  // Collects the callbacks of the queue's thread, which run at the end of the test.
   std::vector<FileQueue::Work> later_;
   std::mutex mutex_;
   FileQueue queue_{[this](FileQueue::Work then) {
@@ -82,8 +82,8 @@ TEST_F(ScriptMetricsTest, LinesWaitingForASlowDiskAreLimited) {
   EXPECT_NE(problems_[0].find("some steps will be missing in metrics.jsonl"), std::string::npos);
 }
 
-// This test never runs the queue's callbacks, as if the agent's event loop had already ended. The problem must be reported
-// nevertheless.
+// This test never runs the queue's callbacks, as if the agent's event loop had already ended. Even then, the problem must be
+// reported.
 TEST_F(ScriptMetricsTest, AProblemAtTheEndIsReported) {
   std::filesystem::create_directory(folder_ / "metrics.jsonl");
   round();

@@ -57,8 +57,8 @@ TEST_F(TimeAccountTest, SettingTheClockAddsNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
-// The worker's start has a timestamp from before the clock was set, but is processed afterwards. This must not add or remove
-// time.
+// The worker's start has a timestamp from before the clock was set, but its event is processed afterwards. This must not add or
+// remove time.
 TEST_F(TimeAccountTest, SettingTheClockAfterAnEventAddsNoTime) {
   for (const std::int64_t set_by : {86400, -86400}) {
     account_ = TimeAccount();

@@ -43,7 +43,7 @@ TEST(RewritePace, ARewriteIncludesAllChanges) {
 TEST(RewritePace, ARestOfAMillisecondIsNotZero) {
   RewritePace pace = written_pace();
   pace.changed();
-  EXPECT_EQ(pace.remaining(kWritten + 2s - 1ns), 1ms);  // with 0 the caller would poll without waiting
+  EXPECT_EQ(pace.remaining(kWritten + 2s - 1ns), 1ms);  // not 0, since the caller would then poll without waiting
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tests JobJudge, which decides after a worker's failure whether the job restarts, and which tracks the restart budget.
+// Tests JobJudge. It decides after a worker's failure whether the job restarts, and tracks the restart budget.
 #include "launcher/restart_policy/job_judge.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(JobJudge, ARestartThatNeedsLessMemoryUsesNoBudget) {
   report.failed.cause = Cause::kOutOfMemory;
   report.failed.shrink = channel::Shrink::kDone;
   Budget budget;
-  // All rounds fail at the same step, as when a worker halves its batch until the batch fits into memory.
+  // All rounds fail at the same step. This happens when a worker halves its batch until the batch fits into memory.
   for (int round = 0; round < 4; ++round) {
     const Verdict verdict = judge(report, budget, limits);
     ASSERT_TRUE(verdict.restart) << verdict.why;

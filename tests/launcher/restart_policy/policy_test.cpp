@@ -76,7 +76,7 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
     EXPECT_EQ(decide(history, {.max_restarts = 3, .refill_by_progress = true}).why, "restart 1 of 3");
   }
-  for (int i = 0; i < 2; ++i) {  // these rounds publish no checkpoint, and each fails at a different step
+  for (int i = 0; i < 2; ++i) {  // these rounds publish no checkpoint, and fail at different steps
     history.push_back(crash_at(2001 + i, 2000, 2000));
     EXPECT_EQ(code_of(decide(history, {.max_restarts = 3, .refill_by_progress = true})), -1);
   }
@@ -131,7 +131,7 @@ TEST(RestartPolicy, SurvivorsHeldMoreIfTheRoundStartedFromANewerStep) {
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(15, 0, 10)}, crash_at(20, 10, 10))) << "a checkpoint, counted before";
   EXPECT_FALSE(survivors_held_more(std::vector<FailedRound>{}, crash_at(120, 100, -1))) << "an earlier start's work";
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(-1, -1, -1)}, crash_at(10, 0, -1))) << "no group had formed before";
-  // Survivors had step 10 in memory. Then that step was lost, and later it was reached again. The second time is not progress.
+  // Survivors had step 10 in memory. That step was lost and later reached a second time, which is not progress.
   EXPECT_FALSE(survivors_held_more(std::vector{fresh, crash_at(11, 10, -1), fresh}, crash_at(11, 10, -1)));
 }
 

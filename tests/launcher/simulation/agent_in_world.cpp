@@ -30,7 +30,7 @@ constexpr std::int64_t kTick = 1'000'000;  // ns
 constexpr std::int64_t kTickSecond = 1000 * kTick;
 constexpr std::int64_t kStepTakes = 100 * kTick;
 constexpr std::int64_t kSeesStuckAfter = 20 * kTickSecond;
-constexpr int kDeviceExit = 9;  // the simulator uses this exit code to detect that a node leaves because of a broken device
+constexpr int kDeviceExit = 9;  // from this exit code, the simulator concludes that a node leaves because of a broken device
 
 // Settings that are the same on all nodes. The random seed determines them.
 struct JobKind {
@@ -164,7 +164,7 @@ class AgentInWorld final : public SimulatedLauncher {
     bool is_done = false;
     bool has_saved = false;
     bool starts = false;            // the fork of this worker failed, and the agent has not received that error yet
-    bool has_sent_message = false;  // the agent has received the worker's exit, so later messages are dropped
+    bool has_sent_message = false;  // the agent has received the worker's exit, so it drops later messages
     std::optional<ExitStatus> last{};
     std::optional<ExitStatus> end_is_pending{};  // exit status of a worker that hangs in the kernel and cannot exit yet
   };
@@ -188,7 +188,8 @@ class AgentInWorld final : public SimulatedLauncher {
     return {std::chrono::steady_clock::time_point(now.steady.time_since_epoch()), now.realtime_ns};
   }
 
-  // Messages of one channel are handled in the order in which they were sent, even if the agent's event loop was blocked.
+  // Messages of one channel are handled in the order in which they were sent, even if the agent's event loop is blocked for a
+  // while.
   using Way = std::deque<std::function<void()>>;
   void in_order(Way& way, std::int64_t after, std::function<void()> what) {
     way.push_back(std::move(what));
@@ -418,7 +419,7 @@ class AgentInWorld final : public SimulatedLauncher {
       ended.has_sent_message = true;
       if (ended.fails) host_.worker_has_failed();
       if (ended.may_have_failed) host_.worker_may_have_failed();
-      if (!any_works()) host_.work_ends();  // needed for a worker that had ended before its round started
+      if (!any_works()) host_.work_ends();  // a worker may have ended before its round started
       feed(agent_event::WorkerExited{
           .rank = rank, .pid = pid, .status = status, .time_ns = instant().realtime_ns, .unanswered_s = unanswered_s});
     });
@@ -433,7 +434,7 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void on_signalled(int rank, int signal) {
     Worker& worker = one(rank);
-    // The worker exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not
+    // The worker has exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not
     // count as a failure.
     if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
@@ -512,7 +513,7 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // true from the node's order to start workers until the agent reports that they have ended
+  bool in_a_round_ = false;  // true from the node's order to start workers to the agent's report of their end
   bool owes_end_ = false;
   int owed_for_ = 0;  // seconds since the node ordered the round to end
 };

@@ -7,7 +7,7 @@
 
 namespace ddprun::test {
 
-// Each value switches off one rule of AgentState. The value's name describes the wrong behaviour that other nodes observe.
+// Each value turns off one rule of AgentState. Its name describes the wrong behaviour that other nodes then observe.
 enum class Flaw {
   kNone,
   kHidesFailures,      // failures are not reported
@@ -20,7 +20,7 @@ enum class Flaw {
   kHidesSignals,       // signals are not reported
   kIgnoresSaveOrders,  // orders to save are ignored
   kHidesHeld,          // the end of a round is not reported if workers wait with their state
-  kKeepsDismissed,     // workers continue although the coordinator ordered that their state must not be kept
+  kKeepsDismissed,     // workers continue although the coordinator has ordered to drop their state
   kEndsBeforeHeld,     // the agent exits while workers that kept their state are still running
   kNeverKills,         // workers that ignore SIGTERM are not killed
   kNeverEndsRegroup,   // a regroup in which workers cannot connect to each other has no time limit

@@ -1,7 +1,8 @@
-// Tests the production agents under all faults of the simulator. The invariants must hold for every seed. A second test
-// switches off one rule of AgentState at a time (Flaw in agent_in_world.hpp). It expects that at least one seed then violates
-// an invariant, which shows that the rule is needed. ./dev test --long runs 100,000 seeds. DDPRUN_AGENTS_SEED=N prints the
-// events of seed N.
+// Tests the production agents under all faults of the simulator. The invariants must hold for every seed.
+//
+// A second test turns off one rule of AgentState at a time (Flaw in agent_in_world.hpp). At least one seed must then violate an
+// invariant, which shows that the rule is needed. ./dev test --long runs 100,000 seeds. DDPRUN_AGENTS_SEED=N prints the events
+// of seed N.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -99,8 +100,8 @@ TEST(AgentsInWorld, EverySeedKeepsTheInvariants) {
               static_cast<unsigned long long>(seeds));
 }
 
-// Regression test. A coordinator counted a failure and started the next round, but failed before enough nodes had received
-// the round. The next coordinator took over the count. When a node reported the failure again, the coordinator counted it a
+// Regression test. A coordinator counted a failure and started the next round, but was lost before enough nodes had received
+// the round. The next coordinator inherited the count. When a node reported the failure again, the coordinator counted it a
 // second time.
 TEST(AgentsInWorld, AFailureUsesOneRestart) {
   for (const std::uint64_t seed : {6947u, 7378u, 11561u}) {
@@ -108,8 +109,8 @@ TEST(AgentsInWorld, AFailureUsesOneRestart) {
   }
 }
 
-// Regression test. A node had received the job's exit code, but the kernel could not end one of its workers. The node exited
-// with 89 instead of the job's exit code.
+// Regression test. A node had received the job's exit code, but the kernel could not end one of its workers. The node then
+// exited with 89 instead of that code.
 TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsWithTheJob) {
   for (const std::uint64_t seed : {1396u, 2372u, 2516u}) {
     EXPECT_EQ(violation_of(simulate(with_agents(seed))), "") << "seed " << seed;
@@ -119,7 +120,7 @@ TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsWithTheJob) {
 struct FlawCase {
   const char* name;
   Flaw flaw;
-  std::uint64_t from = 0;  // seed at which the search starts; set for flaws that few seeds detect
+  std::uint64_t from = 0;  // first seed of the search, for flaws that few seeds detect
 };
 
 class AgentRules : public testing::TestWithParam<FlawCase> {};

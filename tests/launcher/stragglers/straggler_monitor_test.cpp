@@ -1,4 +1,4 @@
-// Tests how StragglerMonitor combines step times from workers with counters of the system. Both are injected here.
+// Tests how StragglerMonitor combines step times from workers with counters of the system. The test provides both.
 // tests/whole_program/test_stragglers.py tests whole programs.
 #include "launcher/stragglers/straggler_monitor.hpp"
 
@@ -74,7 +74,7 @@ TEST_F(StragglerMonitorTest, StoppedTimeIsProcessorDelay) {
   EXPECT_EQ(found_[0].kind, StragglerKind::kProcessor);
 }
 
-// The slow rank sleeps, and no counter of the kernel shows why. So the monitor samples the state of that rank's process
+// The slow rank sleeps, and no counter of the kernel shows the reason. So the monitor samples the state of that rank's process
 // before it reports the rank.
 TEST_F(StragglerMonitorTest, ASleepingSuspectIsSampledFirst) {
   for (const bool at_disk : {true, false}) {
@@ -101,7 +101,7 @@ TEST_F(StragglerMonitorTest, ASleepingSuspectIsSampledFirst) {
   }
 }
 
-// Rank 1 runs on another node. Rank 0's node receives the step times of rank 1 only in answer to a query.
+// Rank 1 runs on another node, so rank 0's node receives the step times of rank 1 only in answer to a query.
 TEST_F(StragglerMonitorTest, RankZerosNodeQueriesTheOthersAndJudges) {
   Observed<StragglerMonitor> other(io_, publish_, system_);
   int queries = 0;

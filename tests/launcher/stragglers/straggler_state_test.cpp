@@ -1,4 +1,4 @@
-// Tests StragglerState: each test adds the step times of all ranks and compares the findings, written as text.
+// Tests StragglerState. Each test adds the step times of all ranks and compares the findings, which are converted to text.
 #include "launcher/stragglers/straggler_state.hpp"
 
 #include <gtest/gtest.h>
@@ -101,8 +101,8 @@ TEST_F(StragglerStateTest, SystemCountersDecideTheKind) {
   EXPECT_EQ(kind_of(&RankPace::asleep), "3 compute");
 }
 
-// Each rank loads data for 10 ms of its 20 ms and waits for processors for 4 ms. These delays are equal on all ranks, so they
-// do not explain why rank 1 is slower.
+// Each rank loads data for 10 ms of its 20 ms, and waits for processors for 4 ms. All ranks have these delays, so they do not
+// explain why rank 1 is slower.
 TEST_F(StragglerStateTest, CommonDelaysExplainNothing) {
   EXPECT_EQ(steps(30,
                   [](RankPace& pace) {
@@ -164,7 +164,7 @@ TEST_F(StragglerStateTest, OneLongStepIsNotAStraggler) {
   }
 }
 
-// Rank 2 is stopped by SIGSTOP for 200 ms in every seventh step.
+// SIGSTOP stops rank 2 for 200 ms in every seventh step.
 TEST_F(StragglerStateTest, PeriodicPausesAreFound) {
   steps(30);
   Texts texts;
@@ -203,7 +203,7 @@ TEST_F(StragglerStateTest, ShortStepsNeedTwoMillisecondsDifference) {
   EXPECT_EQ(steps(20, quick(0.0030), 0.0001), Texts{"1 compute"});
 }
 
-// Each rank combines its short steps into entries independently. So the entries of two ranks start at different steps.
+// Each rank combines its short steps into entries on its own. So the entries of two ranks start at different steps.
 TEST_F(StragglerStateTest, PiecesNeedNotStartAtTheSameStep) {
   begin(2);
   Texts texts;

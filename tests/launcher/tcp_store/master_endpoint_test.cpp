@@ -1,5 +1,5 @@
-// Tests MasterEndpoint with a guardian process that does not respond and with ports that other programs take. The store of a
-// round must not listen while the previous store still listens. The loss of a port between two rounds must not end the job.
+// Tests MasterEndpoint with a guardian process that does not respond, and with ports that other programs take. The store of a
+// round must not listen while the previous store still does. The loss of a port between two rounds must not end the job.
 #include "launcher/tcp_store/master_endpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ class StoppedGuardian : private GuardianLink::Agent {
   std::optional<GuardianLink> link_;
 };
 
-// A multi-node job with this node alone. This node is the coordinator and runs rank 0.
+// A multi-node job that consists of this node only. The node is the coordinator and runs rank 0.
 class OneNode : private JobLink::Agent {
  public:
   using MeetPort = rendezvous::NodeShellSettings::MeetPort;
@@ -135,7 +135,7 @@ Round round_of(MasterEndpoint& endpoint, const Plan& plan, StoppedGuardian& guar
   return {settings.master_port, settings.agent_store};
 }
 
-// A server of another program at `port`.
+// Acts as a server of another program at `port`.
 struct OtherServer {
   explicit OtherServer(int port) : acceptor(io, {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)}) {}
   boost::asio::io_context io;
@@ -179,8 +179,8 @@ TEST(MasterEndpoint, WithAFixedPortRankZeroHostsTheStore) {
   running.join();
 }
 
-// Another program can take the port while rank 0 runs on another node. In that case no UsageError may be thrown, since it would
-// end the job as "wrong command line".
+// Another program takes the port while rank 0 runs on another node. No UsageError may be thrown then, since it would end the
+// job with "wrong command line".
 TEST(MasterEndpoint, IfThePortIsTakenLaterRankZeroHosts) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
@@ -257,8 +257,7 @@ TEST(MasterEndpoint, IfTheStoreCannotListenRankZeroHosts) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   Plan plan = plan_with(PortNeed::kExactly);
-  plan.agent_store =
-      false;  // without its own store, the agent reserves the port so that rank 0, and here `other`, can bind it too
+  plan.agent_store = false;  // without its own store, the agent lets rank 0 bind the port, and here `other`
   EXPECT_FALSE(round_of(endpoint, plan, guardian).agent_store);
   const OtherServer other(plan.master_port);
   plan.agent_store = true;

@@ -1,4 +1,4 @@
-// Replays bytes that were recorded between a client and a TCPStore of torch 2.11. Our store must send the same answers.
+// Replays recorded bytes between a client and a TCPStore of torch 2.11. Our store must send the same answers.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -250,7 +250,7 @@ TEST_F(Limited, AwaitedKeysCountAsPending) {
   EXPECT_GT(clients.store().pending(), 3 * 256u);
   clients.send(3, wait({"z"}));
   EXPECT_EQ(clients.all_cut_off().size(), 1u);
-  EXPECT_NE(clients.cut_off(2), "");  // client 2 waits for more keys than the other clients
+  EXPECT_NE(clients.cut_off(2), "");  // client 2 waits for the most keys, so it is cut off
   clients.send(3, set("0123456789", "1") + set("z", "1"));
   EXPECT_EQ(clients.got(1), kStop);
   for (const int client : {1, 3}) clients.leave(client);

@@ -1,5 +1,5 @@
-// Encodes queries like TCPStore's clients. The class Clients is a ScriptStore with simulated clients. It records the bytes that
-// each client receives.
+// Encodes queries as TCPStore's clients do. The class Clients is a ScriptStore with simulated clients, and records the bytes
+// that each client receives.
 #pragma once
 
 #include <map>
@@ -64,7 +64,7 @@ class Clients {
     carry_out(store_.received(client, bytes));
     while (store_.next_turn()) take_turn();
   }
-  // Like send(), but the clients do not read their answers, and the store serves no queued client.
+  // Works like send(), but the clients do not read their answers, and the store serves no queued client.
   void send_unread(int client, std::string_view bytes) {
     reads_ = false;
     carry_out(store_.received(client, bytes));

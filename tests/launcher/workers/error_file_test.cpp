@@ -66,8 +66,8 @@ TEST_F(ErrorFileTest, TheFileTimeGivesTheFraction) {
   ErrorFile file{.timestamp_ns = 10 * kErrorFileSecond, .whole_seconds = true};
   file.written_ns = 10 * kErrorFileSecond + 700;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond + 700);
-  // The file's text contains the time in whole seconds. If the file was copied later or has a wrong mtime, the result is
-  // still within that second.
+  // The file's text contains the time in whole seconds. If the file was copied later or has a wrong mtime, the result is still
+  // a time within that second.
   file.written_ns = 99 * kErrorFileSecond;
   EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 11 * kErrorFileSecond - 1);
   // A failure cannot be later than the end of the process.

@@ -1,4 +1,4 @@
-// Tests two kinds of explanations. A failed execve() is explained by the first line of the file. A signal is explained if it
+// Tests two kinds of explanations. The first line of a file may explain why execve() failed. A signal is explained if it
 // usually has one particular cause.
 #include "launcher/workers/exec_reason.hpp"
 #include "launcher/diagnosis/signal_reason.hpp"

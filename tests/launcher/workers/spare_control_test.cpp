@@ -20,7 +20,7 @@ struct Order {
   std::size_t descriptors = 0;
 };
 
-// The other end of the socket. It is used as in sitecustomize.py.
+// The spare's end of the socket, which behaves like sitecustomize.py.
 class Spare {
  public:
   explicit Spare(const SpareControl& control) : end_(::dup(control.spares_end())) {}

@@ -6,9 +6,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A node that got a release (the start of a round) has received a message of its coordinator. So the release must count for the
-// leader lease, even after the next round has started. Regression: the next round started immediately, and the coordinator lost
-// its lease under the previous round.
+// A release starts a round. A node that got a release has received a message of its coordinator. So the release must count for
+// the leader lease, even after the next round has started. Regression: the next round started immediately, and the coordinator
+// lost its lease under the previous round.
 TEST_F(RunningRound, ImmediateNextRoundKeepsTheAuthority) {
   const auto gets_no_reply = [&](LinkId link) {
     send_from(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
@@ -23,7 +23,7 @@ TEST_F(RunningRound, ImmediateNextRoundKeepsTheAuthority) {
   ASSERT_GT(round(), last);
   for (const LinkId link : {kSelfLink, kOther, kThird}) gets_no_reply(link);
 
-  time_ += seconds(1);  // 5.5 s after the last timestamp that the other node sent back
+  time_ += seconds(1);  // 5.5 s after the last timestamp that the other node has returned
   last = round();
   on(node_event::LinkClosed{kThird});
   for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = last, .master_port = 1});
@@ -49,8 +49,8 @@ TEST_F(RunningRound, NodeCountsOnlyAfterItsWelcomeIsAnswered) {
   EXPECT_FALSE(over_.empty());
 }
 
-// One of two nodes is lost. The remaining node ends its job in a round that only this node has recorded. That end must not
-// count, since the lost node could still get the arbiter's vote and run the job again.
+// One of two nodes is lost. The other node ends its job in a round that no other node has recorded. That end must not count,
+// since the lost node could still get the arbiter's vote and run the job again.
 class TwoNodesWithArbiter : public RunningRound {
  protected:
   TwoNodesWithArbiter() : RunningRound(1, Arbiter::kEtcd) {}

@@ -1,4 +1,4 @@
-// Tests the grants of a coordinator (times for which workers may run) and when it answers pings. In these schedules the
+// Tests the grants of a coordinator (times for which workers may run), and when it answers pings. In the cases tested here, the
 // simulator would not detect a late answer.
 #include "rendezvous/coordinator/coordinator.hpp"
 
@@ -91,8 +91,8 @@ TEST_F(ElectedCoordinator, EarlyPingsAreAnsweredAgainAfterAMajority) {
 }
 
 // The coordinator must report a commit to the successors immediately. The answer to the next ping comes up to two fifths of a
-// lease later. Until then a successor would also need a majority of the previous round. If this coordinator were lost
-// meanwhile, a round that has grown from two nodes to three would have no such majority.
+// lease later. Until then a successor also needs a majority of the previous round. If the coordinator were lost before that
+// answer, a round that has grown from two nodes to three would have no such majority.
 TEST_F(ElectedCoordinator, SuccessorIsInformedOfACommitImmediately) {
   join(kSelfNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -165,8 +165,8 @@ TEST_F(ElectedCoordinator, FailureInTheBudgetIsNotCountedAgain) {
   }
 }
 
-// The previous coordinator is lost during the last save, or before it has requested that save. Its successor must request the
-// save.
+// The previous coordinator is lost during the last save, or before it has requested that save. The next coordinator must
+// request it.
 TEST_F(ElectedCoordinator, SuccessorSavesHeldState) {
   join(kSelfNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -181,7 +181,7 @@ TEST_F(ElectedCoordinator, SuccessorSavesHeldState) {
   on(node_event::Tick{});
   ASSERT_EQ(saves_.size(), 1u);
   EXPECT_TRUE(saves_[0].second.held);
-  // this node has no waiting workers whose state it could save
+  // This node has no waiting workers whose state it could save.
   on(node_event::FromDialler{kFailed, Stopped{.round = saves_[0].second.round}});
   ASSERT_EQ(saves_.size(), 2u);
   EXPECT_EQ(saves_[1].first, kSelfNode);

@@ -1,5 +1,5 @@
 // Tests when the coordinator lets workers wait with their state for the next round, and when the end of a round counts as a
-// restart. Also tests nodes whose workers have finished.
+// restart. It also tests nodes whose workers have finished.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -55,8 +55,8 @@ TEST_F(RunningRound, LeavingNodeHoldsWorkers) {
   EXPECT_TRUE(over_.at(kSelfLink).hold);
 }
 
-// A node whose workers could not form a process group again reports that it has no workers. The workers of the other nodes must
-// then drop their state too.
+// The workers of one node could not form a process group again, so that node reports that it has no workers. The workers of the
+// other nodes must then drop their state too.
 TEST_F(RunningRound, FailedRegroupStopsHeldWorkers) {
   send_from(kOther, Ready{.round = round(), .master_port = 1});
   EXPECT_FALSE(over_.at(kSelfLink).hold);
@@ -82,8 +82,8 @@ TEST_F(RunningRound, StopSignalSavesHeldState) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// On other nodes, workers may still be waiting for a process group. So the node that reports held state must be the first to
-// save.
+// On other nodes, workers may still be waiting for a process group. So the node that reports held state must be requested first
+// to save.
 TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
   for (const LinkId link : {kOther, kSelfLink}) send_from(link, StopRequest{15});
   saves_.clear();
@@ -97,7 +97,8 @@ TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
 
 class NoReplacement : public RunningRound {
  protected:
-  // The replacement of a lost worker fails. The workers of the other node wait with their state.
+  // Ends the round: the replacement of a lost worker on the other node fails, with this cause. `others_stay` is the field of
+  // the failure report.
   void ends(Cause cause, bool others_stay) {
     FailureReport last = failure(others_stay);
     last.failed.cause = cause;
@@ -120,7 +121,7 @@ TEST_F(NoReplacement, HeldStateIsSavedBeforeTheJobEnds) {
   EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; the state held by the other workers is saved: run it again to continue");
 }
 
-// Bad data would also make the next start fail. So the exit code must not request a restart, even after a successful save.
+// Bad data would make the next start fail too. So the exit code must not request a restart, even after a successful save.
 TEST_F(NoReplacement, BadDataKeepsItsExitCodeAfterTheSave) {
   ends(Cause::kUsage, true);
   send_from(kSelfLink, StopReady{.round = round(), .started = 40});
@@ -170,7 +171,7 @@ TEST_F(RunningRound, ReturningFinishedNodeEndsNoRound) {
   EXPECT_TRUE(over_.empty());
   join(kThird, 2, Workers::kDone);
   send_from(kThird, Done{round()});
-  // simulates a faulty agent that reports Ready although its workers have finished
+  // A faulty agent reports Ready although its workers have finished.
   send_from(kThird, Ready{.round = round(), .master_port = 1});
   EXPECT_TRUE(over_.empty());
   send_from(kSelfLink, Done{round()});
@@ -197,7 +198,7 @@ TEST_F(RunningRound, ReconnectingFinishedNodeIsCountedOnce) {
   send_from(kThird, Done{round()});
   EXPECT_FALSE(job_over_.has_value());
   EXPECT_TRUE(over_.empty());
-  on(node_event::LinkClosed{kSelfLink});  // if a node that has not finished is lost, the round must still end
+  on(node_event::LinkClosed{kSelfLink});  // a node that has not finished is lost, so the round must end
   EXPECT_TRUE(over_.contains(kThird));
 }
 

@@ -1,4 +1,4 @@
-// Tests that partially sorted answers give the same end of the leader lease as fully sorted answers.
+// Tests that partially sorted answers give the same end of the leader lease as completely sorted answers.
 #include "rendezvous/coordinator/leader_lease.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests which successors a release contains. If the coordinator is lost, one of the successors leads.
+// Tests which successors a release contains. One of the successors leads if the coordinator is lost.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests the displayed round numbers for arbitrary contents of the nodes' disks.
+// Tests the displayed round numbers. The nodes' disks may contain any earlier rounds.
 #include "rendezvous/coordinator/release.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(RoundNumbers, ContinueAfterTheHighestOnAnyNode) {
 }
 
 TEST(RoundNumbers, LateNodeWithSharedFoldersChangesNothing) {
-  // The late node reports 5, since the shared folder already contains rounds 3 and 4. These are rounds 0 and 1 of this job.
+  // The late node reports 5, since the shared folder already contains rounds 3 and 4, which are rounds 0 and 1 of this job.
   EXPECT_EQ(first_number({3, 3, 5}, 2, 3), 3);
 }
 

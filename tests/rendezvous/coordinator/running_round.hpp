@@ -114,7 +114,7 @@ class RunningRound : public testing::Test {
   void ping(LinkId link) {
     send_from(link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0, .installed = released_[link].id});
   }
-  // Advances the time. Meanwhile the nodes of `links` send pings.
+  // Advances the time. During that time, the nodes of `links` send pings.
   void wait(seconds length, std::initializer_list<LinkId> links) {
     for (const Time end = time_ + length; time_ < end; time_ += seconds(1)) {
       for (const LinkId link : links) ping(link);

@@ -1,5 +1,5 @@
-// Tests stop signals. Some signals stop the whole job after a save, and others let only one node leave. If nothing was saved, a
-// message must contain the reason.
+// Tests stop signals. Some signals stop the whole job after a save, and others let only one node leave. If no state was saved,
+// a message must contain the reason.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -21,8 +21,8 @@ TEST_F(RunningRound, SignalsToAllNodesSaveTheJob) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// The end of the job waits for the confirmation of one last node. That node reconnects before the coordinator detects that its
-// old connection is lost. The node must still count as connected, so that it receives the end of the job.
+// The end of the job waits only for the confirmation of one node. That node reconnects before the coordinator detects that its
+// old connection is lost. The node must still count as connected, so that it is informed of the end.
 TEST_F(RunningRound, LastReconnectingNodeReceivesTheEnd) {
   silent_.insert(kOther);
   for (const LinkId link : {kSelfLink, kOther}) send_from(link, StopRequest{15});
@@ -36,8 +36,8 @@ TEST_F(RunningRound, LastReconnectingNodeReceivesTheEnd) {
   EXPECT_TRUE(closed_.contains(kThird));
 }
 
-// Regression: while stop signals arrived, the round ended to admit a new node. Each node with a signal then left without a
-// save.
+// Regression: while stop signals were arriving, the round ended to admit a new node. Then each node with a signal left without
+// a save.
 TEST_F(RunningRound, NoNodeIsAdmittedWhileSignalsArrive) {
   join(kThird, 3);
   time_ += milliseconds(1900);
@@ -172,7 +172,7 @@ TEST_F(EndingRound, SingleSignaledNodeLeavesAndOthersContinue) {
   time_ += milliseconds(250);
   tick();
   EXPECT_EQ(may_leave_links_, std::set<LinkId>{kOther});
-  EXPECT_EQ(round(), last_);  // The next round starts only after the node with the signal has left.
+  EXPECT_EQ(round(), last_);  // The next round waits until the node with the signal has left.
   send_from(kOther, Leave{"a signal"});
   EXPECT_GT(round(), last_);
   EXPECT_EQ(released_.at(kSelfLink).nodes, 1);
@@ -208,8 +208,8 @@ TEST_F(TwoOfThree, SignalsToTooManyNodesSave) {
   EXPECT_EQ(saves_.size(), 3u);
 }
 
-// A node receives a stop signal. Before the coordinator handles it, the round ends for another reason. The signal must still
-// take effect.
+// A node receives a stop signal. But before the coordinator handles it, the round ends for another reason. The signal must
+// still take effect.
 TEST_F(TwoOfThree, SignalBeforeTheRoundEndsIsKept) {
   const RoundId last = round();
   send_from(kOther, StopRequest{15});
@@ -217,7 +217,7 @@ TEST_F(TwoOfThree, SignalBeforeTheRoundEndsIsKept) {
   ASSERT_TRUE(over_.at(kOther).hold);
   EXPECT_TRUE(may_leave_links_.empty());
   for (const LinkId link : {kSelfLink, kOther}) send_from(link, Ready{.round = last, .master_port = 1});
-  // Without the node with the signal, too few nodes would remain. So the signal must end the job.
+  // Without the node that got the signal, too few nodes would remain. So the signal must end the job.
   ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
   for (const LinkId link : {kSelfLink, kOther}) send_from(link, Stopped{.round = round(), .saved = true});
   ASSERT_TRUE(job_over_.has_value());
@@ -243,7 +243,7 @@ TEST_F(TwoOfThree, LeavingCoordinatorTransfersAfterWorkersEnd) {
   EXPECT_FALSE(job_over_.has_value());
 }
 
-// The workers of a lost node may run until their lease ends. The transfer of leadership must wait until then.
+// The workers of a lost node may run until their lease ends. So the transfer of the leadership must wait until then.
 TEST_F(TwoOfThree, TransferWaitsALeaseForLostWorkers) {
   const RoundId last = round();
   send_from(kSelfLink, StopRequest{15});

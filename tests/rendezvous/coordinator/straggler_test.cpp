@@ -1,4 +1,4 @@
-// Tests a connected node whose workers never end. The other nodes must continue without this node.
+// Tests a connected node whose workers never end. The other nodes must continue without it.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -49,7 +49,7 @@ TEST_F(StuckNode, ReturnsWithoutBlockingOthers) {
   EXPECT_EQ(grants_.at(kThird), 0);
   EXPECT_EQ(round(), second);
   over_.clear();
-  send_from(kThird, Ready{.round = first_, .master_port = 1});  // the node reports at last that its workers have ended
+  send_from(kThird, Ready{.round = first_, .master_port = 1});  // the node reports only now that its workers have ended
   wait(seconds(3), {kSelfLink, kThird});
   EXPECT_TRUE(over_.contains(kSelfLink)) << "it is taken in again";
 }

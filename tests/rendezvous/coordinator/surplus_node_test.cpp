@@ -68,8 +68,8 @@ class Surplus : public testing::Test {
 
 TEST_F(Surplus, OfAnotherProgramIsRefusedByACompleteJob) {
   join(kSelfLink, kCommand);
-  // accepted although its command line differs: the job does not have all its nodes yet, and command lines may differ between
-  // nodes
+  // This node is accepted although its command line differs: the job does not have all its nodes yet, and command lines may
+  // differ between nodes.
   join(5, kOtherCommand);
   EXPECT_EQ(welcomed_[5], 1);
   join(6, kOtherCommand);
@@ -77,14 +77,14 @@ TEST_F(Surplus, OfAnotherProgramIsRefusedByACompleteJob) {
   ASSERT_TRUE(refused_.contains(6));
   EXPECT_NE(refused_.at(6).text.find("another program or other arguments"), std::string::npos) << refused_.at(6).text;
   EXPECT_GT(refused_.at(6).retry_after_ms, 0) << "one of the two may be gone without a message";
-  join(7, 0);  // Command 0 means `ddprun join`: such a node takes the command from the job.
+  join(7, 0);  // command 0 means `ddprun join`: such a node takes the command from the job
   EXPECT_EQ(welcomed_[7], 1);
 }
 
 TEST_F(Surplus, ExcludesANodeThatConnectsAgain) {
   join(kSelfLink, kCommand);
   join(5, kOtherCommand);
-  join_as(5, 8, kOtherCommand);  // the coordinator has not detected yet that the first connection of this node is lost
+  join_as(5, 8, kOtherCommand);  // the coordinator has not detected yet that the node's first connection is lost
   EXPECT_FALSE(refused_.contains(8));
   EXPECT_EQ(welcomed_[8], 1);
 }
@@ -115,7 +115,7 @@ TEST_F(Surplus, SpareIsNotifiedAgainInALaterRound) {
   EXPECT_EQ(waits_.count(6) + waits_.count(7), 1U);
 }
 
-// The job runs with fewer nodes than its maximum. So it admits this node in the next round and does not treat it as a spare.
+// The job runs with fewer nodes than its maximum, so it admits this node in the next round. The node is not a spare.
 TEST_F(Surplus, ExcludesANodeThatTheJobNeeds) {
   CoordinatorSettings fewer = settings();
   fewer.min_nodes = 1;

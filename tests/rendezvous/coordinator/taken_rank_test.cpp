@@ -1,5 +1,5 @@
-// Tests a node that requests a rank which another node has. A node that dies without closing its connection keeps its rank for
-// one more lease. Its replacement is refused until then. A live node keeps its rank.
+// Tests a node that requests a rank which another node has. If that other node has died without closing its connection, it
+// keeps its rank for one more lease, and its replacement is refused until then. A live node keeps its rank.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,7 +46,7 @@ class TakenRank : public testing::Test {
     hello.listens = {"10.0.0." + std::to_string(node), 7};
     on(node_event::FromDialler{link, hello});
   }
-  // Advances the time until the refused node may retry. Meanwhile the nodes of `links` send pings.
+  // Advances the time until the refused node may retry. During that time, the nodes of `links` send pings.
   void wait_for_retry(std::initializer_list<LinkId> links) {
     const Time end = time_ + milliseconds(refused_.at(kReplacement).retry_after_ms);
     for (; time_ < end; time_ += milliseconds(100)) {

@@ -1,5 +1,5 @@
-// Tests tokens: which tokens are refused, where tokens are found, and that a token file is created only once and is readable
-// only by its owner.
+// Tests tokens: which tokens are refused and where tokens are found. A token file must be created only once, and must be
+// readable only by its owner.
 #include "rendezvous/identity/token_search.hpp"
 
 #include <gtest/gtest.h>
@@ -134,12 +134,12 @@ INSTANTIATE_TEST_SUITE_P(
                     // the file of a Secret
                     Permissions{kRoot, kUser, 0440, true, true}, Permissions{kRoot, kRoot, 0440, true, true},
                     Permissions{kRoot, kUser, 0640, true, true},
-                    // the mount can be written to
+                    // refused: processes can write to the mount
                     Permissions{kRoot, kUser, 0440, false, false}, Permissions{kRoot, kRoot, 0440, false, false},
-                    // the owner is not root
+                    // refused: the owner is not root
                     Permissions{kUser, kUser, 0440, true, false}, Permissions{kOther, kUser, 0440, true, false},
                     Permissions{kOther, kUser, 0400, true, false},
-                    // more than reading by the group
+                    // refused: the group or other users have more rights than read access for the group
                     Permissions{kRoot, kUser, 0444, true, false}, Permissions{kRoot, kUser, 0404, true, false},
                     Permissions{kRoot, kUser, 0460, true, false}, Permissions{kRoot, kUser, 0420, true, false},
                     Permissions{kRoot, kUser, 0450, true, false}, Permissions{kRoot, kUser, 0441, true, false},
@@ -236,7 +236,7 @@ TEST(TokenSourcesTest, FirstNodeCreatesTheRunTokenForOthers) {
   EXPECT_TRUE(made.made);
   EXPECT_EQ(made.file, folders.folder / "run/token");
   EXPECT_EQ(find_token(sources).token.text(), made.token.text());
-  // These nodes share a home directory but not a run directory.
+  // These two nodes share a home directory but not a run directory.
   sources.run_dir = folders.folder / "elsewhere";
   sources.user_file = first.user_file;
   EXPECT_EQ(find_token(sources).token.text(), made.token.text());

@@ -1,5 +1,5 @@
-// Tests how a member reacts to messages of a current or former coordinator. In a correct network these rules of member.hpp
-// never matter, so the simulator cannot test them.
+// Tests how a member reacts to messages of a current or former coordinator. If the network is correct, these rules of
+// member.hpp have no effect, so the simulator cannot test them.
 #include "rendezvous/member/member.hpp"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST_F(OneMember, AnswersAWelcomeImmediately) {
   const auto welcomed = receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .stamp = 77});
   ASSERT_NE(sent<Ping>(welcomed), nullptr);
   EXPECT_EQ(sent<Ping>(welcomed)->echo, 77);
-  // the node must not send another ping immediately
+  // But the node must not send another ping right after that.
   EXPECT_EQ(sent<Ping>(receive(answer(time_, std::chrono::nanoseconds{0}))), nullptr);
 }
 
@@ -121,7 +121,7 @@ TEST_F(OneMember, PingsAgainWhenItsRecordIsWritten) {
 }
 
 // Until a majority has installed the new round, the previous round counts too. In a small previous round, the loss of one node
-// can cost the majority. So the member pings immediately and not only after the ping interval.
+// can cost the majority. So the member pings immediately and does not wait for the ping interval.
 TEST_F(OneMember, PingsImmediatelyAfterASmallRound) {
   receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   receive(release(1, 1));
@@ -145,7 +145,7 @@ TEST_F(OneMember, PingsImmediatelyAfterASmallRound) {
 }
 
 // The coordinator increased its term after the Welcome, because another node had promised a later term. This node must promise
-// the new term too. Regression: the node recorded a round of a term that it had not promised, and was refused after a restart.
+// the new term too. Regression: it recorded a round of a term that it had not promised, and was refused after a restart.
 TEST_F(OneMember, PromisesTheTermOfItsRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto* remembered = find<member_action::Remember>(receive(release(7, 0)));
@@ -153,8 +153,8 @@ TEST_F(OneMember, PromisesTheTermOfItsRound) {
   EXPECT_EQ(member_.state().promised_term, 7u);
 }
 
-// A node whose workers have finished receives a signal and stays. Then a new round starts. Regression: the node trained in the
-// new round and ignored the signal.
+// A node receives a signal after its workers have finished, and stays. Then a new round starts. Regression: the node trained in
+// the new round and ignored the signal.
 TEST_F(OneMember, RepeatsItsStopRequestInANewRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -186,8 +186,8 @@ TEST_F(OneMember, IgnoresAnOldRelease) {
   EXPECT_EQ(member_.state().current.id, (RoundId{3, 4}));
 }
 
-// A member follows a redirect to a coordinator of an earlier term. That coordinator may need this node for a majority, and must
-// receive the later term from it.
+// The node has promised a later term than the coordinator to which it is redirected. It must follow the redirect anyway: that
+// coordinator may need this node for a majority, and must receive the later term from it.
 TEST_F(OneMember, FollowsARedirectAfterPromisingALaterTerm) {
   receive(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
   const auto actions = receive(Redirect{.term = 5, .coordinator = {"10.0.0.9", 7}});
@@ -251,7 +251,7 @@ TEST_F(OneMember, RepeatsDoneAndNotReady) {
   EXPECT_EQ(sent<Ready>(back), nullptr);
 }
 
-// A round that starts only to save held state: the request to save may arrive before the workers have started.
+// A round may start only to save held state. The request to save may then arrive before the workers have started.
 TEST_F(OneMember, StartsWorkersBeforeASave) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -264,8 +264,8 @@ TEST_F(OneMember, StartsWorkersBeforeASave) {
   EXPECT_EQ(find<StopAndSave>(actions)->signal, 15);
 }
 
-// The workers wait with their state for a round that does not start. They run once more to save the state, if their lease
-// allows it.
+// The workers wait with their state for a round that does not start. They run again to save the state, if their lease allows
+// it.
 TEST_F(OneMember, SavesHeldStateDuringItsLease) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -341,12 +341,12 @@ TEST_F(OneMember, RequestsToLeaveBetweenRounds) {
   const auto requested = feed(StopRequest{15});
   EXPECT_NE(sent<StopRequest>(requested), nullptr);
   EXPECT_EQ(sent<Leave>(requested), nullptr);
-  const auto alone = feed(node_event::LinkClosed{link_});  // Without a coordinator, MayLeave can never arrive.
+  const auto alone = feed(node_event::LinkClosed{link_});  // without a coordinator, MayLeave can never arrive
   ASSERT_NE(find<node_action::Finish>(alone), nullptr);
   EXPECT_EQ(find<node_action::Finish>(alone)->exit_code, 143);
 }
 
-// A scheduler that stops the job also signals nodes that have finished. Such a node must stay until the job ends.
+// A scheduler that stops the job sends the signal to nodes that have finished, too. Such a node must stay until the job ends.
 TEST_F(OneMember, StaysIfItIsSignaledAfterFinishing) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -398,8 +398,8 @@ TEST_F(OneMember, ReportsTheNodesItsCoordinatorAwaits) {
   EXPECT_EQ(result->text, "waiting for host3");
 }
 
-// A node may report the end of an older round: it led the job once, or it gave up alone at the job's first address. The report
-// must not end a job that other nodes lead.
+// Another node may report the end of an older round, for example a node that led the job in the past, or one that gave up alone
+// at the job's first address. The report must not end a job that other nodes lead.
 TEST_F(OneMember, IgnoresTheEndOfAnOlderRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 4));
@@ -460,7 +460,7 @@ TEST_F(OneMember, WaitsForTheNextJobAfterAnEarlierOne) {
   link_ = find<node_action::Dial>(again)->link;
   feed(node_event::LinkOpened{link_, "10.0.0.2"});
   const auto end = receive(JobOver{.round = {1, 4}, .exit_code = 3, .why = "a worker failed", .ended_ms_ago = 100});
-  // The node had already started when this job ended. So the end of the job applies to it.
+  // The node was already running when this job ended. So the end of the job applies to it.
   ASSERT_NE(find<node_action::Finish>(end), nullptr);
 }
 
@@ -495,7 +495,7 @@ TEST_F(OneMember, RetriesATakenRankOnce) {
   EXPECT_EQ(find<node_action::Finish>(second)->exit_code, 2);
 }
 
-// The job may have lost a node and not detected this yet, so it may need this node. The node retries once.
+// The job may have lost a node without detecting it yet, so it may need this node. Therefore the node retries once.
 TEST_F(OneMember, RetriesACompleteJobOnce) {
   const Refused surplus{.reason = Refusal::kBadHello, .text = "the job has all 2 nodes", .retry_after_ms = 6000};
   EXPECT_EQ(find<node_action::Finish>(receive(surplus)), nullptr);

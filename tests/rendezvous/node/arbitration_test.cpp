@@ -1,5 +1,5 @@
-// Tests arbiters in cases that only a few seeds of the simulator reach: which rounds have an arbiter, and for which rounds the
-// arbiter is queried. The vote of an arbiter or of a dead coordinator must not commit a round.
+// Tests arbiters in cases that only a few seeds of the simulator reach: which rounds have an arbiter, and for which rounds it
+// is queried. The vote of an arbiter or of a dead coordinator must not commit a round.
 #include "rendezvous/node/arbitration.hpp"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,8 @@ TEST(Arbitration, RestartedAgentDoesNotQueryTheRunDirectory) {
   EXPECT_TRUE(of_etcd.query({round_of_two(Arbiter::kEtcd)}, kFive, kAnyTime).has_value());
 }
 
-// A round that perhaps only two nodes have recorded. The previous round had four nodes, and its other two nodes may have
-// elected another coordinator.
+// This round may be recorded by two nodes only. The previous round had four nodes, and its other two nodes may have elected
+// another coordinator.
 class UncommittedRound : public testing::Test {
  protected:
   UncommittedRound() {

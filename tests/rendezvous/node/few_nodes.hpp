@@ -1,6 +1,6 @@
 // Simulates a few Nodes on a network with a latency of one millisecond. Nodes can join, be cut off, die or have stuck workers.
-// The test determines the order of all messages and faults, so nothing is random. Random faults are in
-// tests/rendezvous/simulation.
+// The test determines the order of all messages and faults, so no event is random. tests/rendezvous/simulation tests random
+// faults.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ class FewNodes {
   // ---- State ----
 
   bool leads(int number) { return (*this)[number].node && (*this)[number].node->coordinator() != nullptr; }
-  // True if the workers of this node run in a round that has `nodes` nodes.
+  // Returns true if the workers of this node run in a round that has `nodes` nodes.
   bool works(int number, std::int32_t nodes) { return (*this)[number].works && (*this)[number].works->nodes == nodes; }
   std::int32_t rank_of(int number) { return (*this)[number].works ? (*this)[number].works->group_rank : -1; }
 
@@ -218,7 +218,7 @@ class FewNodes {
 
   void connect(int number, LinkId link, int to) {
     Agent& dialler = (*this)[number];
-    if (!dialler.node || !reach(number, to)) return;  // the packet is lost, and the sender gets no error
+    if (!dialler.node || !reach(number, to)) return;  // the packet is lost without an error
     Agent& listener = (*this)[to];
     if (!listener.node) return on(number, node_event::LinkClosed{.link = link});
     const LinkId accepted = ++listener.accepted;

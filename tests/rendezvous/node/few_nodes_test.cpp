@@ -14,8 +14,8 @@ using Loss = void (FewNodes::*)(int);
 constexpr Loss kLosses[] = {&FewNodes::kill, &FewNodes::lose_power};
 
 // A round of three nodes ends. The coordinator is lost a few milliseconds after it has released the next round. Depending on
-// the delay, no node has received the release, or the new round is not committed, or it is committed. In all cases the other
-// nodes must continue.
+// the delay, there are three cases: no node has received the release, the new round is not committed, or it is committed. In
+// all of them, the other nodes must continue.
 void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
   FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
   for (const int number : {0, 1, 2}) job.start(number);
@@ -35,7 +35,7 @@ TEST(CoordinatorLostAfterARelease, OthersElectASuccessor) {
 }
 
 // A job of two nodes has admitted a third node. Then its coordinator is lost. The remaining two nodes are not a majority of the
-// previous round. So they must be informed within 20 ms that the new round is committed.
+// previous round, so they must have been informed within 20 ms that the new round is committed.
 TEST(CoordinatorLostAfterARelease, OthersElectASuccessorInAGrownRound) {
   for (const Loss lose : kLosses) {
     FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);

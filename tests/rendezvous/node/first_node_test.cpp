@@ -1,5 +1,5 @@
-// Tests which node leads without an election. The first node of a job acts according to the records of earlier processes. It
-// leads immediately, queries other nodes first, waits until no other round can be running, or searches for the recorded job.
+// Tests which node leads without an election. The first node of a job decides by the records of earlier processes. It leads
+// immediately, queries other nodes first, waits until no other round can be running, or searches for the recorded job.
 #include "rendezvous/node/restored_state.hpp"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,8 @@ TEST_F(FirstNode, ProbesForALeaseWithNewStorage) {
   EXPECT_TRUE(trains_);
 }
 
-// The node was killed while it queried other nodes. The next process finds a record without a round, and must query them again.
+// The node was killed while it queried other nodes. The next process finds a record without a round, and must repeat the
+// queries.
 TEST_F(FirstNode, ProbesForALeaseAfterAnInterruptedProbe) {
   start({.self = {}, .job_elsewhere = false, .addresses = {}, .had_storage = false});
   pass(seconds(2));
@@ -117,7 +118,7 @@ TEST_F(FirstNode, ProbesForALeaseAfterAnInterruptedProbe) {
 }
 
 // All nodes of the job get a signal while the coordinator searches for nodes at other addresses. It must not step down in favor
-// of an election that includes those nodes, because then no node could save.
+// of an election with those nodes, because then no node could save.
 TEST_F(FirstNode, DoesNotStepDownDuringAStop) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .addresses = {{"10.0.0.9", 7}}, .had_storage = true});
@@ -138,7 +139,7 @@ TEST_F(FirstNode, WaitsForAllNodesIfAJobMayRunElsewhere) {
   EXPECT_TRUE(leads());
   EXPECT_FALSE(trains_);
   ASSERT_TRUE(kept_);
-  EXPECT_TRUE(kept_->record.job_elsewhere);  // The flag is stored, so that the next process on this node reads it too.
+  EXPECT_TRUE(kept_->record.job_elsewhere);  // the flag is stored, so that the next process on this node reads it
 }
 
 TEST_F(FirstNode, ForceNewJobSkipsTheWait) {

@@ -88,7 +88,7 @@ TEST_F(ThreeNodes, IgnoresForeignVotes) {
 
 // ---- Many nodes ----
 
-// The view of a candidate with these voters: when it would start an election, and with which state it would win.
+// The result for a candidate with these voters: when it would start an election, and with which state it would win.
 struct ElectionView {
   bool attempt = false;
   std::optional<PersistentState> won;
@@ -105,7 +105,7 @@ ElectionView view_of(LeaderElection& succession, PersistentState state, const Ro
   ElectionView opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
   if (succession.election()) self.state.promised_term = succession.election()->term;
   opinion.won = succession.won(self);
-  if (opinion.won) opinion.won->promised_term = 0;  // The terms are not compared, since the two elections have different terms.
+  if (opinion.won) opinion.won->promised_term = 0;  // The terms are not compared, since the two elections use different ones.
   return opinion;
 }
 
@@ -201,7 +201,7 @@ TEST(Voters, IncrementalCountEqualsAFullCount) {
   EXPECT_GT(with_a_majority, 100);
 }
 
-// Each voter is counted when it joins, when it votes, and once more when the counted round changes. The total cost must be
+// Each voter is counted when it joins, when it votes, and a third time when the counted round changes. The total cost must be
 // linear.
 TEST(Voters, TenThousandVotersCostTenThousandSteps) {
   constexpr std::int32_t kNodes = 10000;

@@ -71,12 +71,12 @@ TEST_F(RecordGateTest, PingsReportOnlyWrittenState) {
   ASSERT_EQ(now.size(), 1u);
   Ping ping = std::get<Ping>(std::get<node_action::ToListener>(now.front()).message);
   EXPECT_EQ(ping.installed, (RoundId{3, 4}));
-  EXPECT_EQ(ping.echo, 8);  // The term of this round was promised earlier, and the promise is on disk.
+  EXPECT_EQ(ping.echo, 8);  // the term of this round was promised earlier, and that promise is on disk
 
   remember(record(4, 5));
   now = to_leader(Ping{.stamp = 10, .echo = 9, .realtime_ns = 0, .installed = {3, 5}});
   ping = std::get<Ping>(std::get<node_action::ToListener>(now.front()).message);
-  EXPECT_EQ(ping.echo, 0);  // The promise of the new term is not on disk yet.
+  EXPECT_EQ(ping.echo, 0);  // the promise of the new term is not on disk yet
 
   gate_.written(true);
   gate_.written(true);
@@ -94,7 +94,7 @@ TEST_F(RecordGateTest, PongsOvertakeWaitingReleases) {
   // RoundOver waits, since the member must receive the release of this round first.
   EXPECT_TRUE(to_member(RoundOver{.round = {3, 5}}).empty());
   EXPECT_TRUE(pass(node_action::CloseLink{kMemberLink}).empty());
-  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // StoreAnswer waits too, since messages of a session must keep their order.
+  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // StoreAnswer waits too, since messages of a session must keep their order
   EXPECT_EQ(to_member(Received{}).size(), 1u);
   const auto pong = to_member(Pong{.echo = 1, .stamp = 2, .realtime_ns = 0, .grant_ns = 5, .committed = {3, 5}});
   ASSERT_EQ(pong.size(), 1u);

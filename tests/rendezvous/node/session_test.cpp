@@ -148,16 +148,16 @@ TEST(Session, QueriesCountWithTheirText) {
   const auto queries = static_cast<int>((1u << 20) / text.size());
   for (int i = 0; i < queries; ++i) ends.send_down(NodeQuery{.text = text});
   for (int i = 0; i < queries; ++i) ends.deliver_down();
-  EXPECT_TRUE(ends.member.confirmation().has_value());  // So the coordinator keeps at most 1 MiB of queries.
+  EXPECT_TRUE(ends.member.confirmation().has_value());  // limits the coordinator's kept queries to 1 MiB
 }
 
 TEST(Session, RefusesAnImpossibleCount) {
   BothEnds ends;
   ends.send_up(store_query(0));
-  EXPECT_FALSE(ends.member.resume(2));  // The other end claims to have received more messages than this end has sent.
+  EXPECT_FALSE(ends.member.resume(2));  // the other end claims to have received more messages than this end has sent
   ends.deliver_up();
   ends.member.receive(FromCoordinator(Received{1}));
-  EXPECT_FALSE(ends.member.resume(0));  // The messages that the other end has not received are no longer kept.
+  EXPECT_FALSE(ends.member.resume(0));  // the messages that the other end lacks are no longer kept
 }
 
 // ---- Sessions of a coordinator ----
@@ -242,7 +242,7 @@ TEST_F(Resumption, IsBoundedByTheLease) {
   EXPECT_EQ(quick.next_deadline(), time_ + milliseconds(400));
 }
 
-// A node that has given up its record gets a new node id. For the coordinator it is a different node.
+// A node that has given up its record gets a new node id, so for the coordinator it is a different node.
 TEST(LeaderSessionTest, UsesTheNewIdentity) {
   LeaderSession session(Rules{}, NodeId{1}, /*incarnation=*/9);
   session.sent_hello(kDialled | 1, /*attempt=*/1);

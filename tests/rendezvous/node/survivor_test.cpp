@@ -1,6 +1,6 @@
-// Tests the second of two nodes, after a death notice of the first node (sent by its guardian process) has arrived. The second
-// node leads at its published address, and keeps the vote of the dead node in later elections. A refused connection must not
-// count as a death notice.
+// Tests the second of two nodes, after the guardian process of the first node has sent a death notice. The second node leads at
+// its published address, and keeps the vote of the dead node in later elections. A refused connection must not count as a death
+// notice.
 #include <gtest/gtest.h>
 
 #include "common/base/exit_code.hpp"
@@ -14,8 +14,8 @@ using std::chrono::seconds;
 
 constexpr LinkId kNewcomer = 10;
 
-// The first coordinator transferred its leadership in round 0. Its successor then started round 1 without it. The Hello on
-// behalf of the first coordinator must contain round 1 too.
+// The first coordinator transferred its leadership in round 0. The next coordinator then started round 1 without it. The Hello
+// on behalf of the first coordinator must contain round 1 too.
 TEST(DepartedCoordinator, VotesInTheRoundOfItsSuccessor) {
   const Config before{.id = {1, 0}, .born = 1, .nodes = 2, .rank = 1};
   const TransferLeadership transfer{.node = {1},
@@ -123,7 +123,7 @@ TEST_F(Survivor, RefusedConnectionIsNoProofOfDeath) {
   EXPECT_EQ(finish_->exit_code, static_cast<int>(ExitCode::kMinority)) << finish_->why;
 }
 
-// A node that leads has no connection to itself, so no local address of a connection is available. Regression: its workers got
+// A node that leads has no connection to itself, so it cannot take its address from a connection. Regression: its workers got
 // an empty MASTER_ADDR.
 TEST_F(Survivor, LeadsAtItsPublishedAddress) {
   start(/*min_nodes=*/1);

@@ -1,5 +1,5 @@
-// Tests which rounds the voters of a candidate support if some voters do not have the newest round. A majority of the previous
-// round alone is enough only if the newest round cannot have been committed, since too few of its nodes have it.
+// Tests which rounds the voters of a candidate support, if some voters do not have the newest round. A majority of the previous
+// round alone is enough only if so few nodes have the newest round that it cannot have been committed.
 #include "rendezvous/node/vote_tally.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests the ports to arbiters: a real shared run directory, and the messages to etcd. tests/whole_program/test_lone_survivor.py
-// sends these messages to a real etcd server. No query may take longer than its time limit.
+// Tests the ports to arbiters: a real shared run directory, and the messages to etcd. No query may take longer than its time
+// limit. tests/whole_program/test_lone_survivor.py sends these messages to a real etcd server.
 #include "rendezvous/shell/arbiter_port.hpp"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ class LockedDirectory : public test::TemporaryFolder {
   int fd_ = -1;
 };
 
-constexpr std::chrono::seconds kPatience{30};  // time limit; reached only if a test fails
+constexpr std::chrono::seconds kPatience{30};  // time limit; only a failing test reaches it
 
 TEST(DirectoryArbiter, GivesEachRoundToTheFirstQuery) {
   LockedDirectory folder(R"({"host":"a","pid":1})");

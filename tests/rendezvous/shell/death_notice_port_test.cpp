@@ -27,7 +27,7 @@ TEST(DeathNoticePort, AcceptsOnlyNoticesWithTheKey) {
   wrong[31] ^= 1U;
   send(death_notice_text(wrong, {3, 4}));
   std::string other_round = death_notice_text(port.key(), {3, 4});
-  other_round[15 + 15] = 5;  // Changes the round in the notice. A notice for another round must not be accepted.
+  other_round[15 + 15] = 5;  // changes the round in the notice, which makes the digest wrong
   send(other_round);
   const std::string right = death_notice_text(port.key(), {3, 7});
   send(right);

@@ -17,7 +17,7 @@ using namespace rendezvous;
 TEST(NodeShell, ReportsASilentCoordinatorOnce) {
   ::unsetenv("HOME");  // prevents the node from writing a record
   ::unsetenv("XDG_STATE_HOME");
-  const std::vector<int> inherited = inherited_sockets();  // the sockets that the test process has inherited from its parent
+  const std::vector<int> inherited = inherited_sockets();  // sockets that the test process has inherited from its parent
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;
@@ -33,7 +33,7 @@ TEST(NodeShell, ReportsASilentCoordinatorOnce) {
   settings.run_id = "job";
   settings.meet_host = "127.0.0.1";
   settings.meet_port = listener->local().port();
-  settings.node.member.lease = milliseconds(1800);  // The lease is also the time limit for the first message on a connection.
+  settings.node.member.lease = milliseconds(1800);  // the lease also limits the time until a connection's first message
   std::vector<std::string> messages;
   auto shell = std::make_unique<NodeShell>(
       net.io, std::move(settings),
@@ -47,7 +47,7 @@ TEST(NodeShell, ReportsASilentCoordinatorOnce) {
   EXPECT_NE(messages.front().find("accepted the connection but sent nothing"), std::string::npos) << messages.front();
   ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // the node must continue to retry
   EXPECT_EQ(messages.size(), 1U);
-  EXPECT_EQ(inherited_sockets(), inherited);  // Child processes must not inherit any listening port or connection of the node.
+  EXPECT_EQ(inherited_sockets(), inherited);  // child processes must not inherit any port or connection of the node
 
   shell.reset();
   net.io.restart();
@@ -71,7 +71,7 @@ TEST(NodeShell, JoinConnectionIsNotInherited) {
       net.io, std::move(settings), [](const ShellEvent&) {}, [](const std::string&) {});
   const auto transport = net.transport(kToken, kJoinRunId, {}, static_cast<std::uint8_t>(kProtocolVersion));
   const auto call = net.call(*transport, to(shell->meeting_point().port));
-  bool inherits = false;  // Checked at every step, since the shell soon closes the connection.
+  bool inherits = false;  // checked at every step, since the shell soon closes the connection
   ASSERT_TRUE(net.run_until([&] {
     inherits = inherits || inherited_sockets() != inherited;
     return call->has_value();
@@ -88,7 +88,7 @@ TEST(NodeShell, JoinConnectionIsNotInherited) {
   net.run_ready();
 }
 
-// If a record is damaged, a message must explain to the user why the node joins as a new node.
+// If a record is damaged, a message must explain why the node joins as a new node.
 TEST(NodeShell, ReportsADamagedRecord) {
   const TemporaryFolder folder;
   ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);

@@ -1,5 +1,5 @@
-// Tests the file that contains a node's record. The record is read back unchanged, other users cannot read it, and each agent
-// has a separate file.
+// Tests the file that contains a node's record. The record must be read back unchanged, other users must not be able to read
+// it, and each agent must have a separate file.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <gtest/gtest.h>
@@ -113,8 +113,7 @@ TEST(RecordFile, NewFolderProvesNothing) {
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// Expects the state that is restored after a record was lost. The loss must be reported, because the job may be running
-// elsewhere.
+// Expects the state that is restored after a record was lost. The loss must be known, because the job may be running elsewhere.
 void expect_job_elsewhere(const RestoredState& restored) {
   EXPECT_FALSE(restored.self);
   EXPECT_TRUE(restored.job_elsewhere);
@@ -198,7 +197,7 @@ TEST(RecordFile, RecordOfANewerBuildIsKept) {
   EXPECT_EQ(text_of(folder.path() / "job"), newer);
 }
 
-// Makes flock() fail in this process from now on. On Lustre, or on NFS without locks, it fails too.
+// Makes flock() fail in this process from now on. It fails in the same way on Lustre, and on NFS without locks.
 void refuse_locks() {
   sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
@@ -223,7 +222,7 @@ TEST(RecordFile, FolderWithoutLocksIsReported) {
 }
 
 // Tests host names that would change the path if they were used unchanged. (Only root can set such a name.) The record folder
-// must still be inside the state folder.
+// must be inside the state folder even then.
 TEST(RecordFolder, HostNameIsOnePathComponent) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
   EXPECT_EXIT(

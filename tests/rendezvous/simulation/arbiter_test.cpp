@@ -1,5 +1,5 @@
-// Simulates jobs with an arbiter, in which each of two nodes may continue alone. For every seed exactly one of the nodes must
-// continue. If a rule about arbiters is removed, some seed must fail. `./dev test --long` runs 60,000 seeds.
+// Simulates jobs with an arbiter, in which each of two nodes may continue alone. For every seed, exactly one of the two nodes
+// must continue. If a rule about arbiters is turned off, some seed must fail. `./dev test --long` runs 60,000 seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,10 +37,10 @@ TEST(ArbiterSimulation, StartDelayedByTheDiskExpires) {
   EXPECT_EQ(simulate(with_arbiter(53168)).violation, "") << trace_with_arbiter(with_arbiter(53168));
 }
 
-// Regression: with these seeds a job did not end. 14810 and 40935: a node that had left had a rank in the next round, so no
-// node could start a further round. 18896: a host was suspended for longer than the time limit of its search. After it resumed,
-// its node was elected and then ended itself. 2677: an election needed the votes of the arbiter and of the other node, but one
-// vote was lost before the other arrived. The remaining seeds revealed errors in the checks of the simulator.
+// Regression: with these seeds, a job did not end. With 14810 and 40935, a node that had left had a rank in the next round, so
+// no node could start a further round. With 18896, a host was suspended for longer than the time limit of its search. After it
+// resumed, its node was elected and then ended itself. With 2677, an election needed the votes of the arbiter and of the other
+// node, but one vote was lost before the other arrived. The remaining seeds revealed errors in the checks of the simulator.
 TEST(ArbiterSimulation, FormerlyStuckSeedsEnd) {
   for (const std::uint64_t seed : {2677u, 14810u, 18896u, 22017u, 40935u, 55952u}) {
     const Result result = simulate(with_arbiter(seed));
@@ -54,7 +54,7 @@ TEST(ArbiterSimulation, OneOfTwoNodesContinues) {
     return;
   }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  // Fewer seeds with sanitizers: they are slow, and rarely find errors in pure code on one thread.
+  // With sanitizers, fewer seeds run: sanitizers are slow, and rarely find errors in pure code on one thread.
   constexpr std::uint64_t kOrdinarySeeds = 60;
 #else
   constexpr std::uint64_t kOrdinarySeeds = 1500;

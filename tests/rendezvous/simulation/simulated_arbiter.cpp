@@ -1,4 +1,4 @@
-// Implements the arbiter of World (simulated_world.hpp). The arbiter is unreachable for a while, for some or all nodes. Its
+// Implements the arbiter of World (simulated_world.hpp). The arbiter is unreachable for some time, for some or all nodes. Its
 // answers may be late, or may be lost after the arbiter has decided.
 #include <algorithm>
 

@@ -168,8 +168,8 @@ void World::kill(int victim, bool silent) {
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
 }
 
-// Resets a connection. Some or all data in flight is lost. The two ends detect the reset at different times, perhaps only when
-// they send the next message.
+// Resets a connection. Some or all data in flight is lost. The two ends detect the reset at different times, or not before they
+// send the next message.
 void World::reset(int link_index) {
   Link& link = links_[static_cast<std::size_t>(link_index)];
   const bool immediately = later_chance(50);
@@ -183,8 +183,8 @@ void World::reset(int link_index) {
   }
 }
 
-// Blocks the agent's event loop, as a call does that hangs in a resolver or a file system. Guardian, workers and disk continue
-// to run. Afterwards the overdue timers and the received data are handled in any order.
+// Blocks the agent's event loop, like a call that hangs in a resolver or a file system. The guardian, the workers and the disk
+// continue to run. Afterwards the agent handles the overdue timers and the received data in any order.
 void World::block_loop(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
@@ -225,7 +225,7 @@ void World::wake(int index) {
 }
 
 // Deletes the persistent state of a node, as after a restart of its machine or container. Normally the host still shows that
-// there was a state. In a new container no trace remains.
+// there was a state. A new container shows no trace of it.
 void World::lose_memory(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.disk.self && !agent.disk.job_elsewhere) return;
@@ -235,7 +235,7 @@ void World::lose_memory(int index) {
   agent.disk.had_storage = !in_containers_;
 }
 
-// Call it when an agent has died but its machine is running. The guardian reaps all workers and then sends the death notice.
+// Call this when an agent has died but its machine is running. The guardian reaps all workers and then sends the death notice.
 void World::schedule_death_notice(Agent& agent, int index, bool silent) {
   const coordinator_action::SetDeathNotice death_notice = std::exchange(agent.death_notice, {});
   if (silent || death_notice.to.port == 0) return;
@@ -336,8 +336,8 @@ void World::write(int index, const member_action::Remember& action) {
   schedule(agent.last_write, Event::Kind::kWritten, index, 0, agent.life);
 }
 
-// Completes a write, even if the process is suspended. A few writes fail. After a failed write only the fact is stored that a
-// record existed. If there are spares, no write fails, because spares without records could start the job again elsewhere.
+// Completes a write, even if the process is suspended. A few writes fail. A failed write leaves only the fact that a record
+// existed. If there are spares, no write fails, because spares without records could start the job again elsewhere.
 void World::complete_write(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.writing.empty()) return;
@@ -390,7 +390,7 @@ void World::signal(int index) {
   stop_requested(index);
 }
 
-// Schedules the loss of a node within the 20 ms in which the signals arrive. So the round also ends for another reason. The
+// Schedules the loss of a node within the 20 ms in which the signals arrive. So the round ends for a second reason. The
 // remaining nodes must still save.
 void World::lose_node_during_signals(int leader) {
   std::mt19937_64 losses(scenario_.seed + 1618);
@@ -431,7 +431,7 @@ void World::recover() {
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
     agent.frozen_until = std::min(agent.frozen_until, time_);
-    // Suspended hosts resume after the frozen agents, whose workers have ended.
+    // Suspended hosts resume after the frozen agents. The workers of the frozen agents have ended by then.
     if (agent.asleep_until > time_) {
       // The hosts resume one after the other, so that each guardian acts before the next host resumes.
       agent.frozen_until = agent.asleep_until = time_ + 2 * kMs + i;
@@ -443,7 +443,7 @@ void World::recover() {
     } else if (agent.training && !all_are_signalled_) {
       schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
     }
-    // Sets the timers again for events that waited for the end of a block or a freeze.
+    // Events may have waited for the end of a block or a freeze, so their timers are set again.
     agent.timer_at = kNever;
     if (agent.node) set_timer(i);
   }

@@ -16,8 +16,8 @@ constexpr Nanos kLongestIdle = 30 * kSecond;
 
 }  // namespace
 
-// True if the job must train now. False if nodes have left permanently or lost their records, because the job may need these
-// nodes for a majority or as its first coordinator.
+// Returns true if the job must train now. If nodes have left permanently or lost their records, it returns false: the job may
+// need these nodes for a majority or as its first coordinator.
 bool World::is_calm() const {
   if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_ ||
       node_left_)

@@ -1,4 +1,4 @@
-// Implements the simulated host of a launcher (simulated_launcher.hpp), which is a part of World (simulated_world.hpp).
+// Implements the simulated host of a launcher (simulated_launcher.hpp). The host is a part of World (simulated_world.hpp).
 #include <algorithm>
 #include <utility>
 
@@ -79,7 +79,7 @@ void World::make_launcher(int index) {
   agent.launcher->begin();
 }
 
-// Keeps the launcher object until the end of the simulation, because one of its functions may still be on the call stack.
+// Keeps the launcher object until the end of the simulation, because the call stack may still contain one of its functions.
 void World::retire_launcher(Agent& agent) {
   if (!agent.launcher) return;
   retired_launchers_.push_back(std::move(agent.launcher));
@@ -114,7 +114,7 @@ void World::call(const Event& event) {
   what();
 }
 
-// Reschedules the calls that waited for the end of a freeze. Call it when a freeze has ended early.
+// Reschedules the calls that waited for the end of a freeze. Call this when a freeze has ended early.
 void World::hasten_calls() {
   for (const auto& [number, call] : calls_) {
     const Agent& agent = agents_[static_cast<std::size_t>(call.agent)];

@@ -25,8 +25,8 @@ void World::check_coordinator(int index) {
   trace(name(index) + " coordinates term " + std::to_string(agent.term_seen));
   const auto [known, is_new] = leader_of_term_.try_emplace(agent.term_seen, index, agent.life);
   if (!is_new && known->second != std::pair(index, agent.life)) {
-    // Excused: a spare of two jobs has promised to one job a term of the other job. docs/rendezvous.md gives no guarantee for
-    // this case.
+    // This case is excused: a spare belongs to two jobs and has promised to one of them a term of the other. docs/rendezvous.md
+    // gives no guarantee for it.
     result_.excused = std::ssize(agents_) > max_nodes_ && agent.term_seen >> 20U != 0;
     if (result_.excused) return;
     violate("term " + std::to_string(agent.term_seen) + " has two coordinators: agents " + std::to_string(known->second.first) +
@@ -56,7 +56,7 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
               std::to_string(failures) + " failures");
     }
     for (const auto& [id, other] : rounds_) {
-      // A new job does not have the restart budget of the old job.
+      // If the job was started again as a new job, it does not have the restart budget of the old job.
       const bool restarted_fresh = id.term >> 20U != release.id.term >> 20U;
       if (other.full && !restarted_fresh && id < release.id &&
           other.first.budget.restart_count > release.budget.restart_count) {
@@ -107,8 +107,9 @@ void World::check_training(int index) {
   }
 }
 
-// True if the coordinator of this round was started in a new container, after its record was lost, and could reach no other
-// node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a guarantee.
+// Returns true if the coordinator of this round was started in a new container, after its record was lost, and could reach no
+// other node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a
+// guarantee.
 bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
@@ -130,8 +131,8 @@ void World::check_together(int index, const RoundId& self_id, int b, const Round
     // If there are spares, nodes that are cut off may start the job again. docs/rendezvous.md gives no guarantee for this case.
     const bool restarted_fresh = self_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = started_alone_without_memory(self_id) || started_alone_without_memory(id);
-    // A node of the older round leads the new job, so its workers in the older round have ended. So the other nodes of the
-    // older round cannot finish any step, and their leases expire.
+    // A node of the older round leads the new job, so its workers in the older round have ended. Without them, the other nodes
+    // of the older round cannot finish any step, and their leases expire.
     if (restarted_fresh && shared) return;
     if (restarted_fresh && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
@@ -149,8 +150,8 @@ void World::check_together(int index, const RoundId& self_id, int b, const Round
   if (!shared && all_known) violate("disjoint rounds train at the same time: " + both);
 }
 
-// Invariant: suppose a worker failed, and another coordinator continues with the same processes. Then that coordinator has
-// counted the failure.
+// Invariant: if a worker failed and another coordinator continues with the same processes, that coordinator has counted the
+// failure.
 void World::check_failure_is_known(const Round& round) {
   const Config& previous = round.first.previous;
   const auto found = rounds_.find(previous.origin());
@@ -159,7 +160,7 @@ void World::check_failure_is_known(const Round& round) {
   // Two cases are excluded. First, a round in between, which only a few nodes have recorded, may have counted the failure.
   // Second, a node may never have received its round.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
-  // If nodes were lost too, the failure is not charged to the restart budget, because workers fail when their peers are lost.
+  // If nodes were lost too, the failure does not count as a restart, because workers fail when their peers are lost.
   if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||
       (last.coordinator == round.coordinator && last.leadership == round.leadership))
     return;
@@ -176,7 +177,7 @@ void World::check_failure_is_known(const Round& round) {
 
 void World::note_received(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
-  // Ignores messages to a coordinator that has an older round or none, because that coordinator cannot end this round.
+  // A message to a coordinator that has an older round, or none, is ignored, because that coordinator cannot end this round.
   const RoundId own = agents_[static_cast<std::size_t>(index)].node->coordinator()->round();
   const auto finished = [&](const RoundId& round) {
     if (round <= own) rounds_[round].finished.insert(sender);
@@ -209,7 +210,7 @@ void World::note_away(int index, int other, std::uint32_t life) {
 void World::note_back(int index, int other) {
   away_.erase({index, other});
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
-  // the node has a new connection, which replaces the closed one
+  // The node has a new connection, which replaces the closed one.
   if (leads != nullptr) rounds_[leads->round()].lost.erase(other);
 }
 
@@ -250,12 +251,12 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// True if a fault of this node or of the coordinator may have kept the end of the job from this node. Such a node may search
-// for the other nodes until it gives up, or may end alone. A node that has saved after a signal also ends by itself if its
-// coordinator is lost, because the job may continue elsewhere.
+// Returns true if a fault may have kept the end of the job from this node, either a fault of the node or one of the
+// coordinator. Such a node may search for the other nodes until it gives up, or may end alone. A node that has saved after a
+// signal may also end by itself if its coordinator is lost, because the job may continue elsewhere.
 bool World::may_miss_end(int index) const {
   // How long after its last fault a node may still miss the end of the job. Normally this is the time in which a session can be
-  // resumed, since the last message may be in flight when a coordinator is killed. It is longer if nodes are reclaimed, since a
+  // resumed: when a coordinator is killed, its last message may be in flight. The time is longer if nodes are reclaimed: a
   // signal may end the job before a node that was cut off has dialed again.
   const Nanos detection_time = nodes_are_reclaimed_ ? 2 * kSecond : kMaxResume;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + detection_time > job_over_at_; };
@@ -266,7 +267,8 @@ bool World::may_miss_end(int index) const {
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// True if spares have started the job again. If there are spares, enough nodes may be cut off from the job to start it again.
+// Returns true if spares have started the job again. With spares, there may be enough nodes that are cut off from the job to
+// start it again.
 bool World::started_by_spares(const RoundId& id) const {
   return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
 }

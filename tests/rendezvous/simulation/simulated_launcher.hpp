@@ -32,17 +32,17 @@ class LauncherHost {
   virtual void on_host(std::int64_t after, std::function<void()> what) = 0;
   virtual void to_node(MemberEvent event) = 0;
 
-  // Call it when the workers start to take part in this round.
+  // Call this when the workers start to take part in this round.
   virtual void work_begins(const Release& release) = 0;
-  // Call it when the workers no longer take part in a round, because they have ended or wait.
+  // Call this when the workers no longer take part in a round, because they have ended or wait.
   virtual void work_ends() = 0;
   virtual void is_stopping() = 0;
-  // Call it when a worker has failed by itself. The round may then end, and the coordinator gets a report.
+  // Call this when a worker has failed by itself. The round may then end, and the coordinator gets a report.
   virtual void worker_has_failed() = 0;
-  virtual void worker_may_have_failed() = 0;  // Call it when a worker has failed while it was being stopped.
-  virtual void round_is_lost() = 0;           // Call it when the round ends for a reason that costs no restart.
+  virtual void worker_may_have_failed() = 0;  // Call this when a worker has failed while it was being stopped.
+  virtual void round_is_lost() = 0;           // Call this when the round ends for a reason that does not count as a restart.
   virtual void saves_at(std::int64_t step) = 0;
-  virtual void no_deadline() = 0;  // Call it when the guardian no longer has to kill the workers at a certain time.
+  virtual void no_deadline() = 0;  // Call this when the guardian no longer has to kill the workers at a certain time.
   virtual void leaves_permanently() = 0;
   virtual void hangs(bool so) = 0;  // `so` is true if the workers of this round do not start to train.
 
@@ -59,7 +59,7 @@ class SimulatedLauncher {
   // Carries out StartWorkers, StopWorkers, DismissHeld, StopAndSave, StopAt or Finish.
   virtual void carry_out(const NodeAction& action) = 0;
   virtual void get_signal(int signal) = 0;
-  // True if all workers could save if they were requested to do so now.
+  // Returns true if all workers could save if they were requested to do so now.
   virtual bool can_save() const = 0;
   // Makes a worker fail. If `its_device` is true, its device fails too. Returns false if no device has failed.
   virtual bool fail_a_worker(bool its_device) = 0;

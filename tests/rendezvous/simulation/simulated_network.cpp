@@ -1,5 +1,5 @@
-// Implements the network of World (simulated_world.hpp). Each connection has two directions. Packets of a direction arrive in
-// order, and each direction may be slow or blocked.
+// Implements the network of World (simulated_world.hpp). Each connection has two directions. In each direction, packets arrive
+// in order, and the direction may be slow or blocked.
 #include <algorithm>
 #include <utility>
 

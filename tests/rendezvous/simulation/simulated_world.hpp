@@ -1,6 +1,5 @@
 // The simulated world of simulator.hpp: hosts with clocks, the network between the hosts, their workers, and the queue of
-// events. simulator.cpp contains the main loop. The other files of this folder with the name simulated_*.cpp implement the
-// remaining members.
+// events. simulator.cpp contains the main loop. The other simulated_*.cpp files of this folder implement the remaining members.
 #pragma once
 
 #include <algorithm>
@@ -32,15 +31,15 @@ constexpr Nanos kRecovery = 120 * kSecond;  // time limit for the job to end aft
 // how long the coordinator waits for workers to end; longer than a graceful stop, which takes up to 9 s
 constexpr Nanos kReadyTimeout = 12 * kSecond;
 constexpr Nanos kResume = 900 * kMs;  // how long a session waits for a new connection, on the fastest clock
-// The same wait (see kResume) on the slowest clock, plus the time of messages in flight.
+// The same wait as kResume, but on the slowest clock, plus the time of messages in flight.
 constexpr Nanos kMaxResume = 1200 * kMs;
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMaxEvents = 400000;
 constexpr Nanos kHandshake = 300'000;  // duration of a TLS handshake on the server, in scenarios that lose the coordinator
 constexpr Nanos kLease = 5 * kSecond;
-// A guardian kills its workers at most this late after their grant has ended. A grant lasts 0.8 leases. Even if it is measured
-// on the slowest clock, the grant and this delay end before one lease on the fastest clock. A fiftieth of a lease remains.
+// A guardian kills its workers at most this late after their grant has ended. A grant lasts 0.8 leases. Even on the slowest
+// clock, the grant plus this delay is shorter than one lease on the fastest clock. The margin is a fiftieth of a lease.
 constexpr Nanos kMaxGuardianDelay = 90 * kMs;
 constexpr Nanos kResumesWithin = 3 * kMs;   // after a block of its loop, an agent handles all waiting events within this time
 constexpr Nanos kReapedWithin = 900 * kMs;  // a guardian reaps all workers of a dead agent within this time
@@ -73,7 +72,8 @@ struct Agent {
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
   bool got_death_notice = false;
-  // A two-node round in which this node also has the vote of the other node, from which a death notice arrived.
+  // The two-node round in which this node also has the other node's vote, because a death notice has arrived; nullopt if there
+  // is none.
   std::optional<RoundId> both_votes_round{};
   std::optional<NodeId> known_id;  // the node id that this process last recorded
   // this node has given up its node id, but connections with that id may still be open
@@ -92,7 +92,7 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
-  // true if frozen_until applies only to the event loop; the waiting events are then handled in any order
+  // true if frozen_until applies only to the event loop; the loop then handles the waiting events in any order
   bool loop_blocks = false;
   Nanos asleep_until = 0;     // the whole host (agent, guardian and workers) is suspended until this time
   Nanos busy_until = 0;       // the agent is busy with TLS handshakes until this time
@@ -104,7 +104,7 @@ struct Agent {
   bool must_save = false;       // this node must save, since it trained in a complete round when all nodes got a signal
   bool stuck = false;           // the workers of this node hang in the kernel
   bool end_is_pending = false;  // the workers of this node exit as soon as they no longer hang
-  // if this node is the coordinator: since when it waits for workers of other nodes; 0 if it does not wait
+  // if this node is the coordinator: the time since which it waits for workers of other nodes; 0 if it does not wait
   Nanos waits_since = 0;
   bool broken = false;    // a device of this node has failed, so the node leaves when its workers have ended
   bool newcomer = false;  // this node starts without a record while the job is already running, so it must not lead
@@ -142,7 +142,7 @@ struct Round {
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
   bool full = false;  // true after all nodes of the round have trained at the same time
-  // The following fields are the possible reasons for the end of the round.
+  // The following fields are possible reasons for the end of the round.
   std::set<int> finished;  // nodes from which the coordinator has received that they have finished
   std::set<int> lost;      // nodes to which the coordinator no longer has a link
   bool failed = false;
@@ -225,7 +225,8 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
-  // Used for faults that were added later. A separate generator keeps the choices of existing seeds unchanged.
+  // Returns a random time for a fault that was added later. Such faults have a separate generator, so that the choices of
+  // existing seeds stay the same.
   Nanos later_between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -490,8 +491,8 @@ class World {
   bool ended_by_itself_ = false;  // true if the first node that ended did so without a message from a coordinator
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
-  // Reset connections between a coordinator and another agent. The key is the pair of agents. The value is the time of the
-  // reset, and the `life` of the other agent at that time. The coordinator may give up the link later.
+  // The connections between a coordinator and another agent that were reset. The key is the pair of agents. The value is the
+  // time of the reset, and the `life` of the other agent at that time. The coordinator may give up the link later than that.
   std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
   std::vector<RoundId> released_;   // rounds that were released while the current event was handled
   std::vector<int> started_;        // agents whose workers were started while the current event was handled

@@ -1,6 +1,6 @@
-// Runs the simulator with many seeds. The invariants must hold for all seeds. If one of the rules in rules.hpp is removed, some
-// seed must fail. `./dev test --long` runs fifty times as many seeds. A failing test prints the faults, votes and rounds of its
-// seed.
+// Runs the simulator with many seeds. The invariants must hold for all seeds. If one of the rules in rules.hpp is turned off,
+// some seed must fail. `./dev test --long` runs fifty times as many seeds. A failing test prints the faults, votes and rounds
+// of its seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::string trace_of(Scenario scenario) {
   return text;
 }
 
-// Describes the violated invariant, or states that the job did not end in time. Empty if the run is correct.
+// Describes the violated invariant, or states that the job did not end in time. Returns "" if the run is correct.
 std::string failure_text(const Result& result) {
   return result.violation.empty() ? result.stuck : result.violation;
 }
@@ -91,12 +91,12 @@ TEST(Simulation, EverySeedKeepsTheInvariants) {
                                    << "failed: " << testing::PrintToString(all.failing);
   std::printf("%llu of %llu seeds ended early in a case without a promise\n", static_cast<unsigned long long>(all.excused),
               static_cast<unsigned long long>(seeds));
-  // Fails if too many runs end early as excused (without a guarantee in docs/rendezvous.md).
+  // Too many runs end early as excused, which means that docs/rendezvous.md gives no guarantee for them.
   EXPECT_LE(all.excused, 1 + seeds / 100);
 }
 
 // Each node sends a query to other nodes whenever its workers start to train, under all faults. No node may get an answer
-// twice, or an answer to another node's query. The job must not be affected.
+// twice, or an answer to another node's query. The queries must not affect the job.
 TEST(Simulation, QueriesAreAnsweredOnceWithoutSideEffects) {
   std::int64_t answers = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -107,8 +107,8 @@ TEST(Simulation, QueriesAreAnsweredOnceWithoutSideEffects) {
   EXPECT_GT(answers, 1000);
 }
 
-// Nodes finish while connections break. Regression: with seeds 525 and 1858 the coordinator ended the round of all nodes. It
-// treated a finished node without workers as lost, or a finished node's last message was lost with its connection.
+// Nodes finish while connections break. Regression: with seeds 525 and 1858 the coordinator ended the round of all nodes.
+// Either it treated a finished node without workers as lost, or a finished node's last message was lost with its connection.
 TEST(Simulation, FinishedNodeIsNotALoss) {
   for (const std::uint64_t seed : {525u, 1858u, 2472u, 2657u}) EXPECT_EQ(failure_text({.seed = seed}), "") << "seed " << seed;
 }
@@ -119,7 +119,7 @@ TEST(Simulation, StuckNodeDoesNotBlockOthers) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(failure_text({.seed = seed}), "") << "seed " << seed;
 }
 
-// Regression: a node used the vote of a departed node twice: first together with the round of that node's successor, and later
+// Regression: a node used the vote of a departed node twice, once together with the round of that node's successor, and later
 // without that round. So one term had two coordinators.
 TEST(Simulation, DepartedVoteIncludesTheSuccessorsRounds) {
   EXPECT_EQ(failure_text({.seed = 308882}), "");
@@ -131,8 +131,8 @@ TEST(Simulation, NoNodeGivesUpDuringAnElection) {
   EXPECT_EQ(failure_text({.seed = 370597}), "");
 }
 
-// A record is lost. The first node returns while it is cut off, or (seed 4844) in a new container without a trace of the job.
-// If the node led without a check, two rounds would train at the same time. With seed 19440 this happened because the node
+// The first node loses its record and returns. It is cut off, or (seed 4844) starts in a new container without a trace of the
+// job. If the node led without a check, two rounds would train at the same time. This happened with seed 19440: the node
 // treated a new container as a first start and queried no other node.
 TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
   Rules leads_immediately;
@@ -144,8 +144,8 @@ TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
   EXPECT_EQ(failure_text({.seed = 19440}), "");
 }
 
-// Returns the fraction of the undisturbed time in which jobs train. The caller checks a lower bound. In addition an undisturbed
-// job must never be idle for 30 s. A rule that costs too much time violates one of these limits.
+// Returns the fraction of the undisturbed time in which jobs train. The caller checks a lower bound. In addition, an
+// undisturbed job must never be idle for 30 s. A rule that costs too much time violates one of these two limits.
 double goodput(std::uint64_t seeds, const Rules& rules) {
   double calm = 0;
   double trained = 0;
@@ -164,7 +164,7 @@ TEST(Simulation, UndisturbedJobTrains) {
 #endif
   EXPECT_GT(goodput(kOrdinarySeeds, Rules{}), 0.8);
   Rules slow;
-  // a fraction of the lease; few grants are so long, so most starts must wait for a later grant
+  // This is a fraction of the lease. Few grants are that long, so most starts must wait for a later grant.
   slow.min_grant_to_start = 0.78;
   EXPECT_LT(goodput(kOrdinarySeeds, slow), 0.8);
 }
@@ -192,7 +192,7 @@ TEST(Simulation, FaultsReachAllOutcomes) {
     resumed += result.resumed;
     ends.insert(result.exit_code);
   }
-  EXPECT_GT(successions, 60);  // More coordinators than jobs, so coordinators were also replaced.
+  EXPECT_GT(successions, 60);  // more coordinators than jobs, so coordinators were also replaced
   EXPECT_GT(rounds, 120);
   EXPECT_GT(resumed, 5);  // number of sessions that were resumed after a reset of their connection
   EXPECT_TRUE(ends.contains(0));
@@ -211,8 +211,8 @@ TEST(Simulation, MessagesGrowLinearlyWithAgents) {
   EXPECT_LT(many.largest_message, few.largest_message + 16);
 }
 
-// A host's clock must include the time for which the host is suspended. If the clock stopped meanwhile, the old workers would
-// continue while the workers of a later round train.
+// A host's clock must include the time for which the host is suspended. If the clock stopped during that time, the old workers
+// would continue while the workers of a later round train.
 TEST(Simulation, ClockThatStopsDuringSuspendIsDetected) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the release build shows it";
@@ -224,7 +224,7 @@ TEST(Simulation, ClockThatStopsDuringSuspendIsDetected) {
   EXPECT_TRUE(noticed);
 }
 
-// The coordinator of many nodes loses its power. The work of each other node until training resumes must be bounded. It
+// The coordinator of many nodes loses its power. The work of each other node until training resumes must be bounded. This work
 // includes the TLS handshakes of all nodes with the possible successors, which cost the server 0.3 ms each.
 void lose_coordinator_of(int agents) {
   const Result result = simulate({.seed = 5, .agents = agents, .faults = false, .loses_coordinator = true});

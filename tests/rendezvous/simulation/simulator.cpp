@@ -1,4 +1,4 @@
-// Implementation of simulator.hpp. Builds the world, processes its events, and carries out the actions of the nodes.
+// Implementation of simulator.hpp: builds the world, processes its events, and carries out the actions of the nodes.
 #include "tests/rendezvous/simulation/simulator.hpp"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ void World::build() {
   nodes_are_reclaimed_ = scenario_.faults && reclaims() % 5 == 0;
   for (std::uint64_t left = nodes_are_reclaimed_ ? 1 + reclaims() % 3 : 0; left > 0; --left) {
     const Nanos at = static_cast<Nanos>(reclaims() % static_cast<std::uint64_t>(faults_end_));
-    // in a third of the runs any node may leave, and in the others only the coordinator's node
+    // In a third of the runs any node may leave, and in the others only the coordinator's node.
     const bool any = reclaims() % 3 == 0;
     schedule(at, Event::Kind::kLeave, any ? static_cast<int>(reclaims() % static_cast<std::uint64_t>(count)) : -1,
              static_cast<std::int64_t>(reclaims() % 2));
@@ -192,7 +192,7 @@ Result World::run() {
     if (result_.at_work_again_s >= 0) break;
     // After the end of the job the time limit is doubled, since nodes that were cut off may not have received the end yet.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      // Nodes that have left permanently or lost their node id may be needed for a majority. So the job may never end.
+      // For a majority, the job may need nodes that have left permanently or have lost their node id. So it may never end.
       if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || node_left_) break;
       trace_states();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
@@ -316,7 +316,7 @@ void World::handle(const Event& event) {
         return;
       }
       agent.end_is_pending = false;
-      // Invalidates other scheduled ends of these workers. During a slow write they may have been stopped twice, but their end
+      // Invalidates other scheduled ends of these workers: if a write was slow, they may have been stopped twice, but their end
       // must be reported once.
       if (disks_are_slow_) ++agent.job;
       return deliver(
@@ -356,7 +356,7 @@ void World::start(int index) {
   } else if (agent.life > 1) {  // a new node id, which the node uses if it gives up the old one
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
-    // This byte must vary between node ids, because term_apart() depends on it.
+    // term_apart() depends on this byte, so it must vary between node ids.
     if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);
   }
   agent.timer_at = kNever;
@@ -390,7 +390,7 @@ void World::end_process(int index, bool silent) {
   --alive_;
   agent.node.reset();
   retire_launcher(agent);
-  // A write that is in progress reaches the disk only in some of the cases.
+  // A write that is in progress reaches the disk only in half of the cases.
   if (!agent.writing.empty() && disk_random_() % 2 == 0) remember(agent, agent.writing.front());
   agent.writing.clear();
   agent.stuck = agent.end_is_pending = false;
@@ -442,7 +442,7 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
   }
   for (const int started : std::exchange(started_, {})) check_training(started);
   const bool same_round = runs && agent.node && agent.node->coordinator() == leads && leads->round() == round;
-  // Checks the end of a round only if the round was running under the same coordinator before this event.
+  // The end of a round is checked only if the round was running under the same coordinator before this event.
   for (const std::string& why : std::exchange(ended_, {})) {
     if (same_round) check_round_over(index, round, why);
   }
@@ -637,7 +637,7 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   }
 }
 
-// True if the node ended because it did not find the other nodes. Such a node may return.
+// Returns true if the node ended because it did not find the other nodes. Such a node may return.
 bool World::is_missing(const node_action::Finish& action) {
   return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
          action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
@@ -650,7 +650,7 @@ bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) 
 
 void World::note_job_over(int index, const node_action::Finish& action) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  // True if the job ended because too few nodes joined. All nodes then delete their records, so their next start is another
+  // True if the job ended because too few nodes joined. All nodes then delete their records, so their next start begins another
   // job.
   const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
   if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
@@ -661,7 +661,7 @@ void World::note_job_over(int index, const node_action::Finish& action) {
   const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
   decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
   const bool has_round = agent.node->member().state().current.exists();
-  // The end of the job was proposed to this node, and the node has not found the other nodes. Other nodes that received the
+  // The end of the job was proposed to this node, and it has not found the other nodes. But other nodes that received the
   // proposal may have started the job again.
   const bool found_no_job = !agent.coordinates && !end_was_announced_;
   ended_by_itself_ = !has_round || found_no_job || action.why.find(" by a signal ") != std::string::npos;

@@ -52,7 +52,7 @@ struct Scenario {
   Rules rules{};   // The rules of the protocol that apply. Tests break one of them at a time.
   int agents = 0;  // number of nodes; if 0, the seed determines it
   bool faults = true;
-  // If true, the host of the coordinator loses its power when all nodes train. Each TLS handshake then costs the server some
+  // If true, the host of the coordinator loses its power when all nodes train, and each TLS handshake costs the server some
   // time. Use it with faults = false.
   bool loses_coordinator = false;
   bool arbiter = false;        // if true, min_nodes is 1, and the seed selects etcd or a run directory as the arbiter
@@ -60,7 +60,7 @@ struct Scenario {
   bool sends_queries = false;  // if true, a node sends a query to all nodes or to one node each time its workers start
   bool trace = false;          // if true, Result::trace_lines is filled
   LauncherFactory launcher{};  // creates a launcher for each node; if empty, World simulates the workers itself
-  // The restart policy. If it is empty, each failure causes a restart until max_restarts is reached.
+  // The restart policy. If it is empty, each failure causes a restart, up to max_restarts.
   std::function<Verdict(const FailureReport&, const Budget&, int max_restarts)> judge{};
 };
 
@@ -87,7 +87,7 @@ struct Result {
   double calm_s = 0;     // seconds in which no fault disturbed the nodes and enough of them were connected
   double trained_s = 0;  // seconds of calm_s in which a round trained
   // Set if Scenario::loses_coordinator is true: seconds from the end of the coordinator's lease until all other nodes train
-  // again. -1 if they never do.
+  // again; -1 if that never happens.
   double at_work_again_s = -1;
 };
 

@@ -45,7 +45,7 @@ struct RawMember {
     tls->start(hello);
     peer.send(hello);
   }
-  // Completes the member's handshake after the coordinator's first message has arrived.
+  // Waits for the coordinator's first message, and completes the member's handshake.
   bool finish(Net& net) {
     std::string ignored;
     const bool answered = net.run_until([&] {
@@ -101,7 +101,7 @@ TEST_F(Attack, ReplayedSessionIsRefused) {
   RawPeer whole(port());
   ASSERT_TRUE(whole.send(member.hello + member.rest));
   EXPECT_TRUE(refused(whole));
-  RawPeer in_turn(port());  // Sends the second part only after the reply to the first part, as a real member does.
+  RawPeer in_turn(port());  // sends the second part only after the reply to the first, as a member does
   ASSERT_TRUE(in_turn.send(member.hello));
   ASSERT_TRUE(net_.run_until([&] { return !in_turn.receive().empty(); }));
   ASSERT_TRUE(in_turn.send(member.rest));
@@ -121,17 +121,17 @@ TEST_F(Attack, ReflectedHelloIsRefused) {
   open();
   RawMember member(port());
   ASSERT_TRUE(net_.run_until([&] { return !member.peer.receive().empty(); }));
-  // Both ends have the same keys, since they have the same job and token. So the keys alone do not reveal that a hello was
+  // Both ends have the same job and token, and therefore the same keys. So the keys alone do not show that a hello was
   // reflected to its sender.
   std::string answer;
   std::string plaintext;
   const auto server = coordinator_->transport->run();  // the digest of the run id, which identifies the job
   EXPECT_EQ(server, member.keys->run());
-  // Reflects the member's hello to the member's own port.
+  // Sends the member's hello back to the member's own port.
   const auto own_port = member.keys->open(TlsRole::kServer);
   EXPECT_EQ(own_port->receive(member.hello, plaintext, answer), TlsState::kFailed);
   EXPECT_EQ(own_port->failure(), PeerFault::kReflected);
-  // Reflects the member's hello within its own session.
+  // Sends the member's hello back to the member in the same session.
   EXPECT_EQ(member.tls->receive(member.hello, plaintext, answer), TlsState::kFailed);
 }
 
@@ -161,7 +161,7 @@ TEST_F(Attack, OversizedFrameClosesOnlyItsMember) {
 TEST_F(Attack, SlowHandshakeTimesOut) {
   limits_.handshake_time = milliseconds(200);
   open();
-  RawMember recorder(port());  // The test copies the bytes of its valid hello. Then this member sends no more bytes.
+  RawMember recorder(port());  // The test copies this member's valid hello. Then the member sends no more bytes.
   std::vector<RawPeer> slow_peers;
   for (int i = 0; i < 5; ++i) slow_peers.emplace_back(port());
   std::size_t sent = 0;
@@ -200,7 +200,7 @@ TEST_F(Attack, IdleConnectionsBlockNoMember) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < idle + 1500) GTEST_SKIP() << "ulimit -Hn is " << limit.rlim_max;
-  // The long limit ensures that only an eviction can remove idle connections.
+  // The limit is long, so that only an eviction can remove idle connections.
   limits_.handshake_time = std::chrono::minutes(10);
   limits_.unauthenticated = 1000;
   open();
@@ -267,7 +267,7 @@ class Flood {
   pid_t pid_ = -1;
 };
 
-// Limits this process to `count` free file descriptors. Gaps between the used descriptors are filled.
+// Limits this process to `count` free file descriptors. It also uses up the gaps between the used descriptors.
 class FreeDescriptors {
  public:
   explicit FreeDescriptors(int count) {
@@ -310,8 +310,8 @@ TEST_F(Attack, IdleConnectionsAreEvictedWithoutDescriptors) {
   const Flood flood(port(), 300);
   FreeDescriptors few(30);
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut) > 200; }));
-  // The last thirty connections use all file descriptors. The test also runs the member's end in this process, so it needs one
-  // more descriptor.
+  // The last thirty connections use all file descriptors. The test needs one more for the member's end, which is in this
+  // process too.
   few.allow(1);
   member_joins();
 }
@@ -324,7 +324,7 @@ TEST_F(Attack, FloodIsRejectedWithoutDescriptorsOrSpinning) {
     const FreeDescriptors none(0);
     ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kNoDescriptors) == 50; }));
     net_.io.restart();
-    EXPECT_EQ(net_.io.poll(), 0U);  // No handler is ready, so the connection that waits for a descriptor causes no busy loop.
+    EXPECT_EQ(net_.io.poll(), 0U);  // no handler is ready, so the waiting connection causes no busy loop
     EXPECT_EQ(net_.logged("ulimit -n"), 1U);
   }
   member_joins();

@@ -101,8 +101,8 @@ TEST_F(SharedPort, InboxClosesTheOldestOfManySenders) {
   EXPECT_FALSE(is_closed(senders.at(1)));
 }
 
-// The process that listens on the port first connects to the Unix socket of the job, and passes the descriptor in a later
-// system call. The job must wait for it.
+// The process that listens on the port connects to the Unix socket of the job, and passes the descriptor in a later system
+// call. The job must wait for the descriptor.
 TEST_F(SharedPort, InboxWaitsForALateMessage) {
   const Job job(net_, "second", port_);
   const Descriptor sender = sender_to(job, port_);
@@ -151,7 +151,7 @@ TEST_F(SharedPort, SecondCoordinatorOfOneJobIsRefused) {
 TEST_F(SharedPort, PortOfAnotherProgramIsAnError) {
   const boost::asio::ip::tcp::acceptor other(net_.io, {boost::asio::ip::address_v4::loopback(), port_});
   EXPECT_THROW(Job(net_, "first", port_), UsageError);
-  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // again, because the first attempt must leave nothing behind
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // the first attempt must leave no socket behind
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ struct Net {
     return count;
   }
 
-  // Starts to connect. The returned object is set to the result while the loop runs.
+  // Starts to connect. While the loop runs, the returned object is set to the result.
   std::shared_ptr<std::optional<ConnectResult>> call(Transport& transport, ConnectOptions options) {
     auto result = std::make_shared<std::optional<ConnectResult>>();
     boost::asio::co_spawn(io, transport.connect(std::move(options)),

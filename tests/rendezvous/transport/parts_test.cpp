@@ -93,7 +93,7 @@ TEST(Admission, StartedPeersAreKeptWithinTheGrace) {
   std::vector<Admission::Id> members;
   for (int i = 0; i < 4; ++i) {
     members.push_back(admission.admit(source(1), now).id);
-    admission.started(members.back());  // All these members have the same source address.
+    admission.started(members.back());  // all these members have the same source address
   }
   EXPECT_FALSE(admission.may_admit(now + milliseconds(999)));
   EXPECT_EQ(admission.admits_at(), now + seconds(1));
@@ -111,16 +111,16 @@ TEST(Admission, StartedPeersPerSourceAreLimited) {
   std::vector<Admission::Id> recordings;
   for (int i = 0; i < 4; ++i) {
     recordings.push_back(admission.admit(source(1), now).id);
-    admission.started(recordings.back());  // A replayed hello counts as started too, because it contains a proof of the key.
+    admission.started(recordings.back());  // a replayed hello counts as started too, because it proves the key
   }
-  // later than the limit for silent peers (`moment`), but earlier than `grace`
+  // This time is later than the limit for silent peers (`moment`), but earlier than `grace`.
   const TimePoint later = now + milliseconds(100);
   ASSERT_TRUE(admission.may_admit(later));
   EXPECT_EQ(admission.admit(source(2), later).evicted, std::vector<Admission::Id>{recordings[2]});
   EXPECT_EQ(admission.admit(source(3), later).evicted, std::vector<Admission::Id>{recordings[3]});
   admission.forget(recordings[0]);
   const auto again = admission.admit(source(1), later).id;
-  admission.started(again);  // This peer takes the slot of the removed peer.
+  admission.started(again);  // this peer takes the slot of the removed peer
   for (int i = 0; i < 2; ++i) EXPECT_NE(admission.evict_one(), again);
   EXPECT_EQ(admission.evict_one(), recordings[1]);
   EXPECT_EQ(admission.evict_one(), again);

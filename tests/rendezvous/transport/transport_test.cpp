@@ -28,7 +28,7 @@ TEST(Transport, CarriesFramesBothWaysInOrder) {
   Inbox at_coordinator;
   const auto member = coordinator.members.front();
   const std::vector<std::string> frames{"", "a", std::string(1 << 20, 'x'), std::string("\0\n\xff", 3), "last"};
-  // The frames are sent before the receiver has set its handlers.
+  // The frames are sent before the receiver has set its handlers, so they must be kept until then.
   for (const std::string& frame : frames) connection->send(frame);
   member->start(at_coordinator.handlers());
   connection->start(at_agent.handlers());
@@ -55,7 +55,7 @@ TEST(Transport, DataSentBeforeFinishArrives) {
   const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   Inbox inbox;
-  // sends more bytes than the buffers of a socket can hold
+  // Sends more bytes than the buffers of a socket can hold.
   for (int i = 0; i < 6; ++i) connection->send(std::string(1 << 20, 'x'));
   connection->finish();
   connection->send("after the end: dropped");
@@ -157,7 +157,7 @@ TEST(Transport, SelfConnectionIsReported) {
 
 TEST(Transport, ClosedPortFailsAfterThePatience) {
   Net net;
-  boost::asio::ip::tcp::acceptor held(net.io);  // The port is bound but not listening, so connections are refused.
+  boost::asio::ip::tcp::acceptor held(net.io);  // the port is bound but not listening, so connections are refused
   held.open(boost::asio::ip::tcp::v4());
   held.bind({boost::asio::ip::address_v4::loopback(), 0});
   const auto agent = net.transport();
@@ -285,7 +285,7 @@ TEST(Transport, MembersOutliveThePort) {
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   coordinator.listener->close_port();
   boost::asio::ip::tcp::acceptor next(net.io,
-                                      // another listener uses the same port, as PyTorch's store does
+                                      // Another listener uses the same port, like PyTorch's store.
                                       {boost::asio::ip::address_v4::loopback(), coordinator.port()});
   Inbox inbox;
   coordinator.members.front()->start(inbox.handlers());
@@ -341,7 +341,7 @@ TEST(Transport, SlowReaderIsClosed) {
   limits.write_queue_bytes = 1 << 20;
   Coordinator coordinator(net, limits);
   const auto agent = net.transport();
-  // this end never reads from the connection
+  // This end never reads from the connection.
   const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
   ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
   const auto member = coordinator.members.front();

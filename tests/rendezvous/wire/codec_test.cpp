@@ -200,13 +200,13 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
   release.successors.resize(kSuccessors + 1);
   EXPECT_THROW(encode(FromCoordinator{release}), ProtocolError);
 
-  // A text for users that is too long is cut between two characters, not inside of one.
+  // A text for users that is too long must be cut between two characters, not inside one.
   const Leave leave{std::string(kMaxTextBytes - 1, 'a') + "ä"};
   EXPECT_EQ(std::get<Leave>(decode_from_member(encode(FromMember{leave}))).why, std::string(kMaxTextBytes - 1, 'a'));
 }
 
-// The longest Hello may arrive in one packet with the end of the handshake, before the peer has proved its token. It must fit
-// into the limit for that phase.
+// The longest Hello may arrive in one packet with the end of the handshake, before the peer has proved that it has the token.
+// It must fit into the limit for that phase.
 TEST(RendezvousCodec, LongestHelloFitsTheLimitBeforeTheToken) {
   Hello hello = some_hello();
   hello.role = std::string(kMaxRoleBytes, 'r');

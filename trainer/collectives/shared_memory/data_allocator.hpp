@@ -1,5 +1,6 @@
-// Allocates buffers in the data area of a rank, as offsets. Pure and deterministic: ranks that make the same calls in the same
-// order get the same offsets. First fit, in cache lines. Not thread-safe.
+// Allocates buffers in the data area of a rank, as offsets. It is pure and deterministic: ranks that make the same calls in the
+// same order get the same offsets. It returns the first gap that is large enough, in units of cache lines. It is not
+// thread-safe.
 #pragma once
 
 #include <cstddef>

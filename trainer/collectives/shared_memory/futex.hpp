@@ -13,7 +13,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// Sleeps if the word still has the value `seen`, for at most `limit`. May return early.
+// Sleeps for at most `limit` if the word still has the value `seen`. May return early.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec timeout{.tv_sec = static_cast<time_t>(seconds.count()),

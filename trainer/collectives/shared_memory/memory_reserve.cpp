@@ -15,9 +15,9 @@
 namespace ddprun::trainer::collectives {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 16 << 10;  // longest of these files of the kernel
+constexpr std::size_t kMaxTextBytes = 16 << 10;  // the files of the kernel that are read here are shorter
 
-// Returns an empty text if the file can't be read.
+// Returns the content of the file, or an empty text if it can't be read.
 std::string text_of_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text(kMaxTextBytes, '\0');
@@ -48,7 +48,7 @@ struct CgroupFiles {
   const char* reclaimable;  // key in memory.stat: page cache that the kernel can drop
 };
 
-// The limits of the cgroup and of all cgroups above it.
+// Applies the limits of the cgroup and of all cgroups above it.
 void keep_tighter_cgroup(std::optional<MemoryLimit>& tightest, std::string path, const CgroupFiles& files) {
   while (true) {
     const std::string folder = files.mount + (path == "/" ? "" : path) + "/";

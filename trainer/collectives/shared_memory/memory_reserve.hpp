@@ -1,11 +1,11 @@
 // Reserves memory of a memfd, or reports why this machine does not have it.
 //
-// The problem. Pages of a memfd are allocated at their first use. If there is no memory left, the kernel ends the process, and
-// users see only a signal. fallocate() allocates all pages in advance. But it does not fail at a memory limit of a cgroup or of
-// the machine: there the kernel kills a process, too. And at the file size limit, it sends SIGXFSZ.
+// The problem. Pages of a memfd are allocated at their first use. If there is no memory left at that time, the kernel ends the
+// process, and users see only a signal. fallocate() allocates all pages in advance. But at a memory limit of a cgroup or of the
+// machine it does not fail either: the kernel kills a process. And at the file size limit, the kernel sends SIGXFSZ.
 //
-// The idea. Compare the size with all limits first. Another process may take the memory between the comparison and fallocate().
-// This is as likely as for any other allocation of this size.
+// The idea. Compare the size with all limits first. Another process may take the memory between this comparison and
+// fallocate(). This is as likely as for any other allocation of this size.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ struct MemoryLimit {
   std::uint64_t available = 0;  // bytes
 };
 
-// Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. nullopt if
-// none is known.
+// Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. Returns
+// nullopt if none is known.
 std::optional<MemoryLimit> tightest_memory_limit();
 
 // Sizes the memfd and allocates its pages. Returns an error message, or nullopt.
 std::optional<std::string> reserve_memory(int memfd, std::uint64_t bytes);
 
-// Pure parts of the above. Return the value in bytes of "MemAvailable:  123 kB" and of "inactive_file 123"; nullopt if the text
-// has no such line.
+// These functions are pure. They return the value in bytes of "MemAvailable:  123 kB" and of "inactive_file 123", or nullopt if
+// the text has no such line.
 std::optional<std::uint64_t> kib_after(std::string_view text, std::string_view key);
 std::optional<std::uint64_t> bytes_after(std::string_view text, std::string_view key);
-// Returns the path of a cgroup of this process: "/job" for the line "0::/job", with an empty controller (version 2), or for
-// "4:cpu,memory:/job" with the controller "memory".
+// Returns the path of a cgroup of this process. For version 2, `controller` is empty: the result for the line "0::/job" is
+// "/job". For version 1 it is a name: the result for "4:cpu,memory:/job" and "memory" is "/job".
 std::optional<std::string> cgroup_path(std::string_view proc_self_cgroup, std::string_view controller);
 
 }  // namespace ddprun::trainer::collectives

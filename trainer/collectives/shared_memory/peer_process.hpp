@@ -1,5 +1,5 @@
-// Detects that the process of another rank has ended. Needed where no agent aborts the group: under other launchers and in
-// tests.
+// Detects that the process of another rank has ended. This is needed if no agent aborts the group: under other launchers, and
+// in tests.
 //
 // A process is identified by its number, its start time and its pid namespace, because numbers are reused. A pidfd refers to
 // one process even after its number was reused. So the pidfd is opened once, and then the start time is compared. A process
@@ -32,11 +32,11 @@ class PeerProcess {
 
  private:
   enum class Kind { kRunning, kEnded, kUnknown };
-  Kind kind_ = Kind::kUnknown;  // when the object was created
+  Kind kind_ = Kind::kUnknown;  // state of the process when the object was created
   Descriptor pidfd_;
 };
 
-// Pure. Returns the start time in the text of /proc/PID/stat; nullopt if the text has another format.
+// Returns the start time in the text of /proc/PID/stat, or nullopt if the text has another format. The function is pure.
 std::optional<std::uint64_t> start_time_in(std::string_view stat);
 
 }  // namespace ddprun::trainer::collectives

@@ -26,26 +26,26 @@ struct SegmentError {
   std::string message;
 };
 
-// Why a group was aborted. The first cause counts.
+// The reason why a group was aborted. If there are several, the first one is stored.
 struct AbortCause {
   enum class Kind : std::uint8_t { kNone, kOutside, kLimit, kRankLost, kMismatch };
   Kind kind = Kind::kNone;
   int rank = 0;  // rank that caused the abort
-  int by = 0;    // rank that found it; 0 for kOutside
+  int by = 0;    // rank that detected the cause; 0 for kOutside
   bool operator==(const AbortCause&) const = default;
 };
 
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "futexes need words of 4 bytes in all processes");
 
-// The part of the control area that belongs to one rank. Only this rank writes it, except the bits of `word`.
+// The part of the control area that belongs to one rank. Only this rank writes it, but other ranks may set the bits of `word`.
 struct RankControl {
   alignas(kWordSpacing) Word word;
   // The rank writes its identity before `pid`. 0: no process has attached as this rank.
   alignas(kWordSpacing) std::atomic<std::int32_t> pid;
   std::uint64_t start_time;
   std::uint64_t pid_namespace;
-  // Two descriptors in turn: a rank overwrites one after all ranks have started the next operation.
+  // There are two descriptors, used in turn: a rank overwrites one only after all ranks have started the next operation.
   alignas(kWordSpacing) OperationDescriptor operations[2];
 };
 static_assert(sizeof(RankControl) <= kControlBytes);
@@ -63,7 +63,7 @@ class Segment {
   RankControl& control_of(int rank) const;
   Word& lane_word_of(int from, int to, LaneEnd end) const;
 
-  // Ends all waits of all ranks, and all later ones. May be called by any process that maps the segment, from any thread.
+  // Ends all waits of all ranks, and all later ones. Any process that maps the segment may call it, from any thread.
   void abort(const AbortCause& cause) const;
   AbortCause abort_cause() const;
 

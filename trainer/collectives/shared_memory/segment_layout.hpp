@@ -1,5 +1,5 @@
-// The layout of a segment: where in the shared memory everything lies. Pure: all ranks compute the same layout from the same
-// sizes. In order:
+// The layout of a segment: the place of each area in the shared memory. It is pure: all ranks compute the same layout from the
+// same sizes. The areas are, in order:
 //
 //     header     version and sizes, and the cause of an abort
 //     controls   per rank: flag word, process, descriptors
@@ -31,8 +31,8 @@ struct SegmentSizes {
   bool operator==(const SegmentSizes&) const = default;
 };
 
-// Returns the sizes for a number of ranks: slots of 256 KiB for up to 8 ranks, which fit into a second-level cache, and smaller
-// ones above. Rounds `data_bytes` up to whole pages.
+// Returns the sizes for a number of ranks. For up to 8 ranks a slot has 256 KiB, so that the slots fit into a second-level
+// cache. For more ranks, the slots are smaller. Rounds `data_bytes` up to whole pages.
 SegmentSizes sizes_for(int ranks, std::uint64_t data_bytes);
 
 // All values are byte offsets from the start of the segment.
@@ -52,8 +52,8 @@ struct SegmentLayout {
   std::uint64_t data_of(int rank) const;
 };
 
-// Returns nullopt if a size is out of range: 1 to 64 ranks, whole pages, slots and cells of at least a page, and at most 2^46
-// bytes in total.
+// Returns the layout; nullopt if a size is out of range. Valid are 1 to 64 ranks, whole pages, slots and cells of at least a
+// page, and at most 2^46 bytes in total.
 std::optional<SegmentLayout> layout_of(const SegmentSizes& sizes);
 
 }  // namespace ddprun::trainer::collectives

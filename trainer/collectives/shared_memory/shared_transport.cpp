@@ -32,7 +32,8 @@ class FutexWaiter {
  public:
   FutexWaiter(SharedTransport& transport, std::uint32_t phase) : transport_(transport), phase_(phase) {}
 
-  // The rank and word of this wait. A wait for all ranks probes all of them, since the awaited rank may wait for another.
+  // Sets the rank and word of this wait. A wait for all ranks checks the processes of all of them, since the awaited rank may
+  // itself wait for another rank.
   void await(int rank, Word& word, bool all) {
     rank_ = rank;
     word_ = &word;
@@ -63,7 +64,7 @@ class FutexWaiter {
 
  private:
   bool is_lost(int rank, const Word& word) {
-    // A rank may end after it has published the phase, so its word is read last.
+    // A rank may end after it has published the phase. So its word is read after the check of its process.
     return transport_.has_ended(rank) && !has_reached(word.load(std::memory_order_acquire), phase_);
   }
 
@@ -103,7 +104,7 @@ std::variant<std::unique_ptr<SharedTransport>, SegmentError> SharedTransport::at
   RankControl& control = segment->control_of(rank);
   const ProcessIdentity identity = this_process();
   std::int32_t none = 0;
-  // -1: reserves the rank while the identity is incomplete.
+  // -1 reserves the rank while its identity is not complete.
   if (!control.pid.compare_exchange_strong(none, -1, std::memory_order_acq_rel)) {
     return SegmentError{"rank " + std::to_string(rank) + " of this segment already belongs to process " + std::to_string(none) +
                         ". Create a segment for each group of ranks"};

@@ -1,13 +1,14 @@
 // One rank of a group on one machine: the Transport (trainer/collectives/transport.hpp) over a segment of shared memory.
 //
-// How a rank waits. It reads the other rank's word for a few microseconds. Then it sleeps in a futex on this word, which the
-// other rank or an abort ends immediately. The sleep is cut into slices of 5 ms. After each slice, the rank checks the limit,
-// and whether the process of a missing rank has ended. So a wait for a lost rank ends within 10 ms even without an agent.
-// The cost: a sleeping rank makes 200 times per second two short system calls for each missing rank.
+// How a rank waits. It reads the other rank's word for a few microseconds. Then it sleeps in a futex on this word. The other
+// rank, or an abort, ends this sleep immediately. A sleep lasts at most 5 ms. After it, the rank checks the limit, and whether
+// the process of a missing rank has ended. So a wait for a lost rank ends within 10 ms even without an agent. The cost: a
+// sleeping rank makes two short system calls for each missing rank, 200 times per second.
 //
-// A rank that ends before it has attached is unknown to the others. They wait until their limit, or until the agent aborts.
+// If a rank ends before it has attached, the other ranks do not know its process. They wait until their limit, or until the
+// agent aborts.
 //
-// The rank that finds a lost rank, a mismatch or an exceeded limit aborts the segment, so that all other ranks stop too.
+// A rank that detects a lost rank, a mismatch or an exceeded limit aborts the segment, so that all other ranks stop too.
 #pragma once
 
 #include <chrono>
@@ -31,7 +32,7 @@ struct WaitSettings {
 
 // Returns the default settings: ranks spin only if each has its own core.
 WaitSettings waits_for(int ranks);
-// Pure part of the above.
+// Returns the spin time for these numbers of ranks and cores. It is the pure part of waits_for().
 std::chrono::microseconds spin_for(int ranks, int cores);
 
 class SharedTransport final : public Transport {

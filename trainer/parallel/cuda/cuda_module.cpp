@@ -56,7 +56,7 @@ class Cuda final : public CudaModule {
 
   bool pin(int device, void* memory, std::size_t bytes) noexcept override {
     try {
-      // The current device is a setting of the thread, and a new thread has none.
+      // The current device is a setting of each thread, and a new thread has none.
       c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
     } catch (const c10::Error&) {
       return false;

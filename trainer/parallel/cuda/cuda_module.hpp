@@ -1,7 +1,7 @@
-// The CUDA functions that ddptrain calls directly; operations on tensors go through ATen. They are in a separate shared
+// The CUDA functions that ddptrain calls directly. (Operations on tensors go through ATen.) They are in a separate shared
 // library, libddptrain_cuda.so, which trainer/parallel/device.cpp opens only if a GPU is used. If the program were linked to
-// libtorch_cuda, each start would take 0.35 s longer, even on a CPU. The program and the library must come from the same build.
-// kCudaModuleVersion is compared to check this.
+// libtorch_cuda, each start would take 0.35 s longer, even on a CPU. The program and the library must come from the same build,
+// which a comparison of kCudaModuleVersion checks.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -34,8 +34,8 @@ class CudaModule {
   virtual void synchronize(int device) = 0;
   virtual GpuMemory memory(int device) = 0;
   // Makes host memory page-locked, so that the GPU can copy to and from it directly. Returns false and changes nothing if the
-  // system refuses, for example because of a limit on page-locked memory. Takes about a second for a few GB. Call unpin()
-  // before the memory is freed. Any thread may call pin() and unpin().
+  // system refuses, for example because of a limit on page-locked memory. The call takes about a second for a few GB. Call
+  // unpin() before the memory is freed. Any thread may call pin() and unpin().
   virtual bool pin(int device, void* memory, std::size_t bytes) noexcept = 0;
   virtual void unpin(void* memory) noexcept = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,

@@ -1,4 +1,4 @@
-// Tests a node that is queried for its workers' log lines. It answers immediately, or with `follow` as soon as new lines
+// Tests a query for the log lines of a node's workers. The node answers immediately, or with `follow` as soon as new lines
 // exist.
 #include "launcher/query/cluster/log_tailer.hpp"
 

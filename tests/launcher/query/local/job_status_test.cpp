@@ -123,7 +123,7 @@ TEST_F(JobStatusTest, AStopIsReported) {
   EXPECT_EQ(now()["state"], "stopping");
 }
 
-// The node was cut off from the coordinator. Its workers have ended, and it tries to reach the other nodes, so its state must
+// The node is cut off from the coordinator. Its workers have ended, and it tries to reach the other nodes. So its state must
 // not be "running".
 TEST_F(JobStatusTest, ACutOffNodeIsNotRunning) {
   begin(0);
@@ -134,7 +134,7 @@ TEST_F(JobStatusTest, ACutOffNodeIsNotRunning) {
   EXPECT_EQ(now()["state"], "running");
 }
 
-// Returns the control folders while XDG_RUNTIME_DIR has the value `runtime`, or is unset if `runtime` is null.
+// Returns the control folders if XDG_RUNTIME_DIR has the value `runtime`, or is unset if `runtime` is null.
 std::vector<std::filesystem::path> folders_with(const char* runtime) {
   const char* const before = std::getenv("XDG_RUNTIME_DIR");
   const std::string kept = before != nullptr ? before : "";

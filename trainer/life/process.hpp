@@ -51,20 +51,12 @@ class Process {
   // first start the wait may take ten seconds. A replacement starts the check without waiting, since other ranks wait for it to
   // join. The check stores its results in `run_directory`. Throws UsageError with the name of the damaged sample.
   void check_data(const std::filesystem::path& run_directory);
-<<<<<<< HEAD
-  // Call before each attempt to train, and after place().leave_group() if another rank was lost. Forms a process group with the
-  // rank that the agent assigns. `held` is the number of finished steps of the state that this rank could send to the others.
-  // `bucket_bytes` is the memory for the buckets of gradients (bucket_memory()).
-  // Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if another rank is
-  // lost.
-  void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
-=======
   // Forms a process group with the rank that the agent assigns. Call this before each attempt to train. If another rank was
   // lost, first call place().leave_group(). `held` is the number of finished steps of the state that this rank could send to
   // the others. Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if
   // another rank is lost.
-  void join(std::optional<std::int64_t> held);
->>>>>>> main
+  // `bucket_bytes` is the memory for the buckets of gradients (bucket_memory()).
+  void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
 
   const Options& options() const { return options_; }
   const Subject& subject() const { return training_program_; }

@@ -59,14 +59,10 @@ class GroupBreaker {
   // Registers the NCCL backend of a new group, so that break_group() aborts it in a thread. Do not call this from the thread
   // that calls break_group().
   void set_backend(c10::intrusive_ptr<c10d::Backend> backend);
-<<<<<<< HEAD
   // Registers a backend whose abort() neither blocks nor throws. break_group() calls abort() immediately, and all collectives
   // then end with an error.
   void set_abortable(c10::intrusive_ptr<c10d::Backend> backend);
-  // True if collectives of a broken group return without an error, which is the case for NCCL.
-=======
   // Returns true if collectives of a broken group return without an error, which is the case for NCCL.
->>>>>>> main
   bool aborts_silently() const { return aborts_silently_; }
   // Sets the size of the next group. Call this only while no group is broken.
   void set_world(int world) { world_ = world; }

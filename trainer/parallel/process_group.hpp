@@ -24,7 +24,6 @@ namespace ddprun::trainer {
 
 class GroupBreaker;
 
-<<<<<<< HEAD
 // What a process group is made for.
 struct GroupWishes {
   std::chrono::milliseconds timeout{};  // of a collective
@@ -43,11 +42,6 @@ bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& en
 // Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): a wait
 // in the agent's store ends when the agent starts a newer generation. Throws UsageError if MASTER_ADDR or MASTER_PORT is
 // missing or unusable.
-=======
-// Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): when the
-// agent starts a newer generation, waits of older ones in the agent's store end. Throws UsageError if MASTER_ADDR or
-// MASTER_PORT is missing or unusable.
->>>>>>> main
 c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
                                            std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
 
@@ -61,21 +55,12 @@ void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
 // Creates a process group over all ranks. `generation` separates the keys of this group from those of earlier groups in the
-<<<<<<< HEAD
 // same store. Throws UsageError if the device has no such backend.
-=======
-// same store. `breaker` can end the waits in the group, but for NCCL only if `live_nccl` is set.
->>>>>>> main
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, const GroupWishes& wishes);
 
-<<<<<<< HEAD
 // True if the error of a collective means that another rank was lost, or that the group was aborted for this reason.
-=======
-// Returns true if the error of a collective means that another rank was lost ("Connection closed by peer", "Connection reset by
-// peer", ...).
->>>>>>> main
 bool is_lost_peer(const std::exception& error);
 
 }  // namespace ddprun::trainer

@@ -63,7 +63,7 @@ void print_error(CalledAs called_as, const std::string& message) {
   write_all(STDERR_FILENO, program + printable(message, LineEnds::kKeep) + "\n");
 }
 
-// Returns the text for --help and similar options, which start no job. nullopt if no such option is given.
+// Returns the text for --help and similar options, which start no job. Returns nullopt if no such option is given.
 std::optional<std::string> requested_text(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);

@@ -62,7 +62,7 @@ using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
 using AtEnd = std::function<void(int exit_code)>;
 
 // Runs the job that the plan describes and returns the exit code. `network`: set if the job runs on many machines, of which
-// this process is one node. Call it while the process has only one thread, since it first forks the guardian.
+// this process is one node. Call this while the process has only one thread, since it first forks the guardian.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
               std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});
 

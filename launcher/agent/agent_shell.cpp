@@ -467,7 +467,7 @@ void AgentShell::carry_out(const agent_action::StartStandby& action) {
   }
 }
 
-// The settings of one worker. Apart from the ranks, all workers of this node have the same settings.
+// Returns the settings of one worker. Apart from the ranks, all workers of this node have the same settings.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
   master_.fill(settings);

@@ -76,7 +76,7 @@ class AgentShell final : private InternalErrorHandler::Agent,
   AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
              const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
-  // Call it after run(). The guardian then exits, and this object's destructor waits for its exit.
+  // Call this after run(). The guardian then exits, and this object's destructor waits for its exit.
   void shut_down_cleanly() { guardian_.shut_down_cleanly(); }
 
  private:

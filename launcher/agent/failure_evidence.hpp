@@ -30,8 +30,8 @@ void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& fi
 // is /usr/bin/python3".
 void add_stderr_errors(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
-// The content of a failed worker's error file. nullopt if `file` is empty (the worker has no error file), or if no valid file
-// could be read in time.
+// Returns the content of a failed worker's error file. Returns nullopt if `file` is empty (the worker has no error file), or if
+// no valid file could be read in time.
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);
 
 // Converts the guardian's notice of a worker's exit into an event. The event states whether the kernel killed the worker for

@@ -1,4 +1,4 @@
-// The ranks of this node's workers in a round. Pure.
+// The ranks of this node's workers in a round. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace ddprun {
 // machine.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
-// The settings of a worker with these ranks, as far as the plan determines them.
+// Returns the settings of a worker with these ranks, as far as the plan determines them.
 WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks);
 
 }  // namespace ddprun

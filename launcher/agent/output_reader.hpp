@@ -1,8 +1,8 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
 // pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
 // but is slow, the worker's pipe fills and its write() blocks, as it would without ddprun. The same happens if the worker's log
-// file accepts no more data. After two seconds a message then names the rank and the file. Part of the agent's shell; one
-// thread.
+// file accepts no more data. After two seconds a message then names the rank and the file. It is part of the agent's shell and
+// runs on one thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -60,22 +60,22 @@ class OutputReader {
   // Reads the remaining output of a worker that has exited. It may explain a failure, and the worker's replacement gets new
   // pipes. At most 64 chunks are read, since a child of the worker may still print.
   void drain(int rank);
-  // Call it when all processes of the round have exited. The remaining output fits into the pipes, so it is read without
+  // Call this when all processes of the round have exited. The remaining output fits into the pipes, so it is read without
   // waiting for log files.
   void all_writers_ended();
-  // True if a worker's output is not being read, because its log file or the console is slow. A worker without new output may
-  // then be blocked, so it does not count as hung.
+  // Returns true if a worker's output is not being read, because its log file or the console is slow. A worker without new
+  // output may then be blocked, so it does not count as hung.
   bool is_throttling() const { return !paused_.empty() || waiting_ > 0; }
   // Closes both pipes of this worker. Output that was not read is lost.
   void end(int rank);
   // Sets the size of the terminal to which the worker writes this stream. Returns false if the stream is not a terminal.
   bool resize(int rank, Stream stream, const winsize& size) const;
-  // True while any worker's pipe is open.
+  // Returns true while any worker's pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  // A counter of the pipes that this stream has had. A callback that belongs to an earlier pipe must do nothing.
+  // Returns a counter of the pipes that this stream has had. A callback that belongs to an earlier pipe must do nothing.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;

@@ -3,7 +3,7 @@
 // a worker in state D (a dead network file system, a hung driver) would block the job without any message.
 //
 // It also repeats a SIGINT that was sent while a worker was starting, because Python ignores a SIGINT that arrives while it
-// imports its own modules. Part of the agent's shell; one thread.
+// imports its own modules. It is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <chrono>
@@ -41,11 +41,11 @@ class SlowStop {
   SlowStop(boost::asio::io_context& io, Limits limits, Agent& agent);
 
   void begin_round();
-  // Call it when the agent starts to stop the workers. Only the first call in a round has an effect.
+  // Call this when the agent starts to stop the workers. Only the first call in a round has an effect.
   void stops();
-  // Call it after SIGINT was sent to workers with Python's default handling of SIGINT.
+  // Call this after SIGINT was sent to workers with Python's default handling of SIGINT.
   void interrupted();
-  // Call it after SIGKILL was sent to the workers of these ranks.
+  // Call this after SIGKILL was sent to the workers of these ranks.
   void killed(const std::vector<int>& ranks);
 
  private:

@@ -1,7 +1,7 @@
 // The worker processes of a round on this node. It starts them through the guardian, connects their output and their channels,
 // and replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the guardian's name for a
-// process: a worker's local rank, or a higher number if the process was started as a standby. Part of the agent's shell; one
-// thread.
+// process: a worker's local rank, or a higher number if the process was started as a standby. It is part of the agent's shell
+// and runs on one thread.
 #pragma once
 
 #include <map>
@@ -74,13 +74,13 @@ class WorkerSupervisor {
   const std::vector<WorkerProcess>& all() const { return workers_; }
   std::vector<pid_t> pids() const;  // by local rank; 0: the process does not run
   std::vector<int> running() const;
-  // Call it when the process of a rank has exited or could not be started.
+  // Call this when the process of a rank has exited or could not be started.
   const WorkerProcess& ended(int rank);
   // Does nothing if the worker has exited or has no channel.
   void send(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal, GuardianLink::Purpose purpose = GuardianLink::Purpose::kAny) const;
   void signal_all(int signal) const;
-  // Call it when the size of ddprun's terminal has changed. Workers with a terminal for their output get the new size and
+  // Call this when the size of ddprun's terminal has changed. Workers with a terminal for their output get the new size and
   // SIGWINCH.
   void terminal_resized() const;
 

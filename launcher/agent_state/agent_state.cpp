@@ -432,11 +432,12 @@ void AgentState::finish(const JobEnding& ending) {
 }
 
 // ---- a lost worker ----
+
 //
 // With live recovery the other workers keep their processes and their state. The restart policy decides whether the lost worker
 // is replaced, and when.
 
-// True if the other workers may keep their processes and state after the worker of rank `lost` has failed.
+// Returns true if the other workers may keep their processes and state after the worker of rank `lost` has failed.
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !(settings_.workers_have_channel || workers_.regroupable())) return false;
   if (stop_.signal != 0 || stop_.round.self_preempted) return false;

@@ -45,7 +45,7 @@ class HeldWorkers {
   void refuse_release() {
     if (dismissed_ && std::exchange(next_release_, std::nullopt)) report_round_over();
   }
-  // Call it when all workers of this node have exited. Returns true if they were held workers that had been dismissed.
+  // Call this when all workers of this node have exited. Returns true if they were held workers that had been dismissed.
   bool end() { return std::exchange(dismissed_, false); }
   std::optional<agent_event::RoundReleased> take_release() { return std::exchange(next_release_, std::nullopt); }
 

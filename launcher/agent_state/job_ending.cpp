@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 
-// True if the worker saved at the agreed step and then exited. ddptrain exits with 85 after a save. A script may also exit with
-// 0; then it counts as saved if it had reported that it was saving.
+// Returns true if the worker saved at the agreed step and then exited. ddptrain exits with 85 after a save. A script may also
+// exit with 0; then it counts as saved if it had reported that it was saving.
 bool has_saved(const WorkerRecord& worker, const RoundStop& stop) {
   return worker.exited_preempted() || (worker.exited_ok() && worker.saves_now && !stop.ordered);
 }
 
-// True if at least one worker has saved, and every other worker has saved, has finished the job or was abandoned.
+// Returns true if at least one worker has saved, and every other worker has saved, has finished the job or was abandoned.
 bool all_have_saved(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto saved = [&stop](const WorkerRecord& worker) { return has_saved(worker, stop); };
@@ -92,8 +92,8 @@ JobEnding ending_by_verdict(const EndFacts& facts) {
   return ending;
 }
 
-// True if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they were
-// ordered to save and none of them started to save.
+// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they
+// were ordered to save and none of them started to save.
 bool all_have_finished(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const bool in_time = stop.agreement && !stop.ordered && std::ranges::none_of(facts.workers.all(), &WorkerRecord::saves_now);

@@ -38,7 +38,7 @@ struct JobEnding {
 // with `verdict`.
 std::optional<JobEnding> ending_of(const EndFacts& facts);
 
-// The result of a round on one node of a multi-node job: done, saved or ended.
+// Returns the result of a round on one node of a multi-node job: done, saved or ended.
 agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts);
 
 }  // namespace ddprun

@@ -93,14 +93,14 @@ class LiveRecovery {
   LiveRecovery(RoundWorkers& workers, const JudgedRound& round, StandbyRules& standbys, AgentTurn& turn)
       : workers_(workers), round_(round), standbys_(standbys), turn_(turn) {}
 
-  // Call it when a round starts in which all workers are new processes.
+  // Call this when a round starts in which all workers are new processes.
   void begin_round() { group_members_.clear(); }
 
   bool is_pending() const { return pending_.has_value(); }
-  // True while lost ranks wait for the pause before their replacement. No replacement process exists yet.
+  // Returns true while lost ranks wait for the pause before their replacement. No replacement process exists yet.
   bool is_paused() const { return !unstarted_.empty(); }
-  // The running ranks, which stay if the lost ranks are replaced. Empty if any rank has already finished, since the group would
-  // never be complete.
+  // Returns the running ranks, which stay if the lost ranks are replaced. The result is empty if any rank has already finished,
+  // since the group would never be complete.
   std::set<int> others() const;
   // Running ranks of the pending regroup that have the state or may still report that they do.
   std::set<int> survivors() const;

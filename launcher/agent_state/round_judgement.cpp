@@ -43,14 +43,14 @@ int exit_code_for_spawn_error(int error) {
   return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
 }
 
-// True if the worker's error file is older than the agent's order to stop, although the worker exited later.
+// Returns true if the worker's error file is older than the agent's order to stop, although the worker exited later.
 bool reported_before_stop(const WorkerRecord& worker) {
   const auto& file = worker.end.error_file;
   return file && file->timestamp_ns && time_of_failure(*file, worker.ended_ns) < worker.stop_requested_ns;
 }
 
-// The newest step that this rank has certainly finished, or -1. In synchronous training, a rank can finish step n only after
-// all ranks have finished step n - 1.
+// Returns the newest step that this rank has certainly finished, or -1. In synchronous training, a rank can finish step n only
+// after all ranks have finished step n - 1.
 std::int64_t known_step(const RoundWorkers& workers, const WorkerRecord& worker) {
   if (worker.step < 0) return worker.step;  // this rank does not report steps
   return std::max(worker.step, std::ranges::max_element(workers.all(), {}, &WorkerRecord::step)->step - 1);

@@ -1,7 +1,7 @@
 // Finds the first cause of a round's failure: which workers failed independently, which failed as a consequence, and why. It
 // reads the agent's records of its workers. JudgedRound adds the facts about the round that the restart policy needs: its
 // number, its start, the step from which it continued, and the restarts so far. The policy
-// (launcher/restart_policy/job_judge.hpp) decides what follows, on one machine and on many. Pure.
+// (launcher/restart_policy/job_judge.hpp) decides what follows, on one machine and on many. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ enum class Blame {
 
 Blame blame_of(const WorkerRecord& worker, bool has_channel);
 
-// Describes the failure of the worker with this local rank. Call it only for a worker that has failed.
+// Describes the failure of the worker with this local rank. Call this only for a worker that has failed.
 Failure worker_failure(const RoundWorkers& workers, int rank);
 
 // The current round and its failures. Between two rounds: the last round.
@@ -52,7 +52,7 @@ class JudgedRound {
   const agent_event::RoundReleased& release() const { return release_; }
   int restart_count() const { return budget_.restart_count; }
   RestartFacts restart_facts() const { return facts_of(budget_.history); }
-  // The action that starts a new process for a rank.
+  // Returns the action that starts a new process for a rank.
   agent_action::StartWorker new_worker(int rank) const { return {rank, number_, restart_count(), restart_facts()}; }
 
   // ---- the round's failures ----
@@ -60,18 +60,18 @@ class JudgedRound {
   void note_end(const WorkerRecord& ended);
   // The newest failure is covered by a regroup that is already under way, so it does not count as the first failure of a round.
   void forget_failure() { first_failed_at_.reset(); }
-  // True if a worker failed before the agent ordered it to stop.
+  // Returns true if a worker failed before the agent ordered it to stop.
   bool failed_before_stop() const { return first_failed_at_.has_value(); }
-  // True if at least one worker failed for a reason other than an order to stop.
+  // Returns true if at least one worker failed for a reason other than an order to stop.
   bool any_by_itself() const;
-  // The first cause among the failures so far. nullopt if no worker has failed.
+  // Returns the first cause among the failures so far. Returns nullopt if no worker has failed.
   std::optional<Failure> first_failure() const;
-  // All failures of the round, starting with the first cause. Call it only if a worker has failed. The decision in the result
-  // is kGiveUp until the restart policy decides.
+  // Returns all failures of the round, starting with the first cause. Call this only if a worker has failed. The decision in
+  // the result is kGiveUp until the restart policy decides.
   RoundFailed judged() const;
-  // The facts about the first cause that the restart policy needs.
+  // Returns the facts about the first cause that the restart policy needs.
   FailedRound record_of(const Failure& first) const;
-  // The restart policy's decision about this failure. Only for a job on one machine. Does not apply the decision.
+  // Returns the restart policy's decision about this failure. Only for a job on one machine. Does not apply the decision.
   rendezvous::Verdict verdict_on(const Failure& first) const;
   // Applies the decision to restart: counts the restart and emits RoundFailed with the reason why the job continues.
   void restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict);

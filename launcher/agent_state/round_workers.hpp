@@ -1,5 +1,6 @@
 // The workers of one node in the current round, or between two rounds in the last one. There is one record per local rank.
-// AgentState reads the records through this class. Only reports from workers and orders to workers change them. Pure.
+// AgentState reads the records through this class. Only reports from workers and orders to workers change them. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>
@@ -52,13 +53,14 @@ class RoundWorkers {
   std::vector<int> live() const;
   std::optional<int> stuck() const;
   bool all_ok() const { return std::ranges::all_of(records_, &WorkerRecord::exited_ok); }
-  // True if every running worker can save on a stop: ddptrain after it has sent Hello, a script after it has sent SavesOnStop.
+  // Returns true if every running worker can save on a stop: ddptrain after it has sent Hello, a script after it has sent
+  // SavesOnStop.
   bool all_can_save() const;
-  // True after any worker has sent Regroupable. All workers run the same program, so this is true for all of them and for all
-  // later rounds.
+  // Returns true after any worker has sent Regroupable. All workers run the same program, so this is true for all of them and
+  // for all later rounds.
   bool regroupable() const { return regroupable_; }
-  // True if ddptrain or a program with ddprun's C++ library has trained with this command line before. A later usage error
-  // then has another cause (Cause::kLateUsage). Never true for a plain script, whose usage errors always count as such.
+  // Returns true if ddptrain or a program with ddprun's C++ library has trained with this command line before. A later usage
+  // error then has another cause (Cause::kLateUsage). Never true for a plain script, whose usage errors always count as such.
   bool have_trained() const { return has_trained_ && (settings_.workers_have_channel || regroupable_); }
   std::int64_t newest_checkpoint() const { return newest_checkpoint_; }
 

@@ -44,8 +44,8 @@ class StopAgreement {
   // The rank has finished the job or is about to, so its reply is not needed.
   void left(int rank) { awaited_.erase(rank); }
 
-  // The agreed step, which does not change once it is known. nullopt while a reply is missing, and also if all ranks have
-  // finished without a reply.
+  // Returns the agreed step, which does not change once it is known. nullopt while a reply is missing, and also if all ranks
+  // have finished without a reply.
   std::optional<std::int64_t> step() const {
     if (!awaited_.empty() || started_.empty()) return std::nullopt;
     std::int64_t largest = 0;
@@ -79,7 +79,7 @@ class StopInProgress {
   StopInProgress(const AgentSettings& settings, RoundWorkers& workers, AgentTurn& turn)
       : settings_(settings), workers_(workers), turn_(turn) {}
 
-  // The part of the shutdown timeout that is reserved for stopping workers that could not save.
+  // Returns the part of the shutdown timeout that is reserved for stopping workers that could not save.
   std::chrono::milliseconds reserve() const {
     return std::min(settings_.shutdown_timeout / 4, std::chrono::milliseconds{5000});
   }

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// A digest of the file's content, in lower-case hexadecimal. Throws UsageError if the program can't be read.
+// Returns a digest of the file's content, in lower-case hexadecimal. Throws UsageError if the program can't be read.
 std::string digest_of_program(const std::filesystem::path& program);
 
 // Updates the record if the training program differs from the recorded one. Returns a message for the user: that the program is

@@ -49,7 +49,8 @@ struct OomVerdict {
 // The agent calls this for every worker that ends.
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);
 
-// True if a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's OutOfMemoryError.
+// Returns true if a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's
+// OutOfMemoryError.
 bool reports_out_of_memory(std::string_view line);
 // Hash of the amount in the line ("Tried to allocate 2.00 GiB"), so that two failures can be compared. 0 if the line has no
 // amount.

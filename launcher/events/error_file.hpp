@@ -1,5 +1,6 @@
 // The error that a Python worker reported: torch.distributed.elastic's @record writes it to TORCHELASTIC_ERROR_FILE. The worker
-// controls the content, so its size is limited and it is not trusted. Pure; workers/error_file_reader.hpp reads the file.
+// controls the content, so its size is limited and it is not trusted. The code is pure (no I/O, no clock).
+// Workers/error_file_reader.hpp reads the file.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,9 @@ struct ErrorFile {
 // {"message": "text", "timestamp": 10}. nullopt for any other content.
 std::optional<ErrorFile> parse_error_file(std::string_view content);
 
-// The time of the worker's failure. The file's timestamp gives the second, and the time when the file was written gives the
-// fraction. The result is never later than `ended_ns`, the time when the process ended. Without a timestamp it is `ended_ns`.
-// Pure.
+// Returns the time of the worker's failure. The file's timestamp gives the second, and the time when the file was written gives
+// the fraction. The result is never later than `ended_ns`, the time when the process ended. Without a timestamp it is
+// `ended_ns`. The code is pure: no I/O, no clock.
 std::int64_t time_of_failure(const ErrorFile& file, std::int64_t ended_ns);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Events as JSON: one object per line for `--json`, and the parts of report.json. Pure. Bytes that are not valid UTF-8 are
-// replaced, since JSON cannot hold them; log files keep them.
+// Events as JSON: one object per line for `--json`, and the parts of report.json. The code is pure: no I/O, no clock. Bytes
+// that are not valid UTF-8 are replaced, since JSON cannot hold them; log files keep them.
 #pragma once
 
 #include <string>

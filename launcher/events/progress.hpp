@@ -1,4 +1,5 @@
-// Progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time. Pure.
+// Progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ class ProgressMeter {
 // "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left"
 std::string progress_line(const ProgressShown& shown);
 
-// The same text after a bar that fills the remaining width. Never longer than `columns` - 1 characters.
+// Returns the same text after a bar that fills the remaining width. Never longer than `columns` - 1 characters.
 std::string progress_bar(const ProgressShown& shown, int columns);
 
 }  // namespace ddprun

@@ -38,7 +38,7 @@ struct Failure {
   std::int64_t time_ns = 0;
 };
 
-// A short text: the exit status if that is the cause, else the message.
+// Returns a short text: the exit status if that is the cause, else the message.
 std::string describe_failure(const Failure& failure);
 
 struct RunStarted {

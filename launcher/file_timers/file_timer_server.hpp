@@ -24,8 +24,8 @@ class FileTimerServer {
  public:
   using OnOverdue = std::function<void(const TimerRequest&)>;
 
-  // The pipe's path according to these environment variables: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. nullopt if
-  // they do not enable file timers.
+  // Returns the pipe's path according to these environment variables: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR.
+  // Returns nullopt if they do not enable file timers.
   static std::optional<std::string> path_in(const std::function<std::optional<std::string>(std::string_view)>& environment);
 
   // Creates the pipe with mode 0600, and replaces an existing pipe with that name. Throws UsageError.
@@ -35,7 +35,7 @@ class FileTimerServer {
   FileTimerServer& operator=(const FileTimerServer&) = delete;
 
   const std::string& path() const { return path_; }
-  void forget_all();  // call it when all processes of the round have ended
+  void forget_all();  // call this when all processes of the round have ended
 
  private:
   void wait_for_requests();

@@ -1,5 +1,6 @@
 // Timers that workers set with torch.distributed.elastic.timer's FileTimerClient. The class keeps the requests from the named
-// pipe and finds the timers that are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
+// pipe and finds the timers that are overdue at a given time. The code is pure (no I/O, no clock). File_timer_server.cpp owns
+// the pipe and the clock.
 #pragma once
 
 #include <cstdint>

@@ -33,9 +33,9 @@ class AgentSocket {
   explicit AgentSocket(int socket);
   int descriptor() const { return socket_; }
 
-  // Returns the next request that has arrived. nullopt if there is none, or if the agent has exited.
+  // Returns the next request that has arrived. Returns nullopt if there is none, or if the agent has exited.
   std::optional<ReceivedRequest> receive();
-  // True after the agent has closed its end, or if reading fails.
+  // Returns true after the agent has closed its end, or if reading fails.
   bool agent_is_gone() const { return agent_gone_; }
 
   // Queues a notice. flush() sends it after all current work. If each started worker woke the agent, the agent would compete

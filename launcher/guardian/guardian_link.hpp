@@ -72,7 +72,7 @@ class GuardianLink {
   // Sends the current text of the report to the guardian. If this process is killed before it has written the text, the
   // guardian writes it.
   void keep_report(std::string_view text);
-  // True if the guardian has no child process and no start is pending, so a sweep is not needed.
+  // Returns true if the guardian has no child process and no start is pending, so a sweep is not needed.
   bool no_children_left() const { return no_children_left_ && unanswered_spawns_ == 0; }
   // Ends the guardian and all its descendants. The guardian then does not complete the report. No other function may be called
   // afterwards.

@@ -367,7 +367,7 @@ void Guardian::check_leftovers() {
   for (const int number : kept) settle(number);
 }
 
-// The children that workers left behind: all children except workers, spares and the store.
+// Returns the children that workers left behind: all children except workers, spares and the store.
 std::vector<pid_t> Guardian::left() const {
   std::vector<pid_t> children = store_.without(children_of_this_process());
   std::erase_if(children, [this](pid_t pid) { return workers_.number_of_process(pid).has_value(); });
@@ -380,7 +380,7 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// All children except the store and the spares, which survive the end of a round.
+// Returns all children except the store and the spares, which survive the end of a round.
 std::vector<pid_t> Guardian::children_of_round() const {
   return workers_.without_spares(store_.without(children_of_this_process()));
 }

@@ -18,7 +18,7 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// Number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
+// Returns the number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
 // The cgroup in which a worker runs
@@ -32,7 +32,7 @@ class MemoryWatch {
  public:
   // `proc`: /proc, or a copy of it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
-  void begin();  // call it at the start of a round, to which later increases belong
+  void begin();  // call this at the start of a round, to which later increases belong
   // Returns the evidence about a worker that has exited. If SIGKILL did not end the worker, only the counter of its cgroup is
   // read, and the other counters only if that one has increased. This keeps restarts fast: most workers exit on request, and
   // the next round starts only after all exits are handled.
@@ -62,8 +62,8 @@ class MemoryWatch {
   Counts before_;
 };
 
-// True if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log cannot be
-// read.
+// Returns true if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log
+// cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
 // The same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
 // total-vm:..."

@@ -78,7 +78,7 @@ std::vector<char> bytes_of(int memfd);
 // Creates the child process of a worker and returns its pid. The child has its own session and process group, and the kernel
 // kills it if its parent dies. It gets the given limits, a raised oom_score_adj and only its own descriptors. No signal is
 // blocked, and the same signals as in this process are ignored. If the program cannot be executed, the child writes a
-// SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call it while this
+// SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call this while this
 // process has one thread.
 pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files);

@@ -27,19 +27,20 @@ class WorkerCgroups {
   // systemd-run, a scheduler) is not moved, since the limits of its new cgroup apply. Returns false if the worker itself was
   // not moved.
   bool place(int worker, pid_t pid);
-  // The cgroup of this round's worker: its own, or the one into which another program had moved it. No folder if unknown.
+  // Returns the cgroup of this round's worker: its own, or the one into which another program had moved it. No folder if
+  // unknown.
   WorkerCgroup cgroup_of(int worker) const;
   // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;
   // The worker has ended. A replacement with the same number is moved separately.
   void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
-  // Removes all folders. Call it when they contain no process.
+  // Removes all folders. Call this when they contain no process.
   void remove();
 
  private:
   bool make_top();
-  // The current cgroup folder of a process, in the hierarchy that this class uses.
+  // Returns the current cgroup folder of a process, in the hierarchy that this class uses.
   std::filesystem::path folder_now(pid_t pid) const;
   bool move(pid_t pid, const std::filesystem::path& to) const;
   std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }

@@ -1,6 +1,6 @@
 // Finds and describes the rank that a hanging round waits for. The culprit is a process that is stopped or does not answer. If
-// there is none, it is the rank that is furthest behind, while others wait for it in a collective. Pure; HangState
-// (launcher/hang/hang_state.hpp) calls it.
+// there is none, it is the rank that is furthest behind, while others wait for it in a collective. The code is pure (no I/O, no
+// clock). HangState (launcher/hang/hang_state.hpp) calls it.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // Watches whether a round still makes progress. Its input is the messages of the workers (or a script's output) with their
 // times. Its output is a deadline: if no rank makes progress until then, the round counts as hanging. Ranks wait for each
 // other, so one late rank makes all of them late. As long as one rank is within its time limit, the others may be waiting for
-// that rank. So a round hangs when every rank has exceeded its limit. Pure; launcher/hang/hang_state.hpp finds the rank to
-// blame.
+// that rank. So a round hangs when every rank has exceeded its limit. The code is pure (no I/O, no clock).
+// Launcher/hang/hang_state.hpp finds the rank to blame.
 #pragma once
 
 #include <array>
@@ -42,14 +42,14 @@ class HangWatch {
   // from them.
   enum class Others { kNone, kUnobserved };
   void begin_round(int workers, Activity first, Others others, Time now);
-  // Call it when the rank starts the activity `next`. Calls for ranks that are not watched are ignored.
+  // Call this when the rank starts the activity `next`. Calls for ranks that are not watched are ignored.
   void entered(int rank, Activity next, Time now);
-  // Call it when the rank has finished a part of its activity, such as one step, and continues.
+  // Call this when the rank has finished a part of its activity, such as one step, and continues.
   void stepped(int rank, Time now);
-  // Call it when a checkpoint was written, in the background or not. `time` is how long that took.
+  // Call this when a checkpoint was written, in the background or not. `time` is how long that took.
   void on_checkpoint_written(Duration time);
   void gone(int rank);
-  // Restarts the time measurement of all ranks and learns no limit from it. Call it, for example, after this process was
+  // Restarts the time measurement of all ranks and learns no limit from it. Call this, for example, after this process was
   // suspended and could not receive messages.
   void forgive(Time now);
 
@@ -64,7 +64,7 @@ class HangWatch {
     bool learned = false;
   };
   Silence silence_of(int rank, Time now) const;
-  // The longest limit that the agent of another node might use. That agent may have learned other limits from the run.
+  // Returns the longest limit that the agent of another node might use. That agent may have learned other limits from the run.
   Duration max_remote_limit() const;
 
  private:

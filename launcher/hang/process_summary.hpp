@@ -10,7 +10,7 @@ namespace ddprun {
 // the process does not exist.
 std::string process_summary(long pid);
 
-// The name of a system call on this machine; "system call N" for an unusual one.
+// Returns the name of a system call on this machine; "system call N" for an unusual one.
 std::string system_call_name(long number);
 
 }  // namespace ddprun

@@ -22,9 +22,10 @@ struct StackTool {
 // Searches PATH. `python`: true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
-// The command line with which the tool prints the stack of that process.
+// Returns the command line with which the tool prints the stack of that process.
 std::vector<std::string> stack_command(const StackTool& tool, long pid);
-// The stack frames in the tool's output: at most 40 lines of at most 200 characters. Pure.
+// Returns the stack frames in the tool's output: at most 40 lines of at most 200 characters. The code is pure: no I/O, no
+// clock.
 std::vector<std::string> frames_in(const std::string& output);
 
 class StackRun {

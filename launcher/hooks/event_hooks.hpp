@@ -36,8 +36,8 @@ class EventHooks : public RunObserver {
   // `notify` is called with a message for the user.
   EventHooks(boost::asio::io_context& io, Settings settings, std::function<void(const std::string&)> notify);
   void on(const RunEvent& event) override;
-  // Waits until running and queued commands have ended, but only for a limited time. Call it when the job has ended, before the
-  // agent waits for the guardian: afterwards the agent kills all its remaining descendants.
+  // Waits until running and queued commands have ended, but only for a limited time. Call this when the job has ended, before
+  // the agent waits for the guardian: afterwards the agent kills all its remaining descendants.
   void finish();
 
  private:

@@ -38,13 +38,13 @@ std::string leftover_name(pid_t pid);
 
 // ---- parts, for tests ----
 
-// True if the command line `words` runs the program of a worker that was started by `command`. This is the case if it ends in
-// the same words or has the same script.
+// Returns true if the command line `words` runs the program of a worker that was started by `command`. This is the case if it
+// ends in the same words or has the same script.
 bool runs_program(const std::vector<std::string>& words, const std::vector<std::string>& command);
-// True if the process has a handler for the signal or blocks it. `status` is the text of its /proc/PID/status. A process that
-// blocks the signal counts, since it may read the signal with sigwait() or a signalfd.
+// Returns true if the process has a handler for the signal or blocks it. `status` is the text of its /proc/PID/status. A
+// process that blocks the signal counts, since it may read the signal with sigwait() or a signalfd.
 bool handles(const std::string& status, int signal);
-// True if a process may have received the stop signal of its worker, and may be saving now. `status` is the text of its
+// Returns true if a process may have received the stop signal of its worker, and may be saving now. `status` is the text of its
 // /proc/PID/status. A live process with the default action for the signal must have started after the signal was sent.
 bool was_reached(const WorkerMark& worker, const std::string& status);
 

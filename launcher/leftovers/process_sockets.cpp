@@ -24,7 +24,7 @@ int option_of(int socket, int option) {
   return ::getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
-// The port of one end of a connection; 0 if the socket has none. `query` is getsockname or getpeername.
+// Returns the port of one end of a connection; 0 if the socket has none. `query` is getsockname or getpeername.
 int port_of(int socket, int (*query)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

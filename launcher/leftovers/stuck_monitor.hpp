@@ -1,6 +1,6 @@
 // Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/leftovers/stuck_workers.hpp), since
-// the kernel sends no event for that. Active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set. Part of the agent's
-// shell; one thread.
+// the kernel sends no event for that. Active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set. It is part of the
+// agent's shell and runs on one thread.
 #pragma once
 
 #include <optional>

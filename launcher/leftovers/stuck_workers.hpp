@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// The process state letter from /proc/PID/stat, such as 'R', 'S' or 'D'; 0 if the process does not exist.
+// Returns the process state letter from /proc/PID/stat, such as 'R', 'S' or 'D'; 0 if the process does not exist.
 char process_state(long pid);
 
 // Parses seconds as torchrun does. Zero (no checks) if the variable is unset, not a number or negative.
@@ -25,7 +25,7 @@ class StuckWatch {
   // Returns true once per stall: when the worker was observed only in state D for the whole limit.
   bool observe(int rank, char state, Time now);
   void clear() { since_.clear(); }
-  // The interval between checks. A stuck worker is detected at most a quarter of the limit too late.
+  // Returns the interval between checks. A stuck worker is detected at most a quarter of the limit too late.
   std::chrono::milliseconds interval() const;
 
  private:

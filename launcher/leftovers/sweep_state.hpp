@@ -77,12 +77,12 @@ class SweepState {
     std::optional<Time> scan_at{};  // time of the next scan
   };
 
-  // Call it when a worker with leftovers has ended. It records the leftovers; step() returns the orders.
+  // Call this when a worker with leftovers has ended. It records the leftovers; step() returns the orders.
   void worker_left(int worker, Ended how, const std::vector<Observation>& observed, Time now) {
     ended_[worker] = how;
     update(observed, now);
   }
-  // Call it when the agent stops a worker whose own process has ended. `reaches`: the worker's leftovers have received the
+  // Call this when the agent stops a worker whose own process has ended. `reaches`: the worker's leftovers have received the
   // signal and do not ignore it.
   void worker_stopped(int worker, bool reaches) {
     if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
@@ -90,7 +90,7 @@ class SweepState {
       if (one.worker == worker && reaches) one.reached = one.signalled = true;
     }
   }
-  // True if a worker whose process has ended still counts as running because of its leftovers.
+  // Returns true if a worker whose process has ended still counts as running because of its leftovers.
   bool counts_as_running(int worker, Time now) const {
     const auto found = ended_.find(worker);
     if (found == ended_.end() || found->second == Ended::kFailed) return false;
@@ -100,7 +100,7 @@ class SweepState {
     return false;
   }
   void forget_worker(int worker) { ended_.erase(worker); }
-  // The leftovers of a worker, also if the worker still counts as running.
+  // Returns the leftovers of a worker, also if the worker still counts as running.
   std::vector<pid_t> left_by(int worker) const {
     std::vector<pid_t> pids;
     for (const auto& [pid, one] : all_) {
@@ -108,7 +108,7 @@ class SweepState {
     }
     return pids;
   }
-  // The first leftover of that worker that works for the job.
+  // Returns the first leftover of that worker that works for the job.
   std::optional<pid_t> works_for(int worker, Time now) const {
     for (const auto& [pid, one] : all_) {
       if (one.worker == worker && works(one, now)) return pid;
@@ -116,7 +116,7 @@ class SweepState {
     return std::nullopt;
   }
 
-  // Call it when the agent orders a sweep; a later order replaces an earlier one.
+  // Call this when the agent orders a sweep; a later order replaces an earlier one.
   Orders ordered(const Order& order, const std::vector<Observation>& observed, Time now) {
     sweeping_ = true;
     order_ = order;
@@ -132,7 +132,7 @@ class SweepState {
     return orders;
   }
 
-  // `observed` are the leftovers that exist now. Call it when a child has ended, and at Orders::scan_at.
+  // `observed` are the leftovers that exist now. Call this when a child has ended, and at Orders::scan_at.
   Orders step(const std::vector<Observation>& observed, Time now) {
     update(observed, now);
     Orders orders;
@@ -154,27 +154,27 @@ class SweepState {
     return orders;
   }
 
-  // Call it when the last worker was reaped. Returns true if no process of the round is left, so that no sweep is needed.
+  // Call this when the last worker was reaped. Returns true if no process of the round is left, so that no sweep is needed.
   bool last_worker_ended(bool has_children) {
     if (has_children || sweeping_) return false;
     round_is_over_ = true;
     return true;
   }
 
-  // Call it when the coordinator has not answered in time. Another coordinator might lead the job by now, and only the workers
-  // of its round may run. So all children are killed.
+  // Call this when the coordinator has not answered in time. Another coordinator might lead the job by now, and only the
+  // workers of its round may run. So all children are killed.
   Orders on_lease_expired() {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call it when the worker lease was extended, or no longer has an end.
+  // Call this when the worker lease was extended, or no longer has an end.
   void on_lease_renewed() { lease_expired_ = false; }
 
-  // True if the round no longer waits for any process. Returns true only once.
+  // Returns true if the round no longer waits for any process. Returns true only once.
   bool take_end_of_round() { return std::exchange(round_is_over_, false); }
-  // True if a scan can lead to an order.
+  // Returns true if a scan can lead to an order.
   bool needs_scan() const { return sweeping_ || lease_expired_ || !all_.empty(); }
-  // True if there are leftovers, all of them from earlier rounds.
+  // Returns true if there are leftovers, all of them from earlier rounds.
   bool has_only_kept() const {
     return !all_.empty() && std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.second.kept; });
   }

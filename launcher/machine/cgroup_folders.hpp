@@ -23,7 +23,8 @@ struct CgroupFolders {
 // process.
 CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo);
 CgroupFolders cgroups_of_this_process();
-// The cgroup folders of process `pid`, as far as this process can access them. Empty if process `pid` has ended.
+// Returns the cgroup folders of process `pid`, as far as this process can access them. The result is empty if process `pid` has
+// ended.
 CgroupFolders cgroups_of(long pid);
 
 }  // namespace ddprun

@@ -50,9 +50,11 @@ struct CpuCount {
 };
 CpuCount count_cpus();
 
-// The quota in "cpu.max" of cgroup v2 ("200000 100000" -> 2.0); 0 for "max" and anything else. Pure.
+// Returns the quota in "cpu.max" of cgroup v2 ("200000 100000" -> 2.0); 0 for "max" and anything else. The code is pure: no
+// I/O, no clock.
 double quota_of_cpu_max(std::string_view text);
-// The quota in cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is none. Pure.
+// Returns the quota in cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is none. The code is pure: no I/O, no
+// clock.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
 
 // Searches like execvp: nullopt if PATH has no executable file of that name.

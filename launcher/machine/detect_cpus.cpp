@@ -42,7 +42,7 @@ bool to_number(std::string_view text, long long& number) {
   return error == std::errc();
 }
 
-// The smallest quota other than 0 in the folders from `group` up to `mount`. `read` returns the quota of one folder.
+// Returns the smallest quota other than 0 in the folders from `group` up to `mount`. `read` returns the quota of one folder.
 template <typename Read>
 double tightest(const fs::path& mount, const std::string& group, Read read) {
   double best = 0;

@@ -20,8 +20,8 @@ struct GpuDevice {
   bool operator==(const GpuDevice&) const = default;
 };
 
-// All GPUs of this machine, in the order of their PCI bus ids. The source is NVML if libnvidia-ml.so.1 is installed and works.
-// Otherwise the device files are the source, and there are no UUIDs and bus ids.
+// Returns all GPUs of this machine, in the order of their PCI bus ids. The source is NVML if libnvidia-ml.so.1 is installed and
+// works. Otherwise the device files are the source, and there are no UUIDs and bus ids.
 std::vector<GpuDevice> find_gpus();
 
 // Information from the NVIDIA driver about its GPUs, through NVML. It helps users to find out why a GPU is missing.
@@ -68,15 +68,16 @@ DriverHealth health_of_gpus();
 // Uses only the device files, since NVML takes a tenth of a second or more to start.
 std::vector<GpuDevice> gpus_by_device_nodes();
 
-// The devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. The rules are those of CUDA. Either all
-// entries are indices or all are UUIDs, depending on the first entry. A UUID may be shortened as long as it stays unique. The
-// list ends at the first invalid entry. A device that is named twice hides all devices. Each named MIG slice counts as a
-// device. If the devices' own UUIDs are unknown, each UUID is accepted. Pure.
+// Returns the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. The rules are those of CUDA.
+// Either all entries are indices or all are UUIDs, depending on the first entry. A UUID may be shortened as long as it stays
+// unique. The list ends at the first invalid entry. A device that is named twice hides all devices. Each named MIG slice counts
+// as a device. If the devices' own UUIDs are unknown, each UUID is accepted. The code is pure: no I/O, no clock.
 std::vector<GpuDevice> visible_gpus(const std::vector<GpuDevice>& devices, const std::optional<std::string>& visible);
 
-// The number of render nodes in `drm` that belong to Intel's drivers.
+// Returns the number of render nodes in `drm` that belong to Intel's drivers.
 int count_intel_gpus(const std::filesystem::path& drm = "/sys/class/drm");
-// The number of `devices` that remain visible under ZE_AFFINITY_MASK ("0,2" or, with tiles, "0.0,0.1"). Pure.
+// Returns the number of `devices` that remain visible under ZE_AFFINITY_MASK ("0,2" or, with tiles, "0.0,0.1"). The code is
+// pure: no I/O, no clock.
 int visible_xpus(int devices, const std::optional<std::string>& mask);
 
 }  // namespace ddprun

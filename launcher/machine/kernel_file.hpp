@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// The whole file; nullopt if it can't be opened.
+// Returns the whole file; nullopt if it can't be opened.
 std::optional<std::string> read_kernel_file(const char* path);
 
 }  // namespace ddprun

@@ -42,8 +42,8 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// The NUMA nodes with CPUs that this process may use, alternating between sockets: the first node of each socket, then the
-// second of each, and so on.
+// Returns the NUMA nodes with CPUs that this process may use, alternating between sockets: the first node of each socket, then
+// the second of each, and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {

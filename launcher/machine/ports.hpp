@@ -45,15 +45,15 @@ enum class PortListener { kRank0, kAgentsStore };
 
 class HeldPort {
  public:
-  // A free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no free
-  // port, UsageError if the range has none.
+  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no
+  // free port, UsageError if the range has none.
   static HeldPort any(const PortRange& range = {});
   // Exactly that port. Throws UsageError if another program listens on it or another agent has reserved it. `timeout`: how long
   // to wait for another program to release it.
   static HeldPort exactly(int port, std::chrono::milliseconds timeout = {});
-  // A port at which this process already listens. Reserves only the port's name, so that no other ddprun uses the port.
+  // Returns a port at which this process already listens. Reserves only the port's name, so that no other ddprun uses the port.
   static HeldPort own(int port);
-  // The port that a plan requests; 0 means any.
+  // Returns the port that a plan requests; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 
   int port() const { return port_; }

@@ -42,7 +42,7 @@
 
 namespace ddprun {
 
-// True if both descriptors refer to the same file, pipe or terminal.
+// Returns true if both descriptors refer to the same file, pipe or terminal.
 inline bool same_file(int a, int b) {
   struct stat left {
   }, right{};
@@ -158,8 +158,8 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
-  // The errno of a failed write, or 0. EPIPE, and EIO from a terminal, only mean that the reader has closed its end, so 0 is
-  // returned.
+  // Returns the errno of a failed write, or 0. EPIPE, and EIO from a terminal, only mean that the reader has closed its end, so
+  // 0 is returned.
   int write_error() const { return *write_error_ == EPIPE || *write_error_ == EIO ? 0 : *write_error_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
@@ -197,8 +197,8 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // True if `bytes` more may be queued. A lossless stream always accepts worker lines, because the agent stops reading from the
-  // workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue is full.
+  // Returns true if `bytes` more may be queued. A lossless stream always accepts worker lines, because the agent stops reading
+  // from the workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue is full.
   bool has_space_for(std::size_t bytes, Origin origin) const {
     if (queued() == 0 || (origin == Origin::kWorkers && lossless_)) return true;
     const std::size_t limit = origin == Origin::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;

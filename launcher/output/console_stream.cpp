@@ -88,8 +88,8 @@ bool ConsoleStream::on_terminal() const {
          !console_.rules().json && console_.is_terminal(stream_);
 }
 
-// True if bytes are shown immediately, so that the user sees each character that a prompt echoes. This requires a single worker
-// and a terminal. With several workers, parts of different lines would mix.
+// Returns true if bytes are shown immediately, so that the user sees each character that a prompt echoes. This requires a
+// single worker and a terminal. With several workers, parts of different lines would mix.
 bool ConsoleStream::passes() const {
   return settings_.workers == 1 && on_terminal();
 }

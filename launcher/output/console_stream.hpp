@@ -33,12 +33,12 @@ class ConsoleStream {
   ConsoleStream(ConsoleWriter& console, const WorkerOutputSettings& settings, int worker, Stream stream);
 
   void set_ranks(const std::vector<RankAssignment>& ranks);
-  void clear();  // call it when a new worker starts on this stream
+  void clear();  // call this when a new worker starts on this stream
   // Takes the next bytes of the stream. Returns true if they leave an unfinished line, for which the caller needs a timer.
   bool take(std::string_view text);
-  void end();  // call it at the end of the stream; shows an unfinished line
+  void end();  // call this at the end of the stream; shows an unfinished line
 
-  // The time at which the unfinished line must be shown. nullopt if no line is unfinished.
+  // Returns the time at which the unfinished line must be shown. Returns nullopt if no line is unfinished.
   std::optional<Clock::time_point> due() const;
   void postpone() { waiting_since_ = Clock::now(); }  // restarts the 100 ms wait for the rest of an unfinished line
   void show_unfinished();

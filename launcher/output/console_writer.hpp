@@ -75,9 +75,10 @@ class ConsoleWriter {
   // waits in the queue.
   void set_bar(std::string_view text);
 
-  // The stream on which the console shows the workers' output of `stream`. With --json it is always stdout.
+  // Returns the stream on which the console shows the workers' output of `stream`. With --json it is always stdout.
   Stream shown_on(Stream stream) const { return rules_.json ? Stream::kStdout : stream; }
-  // True if the console drops no worker output of this stream. The agent must then stop reading it while is_behind() is true.
+  // Returns true if the console drops no worker output of this stream. The agent must then stop reading it while is_behind() is
+  // true.
   bool shows_all(Stream stream) const;
   bool is_behind(Stream stream) const;  // true if more than half of the queue is used
   // Calls `act` once, when at most `bytes` are queued or the reader has closed its end. `act` may be called before this
@@ -92,7 +93,7 @@ class ConsoleWriter {
     FileQueue* queue = nullptr;  // never nullptr
   };
   std::vector<StreamFile> files() const;
-  // True if stdout and stderr are the same file, pipe or terminal.
+  // Returns true if stdout and stderr are the same file, pipe or terminal.
   bool is_one_file() const { return stdout_ == stderr_; }
 
   static constexpr std::size_t kQueueBytes = 1u << 20;

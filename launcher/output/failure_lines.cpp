@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, int>> with_counts(const std::vector<std::stri
   return counted;
 }
 
-// The job's name as torchrun prints it: the script as the user typed it, the module, or the program's path.
+// Returns the job's name as torchrun prints it: the script as the user typed it, the module, or the program's path.
 std::string name_of_job(const Plan& plan) {
   const auto& command = plan.command;
   if (plan.kind == Plan::Kind::kProgram) return command.empty() ? plan.title : command.front();
@@ -104,7 +104,7 @@ std::vector<std::string> early_exits(const std::map<int, std::int64_t>& left, st
           " earlier"};
 }
 
-// True if a Python script failed because it tried to read from standard input after its end.
+// Returns true if a Python script failed because it tried to read from standard input after its end.
 bool failed_at_input_end(const Failure& failure) {
   const auto reports_eof = [](const std::string& text) {
     return text.find("EOFError") != std::string::npos || text.find("bdb.BdbQuit") != std::string::npos;

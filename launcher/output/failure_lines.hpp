@@ -51,7 +51,7 @@ class FailureLines : private ConsoleLines {
   FailureLines(const Plan& plan, ConsoleWriter& writer) : ConsoleLines(plan, writer) {}
 
   void begin_round(const RoundStarted& event);
-  void all_started();  // call it when all workers of the round have started
+  void all_started();  // call this when all workers of the round have started
   void worker_ended(const WorkerEnded& event);
   void round_failed(const RoundFailed& event);
   // Counts a failed round. `what` names rank and cause, such as "rank 1: hang".

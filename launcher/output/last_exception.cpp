@@ -35,8 +35,8 @@ bool indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t');
 }
 
-// True for "ValueError: x", "KeyboardInterrupt" or "__main__.Diverged: loss is nan": a dotted name, followed by a colon or the
-// end of the line.
+// Returns true for "ValueError: x", "KeyboardInterrupt" or "__main__.Diverged: loss is nan": a dotted name, followed by a colon
+// or the end of the line.
 bool names_exception(std::string_view line) {
   std::size_t at = 0;
   while (at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_' || line[at] == '.' ||

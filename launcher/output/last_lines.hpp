@@ -1,6 +1,6 @@
 // Stores the last lines of a stream: at most 20 lines of at most 1 KiB each. After a failure, the report and the console show
 // these lines of the failed worker's stderr. console_stream.cpp adds output as it arrives. If a worker writes directly to a
-// file, worker_output_files.cpp adds the end of this file. Pure.
+// file, worker_output_files.cpp adds the end of this file. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

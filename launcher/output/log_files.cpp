@@ -94,7 +94,7 @@ class LogReader {
     answer_.cursor.push_back({.round = round.number, .worker = worker, .error = error, .at = at});
   }
 
-  // True if the file has bytes after `place`.
+  // Returns true if the file has bytes after `place`.
   bool is_behind(const LogPosition& place) const {
     struct stat info {};
     return ::stat(file_of(place).c_str(), &info) == 0 && info.st_size > place.at;

@@ -30,10 +30,11 @@ std::vector<RoundFolder> rounds_in(const std::filesystem::path& logs);
 // directory, or the local rank in torchrun's layout.
 std::map<int, std::filesystem::path> workers_in(const std::filesystem::path& round);
 
-// The worker directories of a round by global rank. `first_rank` is that of this node's first worker, which is needed if the
-// directories are named by local ranks.
+// Returns the worker directories of a round by global rank. `first_rank` is that of this node's first worker, which is needed
+// if the directories are named by local ranks.
 std::map<int, std::filesystem::path> ranks_in(const RoundFolder& round, int first_rank);
-// The newest directory of each rank. A worker that survived a live recovery still writes to the files of an earlier round.
+// Returns the newest directory of each rank. A worker that survived a live recovery still writes to the files of an earlier
+// round.
 std::map<int, std::filesystem::path> newest_folders(const std::filesystem::path& logs, int first_rank);
 
 // Returns the file offset at which the last `count` lines start. A newline at the very end of the file starts no line.

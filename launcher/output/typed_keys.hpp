@@ -46,7 +46,7 @@ class TypedKeys {
  private:
   static constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-  // The saved terminal settings. They are static because signal handlers use them.
+  // Returns the saved terminal settings. They are static because signal handlers use them.
   static termios& before() {
     static termios settings{};
     return settings;

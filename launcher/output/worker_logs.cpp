@@ -24,7 +24,7 @@ std::size_t index_of(Stream stream) {
   return stream == Stream::kStdout ? 0 : 1;
 }
 
-// The current time of the clock from which file systems take timestamps, for comparison with a file's mtime.
+// Returns the current time of the clock from which file systems take timestamps, for comparison with a file's mtime.
 timespec time_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);

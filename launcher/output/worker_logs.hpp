@@ -48,7 +48,7 @@ class WorkerLogs {
   // Waits until the queued work is done, but at most kStartTimeout.
   void settle() { files_.wait_for(kStartTimeout); }
 
-  // True if file work runs on the calling thread (FileQueue::Mode::kInline).
+  // Returns true if file work runs on the calling thread (FileQueue::Mode::kInline).
   bool is_inline() const { return files_.is_inline(); }
 
   void write(std::size_t source, std::string_view data);

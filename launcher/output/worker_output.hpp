@@ -61,7 +61,7 @@ class WorkerOutput {
   // Creates the directories of the round and opens its log files. Each worker has one directory. A worker that fails writes its
   // error file there.
   void begin_round(const OutputRound& round);
-  // Call it before the worker starts. It waits for a short time until the worker's log files are open.
+  // Call this before the worker starts. It waits for a short time until the worker's log files are open.
   void begin_worker(int worker);
   // A new process replaces this worker, while the other workers keep running. The log files of the new process are in the
   // directory of the new round.
@@ -75,7 +75,7 @@ class WorkerOutput {
   // a terminal gets a pseudo-terminal. So programs print colours and progress bars as on the terminal itself.
   std::optional<winsize> terminal_size(int worker, Stream stream) const;
   void bytes(int worker, Stream stream, std::span<const char> data);
-  void end_of_stream(int worker, Stream stream);  // call it when the pipe was closed; shows an unfinished line
+  void end_of_stream(int worker, Stream stream);  // call this when the pipe was closed; shows an unfinished line
 
   // Total size in bytes of the files to which workers write directly in this round. nullopt if the file system does not answer
   // within FileQueue::kMaxBlock.
@@ -86,8 +86,8 @@ class WorkerOutput {
   // Calls `act` once, when the queue of the worker's log file accepts bytes again.
   void when_space(int worker, Stream stream, std::function<void()> act);
 
-  // True if no byte of the stream may be dropped on the console: either the console drops nothing, or no log file contains the
-  // stream.
+  // Returns true if no byte of the stream may be dropped on the console: either the console drops nothing, or no log file
+  // contains the stream.
   bool is_awaited(int worker, Stream stream) const;
   bool any_is_awaited() const;  // true if is_awaited() is true for any stream of any worker
 

@@ -1,7 +1,7 @@
 // Decides by torchrun's rules where one output stream of one worker is written: to a log file, to the console, or to both. A
 // stream may be written to a file (--redirects), to a file and the console (--tee), or to the console without a prefix.
 // --local-ranks-filter can hide it on the console. console_stream.cpp and worker_output.cpp apply the route. failure_lines.cpp
-// uses it to check whether the user has already seen a stream. Pure.
+// uses it to check whether the user has already seen a stream. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

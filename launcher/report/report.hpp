@@ -48,7 +48,8 @@ class Report : public RunObserver {
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // A problem with the earlier report, found at the start: the file is damaged, or it lacks the end of its run. Otherwise "".
+  // Returns a problem with the earlier report, found at the start: the file is damaged, or it lacks the end of its run.
+  // Otherwise "".
   const std::string& warning() const { return warning_; }
   // Returns the text of the current document.
   std::string text() { return document_.text(); }

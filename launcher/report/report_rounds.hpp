@@ -27,15 +27,15 @@ class ReportRounds {
   static constexpr std::size_t kConsequences = 8;  // consequences per round that are kept in full
   static constexpr std::size_t kRanksNamed = 64;   // maximum number of ranks listed for each cause of the other consequences
 
-  // Applies the limits. Call it after a round was appended. Returns true if a round in the middle was removed.
+  // Applies the limits. Call this after a round was appended. Returns true if a round in the middle was removed.
   bool appended(ReportJson& rounds);
-  // Call it after a change of a round that is not the last one. `round` is its index.
+  // Call this after a change of a round that is not the last one. `round` is its index.
   void changed(std::size_t round);
   // Returns the text of the whole document, formatted as by dump(2). The last round is always formatted again, since it may
   // have changed without a call to changed().
   std::string text_of(const ReportJson& document);
 
-  // Number of rounds formatted since the start, with which tests measure the work.
+  // Returns the number of rounds formatted since the start, with which tests measure the work.
   std::int64_t formatted_rounds() const { return formatted_rounds_; }
 
  private:

@@ -18,7 +18,8 @@ class StepParts {
  public:
   // `step`: the last step before the first line that is passed to take(). Without this call it is 0.
   void begin_after(std::int64_t step) { step_before_ = step; }
-  // Adds a line of the file. Call it in file order. Lines that are not step lines, or lack the parts, do not change the times.
+  // Adds a line of the file. Call this in file order. Lines that are not step lines, or lack the parts, do not change the
+  // times.
   void take(const ReportJson& line);
   // Returns for example "12.3 ms: data 1 %, forward 30 %, ... in steps 301 to 400", or "" if no line had the parts.
   std::string text() const;

@@ -1,7 +1,7 @@
 // Divides the wall time of a run into categories, from the agent's events: waiting for nodes, starting, training, evaluating,
 // checkpoint pauses, and restarting. Example: a job waits 2 s for nodes, starts for 3 s, trains for 100 s, fails, and trains
 // again 5 s later. Then waiting_s is 2, start_s 3, training_s 100 and restart_s 5. The report uses one account over all
-// invocations of a run and contains its sums. Pure.
+// invocations of a run and contains its sums. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>

@@ -26,7 +26,7 @@ struct Curves {
   StepParts parts;
   std::vector<double> resumed;  // steps at which training continued after a failure or a new start
 
-  // Adds a line of the file. Call it in file order. A line that is damaged or of another kind is skipped.
+  // Adds a line of the file. Call this in file order. A line that is damaged or of another kind is skipped.
   void take(const std::string& line);
 };
 

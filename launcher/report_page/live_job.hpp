@@ -1,5 +1,5 @@
 // The state of a running job, as the page of `ddprun report --follow` shows it: from the answers of its agents to a status
-// query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. Pure.
+// query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The page of `ddprun report --html`: one HTML page about a run, which loads nothing. It shows the end of the run, a time line
 // of rounds with their failures, curves with marks at failures, where the time went, and a table of metrics. The evidence of
-// each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers, and reloads itself. Pure.
+// each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers, and reloads itself. The
+// code is pure: no I/O, no clock.
 //
 // A file has each subject: page_rounds, page_workers, page_time, chart; page_style has colours and the script.
 #pragma once

@@ -48,7 +48,7 @@ TimeUnit unit_of_time(double seconds) {
   return found == kTimeUnits.end() ? TimeUnit{"seconds", 1} : *found;
 }
 
-// True if the round started with state that surviving ranks kept from the previous round.
+// Returns true if the round started with state that surviving ranks kept from the previous round.
 bool keeps_state(const ReportJson& round) {
   const ReportJson& kept = report_value(report_value(round, "regroup"), "kept");
   return kept.is_array() && !kept.empty();
@@ -120,7 +120,7 @@ std::string evidence_of(const ReportJson& failure) {
   return html;
 }
 
-// The id of a round's block, under which the page's script keeps the block unfolded when it is loaded again.
+// Returns the id of a round's block, under which the page's script keeps the block unfolded when it is loaded again.
 std::string id_of_round(const ReportJson& round) {
   return "round-" + std::to_string(report_integer_at(round, "invocation")) + "-" +
          std::to_string(report_integer_at(round, "round"));
@@ -156,7 +156,7 @@ std::string round_html(const RoundSpan& span) {
   return html + "</details>\n";
 }
 
-// The step of a failure: that of its worker, or the highest step that the round has reached.
+// Returns the step of a failure: that of its worker, or the highest step that the round has reached.
 std::optional<double> step_of_failure(const ReportJson& round) {
   for (const ReportJson* step :
        {&report_value(report_value(round, "first_cause"), "step"), &report_value(round, "reached_step")}) {

@@ -5,7 +5,8 @@
 
 namespace ddprun {
 
-// The report in `folder`. If there is none, `folder` may be a --log-dir, and the result is the report of the newest run in it.
+// Returns the report in `folder`. If there is none, `folder` may be a --log-dir, and the result is the report of the newest run
+// in it.
 std::filesystem::path report_in(const std::filesystem::path& folder);
 
 // Returns the path of the report of this user's newest run; empty if there is none. The run is a running job, or is found below

@@ -1,4 +1,5 @@
-// Functions for charts of a run: escaped text, numbers, tick marks, and curves with a limited number of points. Pure.
+// Functions for charts of a run: escaped text, numbers, tick marks, and curves with a limited number of points. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

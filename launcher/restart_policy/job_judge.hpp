@@ -1,7 +1,7 @@
 // Decides what follows a failed round: a restart, or the end of the job with an exit code. It calls the restart policy
 // (restart_policy.hpp) once for each failed round, and adds the failed worker to the message. On one machine the agent calls
 // judge() (launcher/agent_state/round_judgement.cpp). In a multi-node job, launcher/network/job_link.cpp passes judge() to the
-// coordinator. Pure.
+// coordinator. The code is pure: no I/O, no clock.
 #pragma once
 
 #include "launcher/events/run_event.hpp"

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// The exit code of the job: that of the worker whose failure is the first cause (decision 4,
+// Returns the exit code of the job: that of the worker whose failure is the first cause (decision 4,
 // docs/internals/decisions/launcher/exit-codes.md). kBudgetSpent if that worker's exit status does not reflect the failure, for
 // example after a hang.
 int exit_code_of(const FailedRound& round) {
@@ -65,15 +65,15 @@ bool same_failure(const FailedRound& a, const FailedRound& b) {
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }
 
-// True if round number `round` made progress. For the newest round this can only become true later: whether its survivors held
-// a newer step is known only after the next round has started.
+// Returns true if round number `round` made progress. For the newest round this can only become true later: whether its
+// survivors held a newer step is known only after the next round has started.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].has_newer_checkpoint()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
 }
 
-// True if the last `rounds` rounds failed in the same way at the same step, without progress since the first of them. The first
-// round itself may have made progress.
+// Returns true if the last `rounds` rounds failed in the same way at the same step, without progress since the first of them.
+// The first round itself may have made progress.
 bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   for (std::size_t i = history.size() - static_cast<std::size_t>(rounds) + 1; i < history.size(); ++i)
@@ -81,7 +81,8 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
-// True if the last `rounds` rounds failed to allocate the same amount of memory. Only for programs that report no steps.
+// Returns true if the last `rounds` rounds failed to allocate the same amount of memory. Only for programs that report no
+// steps.
 bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));

@@ -1,5 +1,5 @@
 // Decides whether the job is restarted after a failed round. No other code decides this or counts restarts. Only job_judge.hpp
-// calls it, for jobs on one machine and on several. Pure.
+// calls it, for jobs on one machine and on several. The code is pure: no I/O, no clock.
 //
 // The problem. A crashed worker often succeeds when it is started again, so restarts save long jobs. But some failures recur at
 // every restart. A job that restarts on each of them would waste hours of GPU time and hide the cause.
@@ -64,19 +64,20 @@ struct RestartLimits {
 // with this failure counted.
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
 
-// True if `round` started from a step that is newer than any step known from earlier rounds, including their checkpoints. Then
-// survivors of the previous round kept their state, and the regroup resumed from that newer step. Steps that are repeated
-// because a worker was lost do not count. `before`: the earlier rounds, oldest first. False if no earlier round has a known
-// start or checkpoint.
+// Returns true if `round` started from a step that is newer than any step known from earlier rounds, including their
+// checkpoints. Then survivors of the previous round kept their state, and the regroup resumed from that newer step. Steps that
+// are repeated because a worker was lost do not count. `before`: the earlier rounds, oldest first. False if no earlier round
+// has a known start or checkpoint.
 bool survivors_held_more(std::span<const FailedRound> before, const FailedRound& round);
 
-// True if the job ends after a failure with this cause, whatever budget is left.
+// Returns true if the job ends after a failure with this cause, whatever budget is left.
 bool is_unrecoverable(Cause cause, const RestartRules& rules);
 
-// True if the next round needs less memory than `round`. The restart then uses no budget.
+// Returns true if the next round needs less memory than `round`. The restart then uses no budget.
 bool is_free(const FailedRound& round);
 
-// True if a restart after a failure with this cause is possible at all, by default or because the policy file allows it.
+// Returns true if a restart after a failure with this cause is possible at all, by default or because the policy file allows
+// it.
 bool may_be_restarted(Cause cause);
 
 // Lists the differences from the default rules, as text for the user. Returns an empty text if there are none.
@@ -90,7 +91,8 @@ struct RestartFacts {
 };
 RestartFacts facts_of(const RestartHistory& history);
 
-// True if the worker or the kernel reported that memory ran out. kSuspectedOutOfMemory is not proven, so it does not count.
+// Returns true if the worker or the kernel reported that memory ran out. kSuspectedOutOfMemory is not proven, so it does not
+// count.
 bool is_out_of_memory(Cause cause);
 
 }  // namespace ddprun

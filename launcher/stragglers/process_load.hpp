@@ -21,8 +21,8 @@ ProcessLoad load_of_process(pid_t pid);
 // Returns disk_s, parsed from the text of /proc/PID/stat; 0 if the text is incomplete.
 double disk_seconds_of(std::string_view stat);
 
-// True if the main thread of the process waits for a disk at this moment. Also true if the main thread of one of its child
-// processes does, for example of a DataLoader worker.
+// Returns true if the main thread of the process waits for a disk at this moment. Also true if the main thread of one of its
+// child processes does, for example of a DataLoader worker.
 bool waits_for_disk(pid_t pid);
 
 }  // namespace ddprun

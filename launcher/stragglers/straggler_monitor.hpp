@@ -45,6 +45,7 @@ class StragglerMonitor : public RunObserver {
   void on(const RunEvent& event) override;
 
   // ---- for a job on several nodes ----
+
   // `query` must send a query to all nodes and pass each answer to receive(). It must then call finish_query(), even if some
   // nodes have not answered.
   void set_query(std::function<void()> query) { query_ = std::move(query); }

@@ -70,8 +70,8 @@ class MasterEndpoint {
     }
     open_store(plan, job, first);
   }
-  // Sends the sockets to the guardian, which starts the store's process at the first connection. Call it after the workers of a
-  // new round have started, so that it does not delay them. During a regroup it may be called earlier.
+  // Sends the sockets to the guardian, which starts the store's process at the first connection. Call this after the workers of
+  // a new round have started, so that it does not delay them. During a regroup it may be called earlier.
   void serve_store(GuardianLink& guardian) {
     const ListeningSockets sockets = std::exchange(store_, {});
     if (sockets.empty()) return;

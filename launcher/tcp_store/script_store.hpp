@@ -70,11 +70,12 @@ class ScriptStore {
   // Adds a client. The caller chooses its number, which may be used again after gone() or Disconnect.
   void connected(int client);
   std::vector<Action> received(int client, std::string_view bytes);
-  // Call it when the client's socket has accepted `bytes` more bytes of replies.
+  // Call this when the client's socket has accepted `bytes` more bytes of replies.
   void sent(int client, std::size_t bytes);
-  // Call it when the client has disconnected. It no longer waits for keys, but the keys that it has set remain.
+  // Call this when the client has disconnected. It no longer waits for keys, but the keys that it has set remain.
   void gone(int client);
-  // True if the store can process another query of this client now. If false, the caller should not read from the client.
+  // Returns true if the store can process another query of this client now. If false, the caller should not read from the
+  // client.
   bool is_served(int client) const;
 
   // Large replies are sent one at a time. Returns the first client in the queue for a large reply. nullopt if the queue is
@@ -82,13 +83,13 @@ class ScriptStore {
   std::optional<int> next_turn() const;
   // Processes the query of the client next_turn(). Has no effect if next_turn() returns nullopt.
   std::vector<Action> take_turn();
-  // True if clients wait for a large reply and there is no space for the next one.
+  // Returns true if clients wait for a large reply and there is no space for the next one.
   bool lacks_space() const { return !turn_queue_.empty() && !next_turn(); }
   // Disconnects one stalled client, to make space for large replies. A client is stalled if it has unsent bytes and has read
   // less than light_bytes since the last call. The one with the most unsent bytes is chosen. Has no effect if no client is
   // stalled.
   std::vector<Action> free_space();
-  // Number of bytes that count towards Limits::pending_bytes.
+  // Returns the number of bytes that count towards Limits::pending_bytes.
   std::size_t pending() const { return unfinished_bytes_ + unsent_bytes_ + awaited_cost_; }
 
  private:

@@ -15,7 +15,8 @@ bool is_loopback(const in6_addr& address) {
   return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-// True if the client runs on this machine. It does if it connects from loopback, or from the same address to which it connects.
+// Returns true if the client runs on this machine. It does if it connects from loopback, or from the same address to which it
+// connects.
 bool is_of_this_machine(const StorePeer& peer, const StorePeer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }

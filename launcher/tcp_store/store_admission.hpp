@@ -20,7 +20,7 @@ struct StorePeer {
 
 StorePeer peer_of(const sockaddr_storage& from);
 
-// True if the kernel reports the owners of sockets to this process.
+// Returns true if the kernel reports the owners of sockets to this process.
 bool probe_user_reports();
 
 // Returns the reason to refuse this connection, or "" to accept it. If the kernel reports owners but has none for this client,

@@ -1,6 +1,6 @@
 // The keys, values and queues of the store for scripts, with limits on their number and size. It does not handle clients:
 // ScriptStore (script_store.hpp) owns it, sends the replies and wakes waiting clients. Its functions throw RefusedQuery if a
-// query exceeds a limit or does not fit the stored value. Pure.
+// query exceeds a limit or does not fit the stored value. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -127,8 +127,8 @@ void StoreStarter::watch(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }
 
-// Call it before close(). The store's process may have a copy of the descriptor, and epoll would then report events even after
-// close().
+// Call this before close(). The store's process may have a copy of the descriptor, and epoll would then report events even
+// after close().
 void StoreStarter::stop_watching(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }

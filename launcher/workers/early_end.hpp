@@ -1,6 +1,7 @@
 // Detects workers that exit with code 0 while other workers of this node are still running. At the end of a job this is normal
 // for a few seconds. At any other time the others may be waiting without a limit in a collective that the exited worker never
-// joins. Reports this to the agent after a delay, at most once per round. Part of the agent's shell; one thread.
+// joins. Reports this to the agent after a delay, at most once per round. It is part of the agent's shell and runs on one
+// thread.
 #pragma once
 
 #include <chrono>
@@ -27,9 +28,9 @@ class EarlyEnd {
       : timer_(io), after_(after), agent_(agent) {}
 
   void begin_round(int workers);
-  // Call it when a replacement for a lost worker was started.
+  // Call this when a replacement for a lost worker was started.
   void started(int rank) { running_.insert(rank); }
-  // Call it when a worker has ended without an order to stop. `ok`: its exit code was 0.
+  // Call this when a worker has ended without an order to stop. `ok`: its exit code was 0.
   void ended(int rank, bool ok);
 
  private:

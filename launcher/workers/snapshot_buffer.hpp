@@ -15,8 +15,8 @@ namespace ddprun {
 class SnapshotBuffer {
  public:
   explicit SnapshotBuffer(int workers);  // 0: creates no memory
-  // The path of the memfd. The agent passes it to each worker in DDPRUN_SNAPSHOTS, together with the worker's index. Empty if
-  // the memfd could not be created. Scripts then run without snapshots.
+  // Returns the path of the memfd. The agent passes it to each worker in DDPRUN_SNAPSHOTS, together with the worker's index.
+  // The result is empty if the memfd could not be created. Scripts then run without snapshots.
   const std::string& path() const { return path_; }
 
  private:

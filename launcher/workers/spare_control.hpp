@@ -1,6 +1,6 @@
 // The agent's end of the control socket of one spare interpreter. It receives the spare's messages. It also sends the spare a
 // script to run, with the descriptors that a new worker process would inherit. launcher/workers/standby_processes.cpp owns one
-// for each spare. A waiting spare exits when this end is closed. One thread.
+// for each spare. A waiting spare exits when this end is closed. It runs on one thread.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ class SpareControl : public std::enable_shared_from_this<SpareControl> {
   // Creates the socket pair. Throws std::system_error.
   SpareControl(boost::asio::io_context& io, OnMessage on_message);
 
-  // The spare's end of the socket, which the spare inherits at its start. begin() closes it in this process and starts reading.
+  // Returns the spare's end of the socket, which the spare inherits at its start. begin() closes it in this process and starts
+  // reading.
   int spares_end() const { return spares_end_.get(); }
   void begin();
   // Several spares may get a script at the same time. Then one of them (kScans) checks whether a file that it has imported was

@@ -1,5 +1,5 @@
 // The messages of a spare interpreter to its agent. Each message is one packet: its name, then its fields, one per line.
-// python/ddprun/_spare/sitecustomize.py sends them, and spare_control.cpp receives them. Pure.
+// python/ddprun/_spare/sitecustomize.py sends them, and spare_control.cpp receives them. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

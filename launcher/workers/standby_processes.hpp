@@ -109,7 +109,7 @@ class StandbyProcesses {
     std::string why;
     bool permanent = false;
   };
-  // Removes the standby. Call it when the standby has ended.
+  // Removes the standby. Call this when the standby has ended.
   ExitInfo forget(int number);
   // Kills all standbys with SIGKILL and removes them, so that later messages about them are ignored.
   void dismiss(GuardianLink& guardian);

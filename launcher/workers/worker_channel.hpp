@@ -40,7 +40,7 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
 
   void start();
   void send(const channel::FromAgent& message);
-  // Reads the messages that have already arrived and passes them to `on_message`. Call it when the worker has ended, so that
+  // Reads the messages that have already arrived and passes them to `on_message`. Call this when the worker has ended, so that
   // the agent processes the worker's last messages before the worker's end.
   void drain();
   void close();

@@ -1,5 +1,6 @@
 // Builds the environment of a worker from the caller's environment. It adds torchrun's variables, replacing inherited ones, and
-// the worker channel. It removes our secrets. Pure; launcher/agent/worker_supervisor.cpp calls it for each worker of a round.
+// the worker channel. It removes our secrets. The code is pure (no I/O, no clock). Launcher/agent/worker_supervisor.cpp calls
+// it for each worker of a round.
 #pragma once
 
 #include <optional>
@@ -57,7 +58,8 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
 // skips the hook, the program only reports this and exits. It must not run the script, since no rank was assigned yet.
 std::vector<std::string> spare_command(const std::vector<std::string>& workers);
 
-// True if `variable` (NAME=value) must not be passed to any child process: it is a secret, or it belongs to a single worker.
+// Returns true if `variable` (NAME=value) must not be passed to any child process: it is a secret, or it belongs to a single
+// worker.
 bool is_never_inherited(std::string_view variable);
 
 // Returns the environment of this process as NAME=value.

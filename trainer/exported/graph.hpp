@@ -63,7 +63,7 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) = delete;
 
-  // The inputs of run(), in order.
+  // Returns the inputs of run(), in order.
   const std::vector<Input>& inputs() const;
   std::size_t result_count() const;
   // Names of the operators that the graph calls, sorted and without duplicates.

@@ -151,7 +151,7 @@ class PngChunks {
   std::string_view type() const { return chunk_.substr(4, 4); }
   std::string_view data() const { return chunk_.substr(8, chunk_.size() - 12); }
   std::string_view whole() const { return chunk_; }
-  // The rest of the file, from the chunk at which next() returned false.
+  // Returns the rest of the file, from the chunk at which next() returned false.
   std::string_view rest() const { return rest_; }
 
  private:
@@ -159,8 +159,8 @@ class PngChunks {
   std::string_view chunk_{};
 };
 
-// True if chunks of this type affect the stored pixel values. Other chunks only affect the display, such as gAMA and iCCP, or
-// contain text.
+// Returns true if chunks of this type affect the stored pixel values. Other chunks only affect the display, such as gAMA and
+// iCCP, or contain text.
 bool makes_pixels(std::string_view type) {
   return type == "IHDR" || type == "PLTE" || type == "tRNS";
 }

@@ -43,7 +43,7 @@ struct Checkpointing::Impl {
   void save_if_due(const trainer::TrainingState& state);
   // Renames the checkpoints in `bad`. Only the rank that writes checkpoints calls this function.
   void set_bad_aside();
-  // Drops this process's claim to write to the folder. Call if another process may have written to the folder since.
+  // Drops this process's claim to write to the folder. Call this if another process may have written to the folder since.
   void release_claim() { claim.reset(); }
 
  private:

@@ -20,9 +20,9 @@ struct Resumed {
   std::int64_t planned = 0;  // total_steps of the run when the checkpoint was written
 };
 
-// Collective. Restores `state` and sets `origin` to kCheckpoint. Throws UsageError on a rank whose checkpoint is unreadable or
-// does not match the config. The other ranks then get the exception for a lost worker. After an exception, is_whole(origin) is
-// true only if this rank already has the complete state of the checkpoint.
+// All ranks must call this. Restores `state` and sets `origin` to kCheckpoint. Throws UsageError on a rank whose checkpoint is
+// unreadable or does not match the config. The other ranks then get the exception for a lost worker. After an exception,
+// is_whole(origin) is true only if this rank already has the complete state of the checkpoint.
 Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom& from, const TrainConfig& config,
                      const RunLength& length, const Peers& peers);
 

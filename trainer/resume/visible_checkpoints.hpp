@@ -38,8 +38,8 @@ class VisibleCheckpoints {
     bool judged = false;
   };
 
-  // The error message if the copies on this node's disk could not be listed; empty otherwise. After an error these copies are
-  // ignored.
+  // Returns the error message if the copies on this node's disk could not be listed; empty otherwise. After an error these
+  // copies are ignored.
   const std::string& list_error() const { return list_error_; }
 
   // Returns the newest valid copy for which `counts` returns true; null if there is none.

@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 class Standby {
  public:
-  // Call on the reader thread of the worker channel. The call may come before wait().
+  // Call this on the reader thread of the worker channel. The call may come before wait().
   void on_message(const channel::FromAgent& message);
   void on_agent_gone();
 

@@ -21,7 +21,7 @@ class StopGate {
  public:
   enum class Verdict { kGo, kStop };
 
-  // Call before each step, with the number of finished steps. After a stop request the call blocks until the stop step is
+  // Call this before each step, with the number of finished steps. After a stop request the call blocks until the stop step is
   // known.
   Verdict may_start(std::int64_t finished);
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-// The last-level cache of this CPU, among hwloc's data and unified caches only. Null if no cache is known.
+// Returns the last-level cache of this CPU, among hwloc's data and unified caches only. Null if no cache is known.
 hwloc_obj_t last_cache_of(hwloc_obj_t cpu) {
   hwloc_obj_t last = nullptr;
   for (hwloc_obj_t above = cpu->parent; above != nullptr; above = above->parent) {

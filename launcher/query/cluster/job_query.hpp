@@ -28,7 +28,7 @@ std::uint32_t max_answer_bytes(int nodes);
 std::string name_of(const rendezvous::NodeId& node);
 std::optional<rendezvous::NodeId> node_of(std::string_view name);
 
-// The answers to one query. Pure.
+// The answers to one query. The code is pure: no I/O, no clock.
 class GatheredAnswers {
  public:
   // `single_node`: only one node is queried. The query is then complete after one answer, even if the answer reports that the

@@ -25,7 +25,7 @@
 
 namespace ddprun {
 
-// The facts about this agent that its status contains.
+// Returns the facts about this agent that its status contains.
 JobFacts facts_of_job(const AgentFiles& files);
 
 class StatusService final : private ControlSocket::Service, private NodeQueryHandler::Node, private JobLink::Queries {

@@ -56,8 +56,8 @@ Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int
   return fd;
 }
 
-// The process at the other end, as this process sees it; nullopt if the kernel does not report it. The pid is 0 if the process
-// is in a container whose processes are not visible here.
+// Returns the process at the other end, as this process sees it; nullopt if the kernel does not report it. The pid is 0 if the
+// process is in a container whose processes are not visible here.
 std::optional<ucred> peer_of(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;

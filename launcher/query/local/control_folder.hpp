@@ -36,7 +36,7 @@ std::vector<std::string> abstract_sockets();
 // accessible to other users.
 bool create_control_folder(const std::filesystem::path& folder);
 
-// True if the directory exists and only this user can access it.
+// Returns true if the directory exists and only this user can access it.
 bool is_private_control_folder(const std::filesystem::path& folder);
 
 // Returns PID.sock, or PID.NUMBER.sock if `number` is above 0. Several containers may share the directory, and each of them may

@@ -31,7 +31,7 @@ class ControlSocket {
     virtual std::string status(std::size_t max_bytes) const = 0;  // returns JSON without '\n'
     virtual std::string report() const = 0;                       // returns JSON without '\n'
     virtual void stop(bool now) = 0;
-    // True if the job has other nodes.
+    // Returns true if the job has other nodes.
     virtual bool has_nodes() const = 0;
     // Sends the query to all nodes of such a job. Within half a minute, calls `then` with their answers as JSON without '\n'.
     virtual void query_nodes(const std::string& question, std::function<void(std::string)> then) = 0;

@@ -31,7 +31,7 @@ ClusterAnswers query_nodes(const RunningJob& job, const nlohmann::json& question
 std::string nodes_query(const nlohmann::json& question);
 ClusterAnswers parse_cluster_answers(const RunningJob& job, const std::optional<std::string>& answer);
 
-// A message about nodes that have not answered; empty if all nodes have answered.
+// Returns a message about nodes that have not answered; empty if all nodes have answered.
 std::string missing_nodes_message(const ClusterAnswers& nodes);
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The worker's resident memory; empty if unknown.
+// Returns the worker's resident memory; empty if unknown.
 std::string memory_of(const json& worker) {
   const double mib = static_cast<double>(number_of(worker, "memory_bytes")) / (1 << 20);
   if (mib <= 0) return {};

@@ -1,6 +1,6 @@
 // Texts of a running job's status (job_status.hpp) for users. The subcommands print them as a table, and the page of `ddprun
 // report --follow` shows the same texts. The status comes from an agent, which may be of a different version, so a value of an
-// unexpected type counts as unknown. Pure.
+// unexpected type counts as unknown. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace ddprun {
 
-// The value of `key` in a JSON object from an agent, safe to print; "" or 0 if the key is missing or has a different type.
+// Returns the value of `key` in a JSON object from an agent, safe to print; "" or 0 if the key is missing or has a different
+// type.
 std::string text_of(const nlohmann::json& object, const char* key);
 std::int64_t number_of(const nlohmann::json& object, const char* key);
 double seconds_of(const nlohmann::json& object, const char* key);
@@ -22,10 +23,10 @@ std::string gpu_text(const nlohmann::json& gpu);
 // "running for 2 min 03 s, 1 of 3 restarts used".
 std::string job_state_text(const nlohmann::json& status);
 
-// The value of `key` from the first node that has it; null if no node has it.
+// Returns the value of `key` from the first node that has it; null if no node has it.
 const nlohmann::json& first_with(const std::vector<nlohmann::json>& nodes, const char* key);
 
-// The rank of the node's first worker, from the status of that node; 0 if unknown.
+// Returns the rank of the node's first worker, from the status of that node; 0 if unknown.
 int first_rank_here(const nlohmann::json& status);
 
 // A worker's row in a table. Unknown values are empty. A worker that has ended has no `silent`, `own` and `waiting`.

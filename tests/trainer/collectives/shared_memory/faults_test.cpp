@@ -274,7 +274,7 @@ TEST(Faults, AReductionThatTheTypeLacksIsRefused) {
   });
 }
 
-// True if a process has a descriptor of this file.
+// Returns true if a process has a descriptor of this file.
 bool is_open_anywhere(const struct stat& file) {
   std::error_code error;
   for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {

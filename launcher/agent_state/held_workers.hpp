@@ -24,7 +24,7 @@ class HeldWorkers {
  public:
   explicit HeldWorkers(AgentTurn& turn) : turn_(turn) {}
 
-  // `for_stop`: a stop arrived during a regroup, so these workers wait for an order to save.
+  // If `for_stop` is true, a stop arrived during a regroup, and these workers wait for an order to save.
   void hold(std::vector<int> ranks, bool for_stop) {
     since_ = turn_.now.steady;
     turn_.act(agent_action::SendMessage{std::move(ranks), channel::Hold{}});
@@ -32,16 +32,16 @@ class HeldWorkers {
   }
   std::chrono::steady_clock::time_point since() const { return since_; }
 
-  // No round will use the state of the held workers, so they are being stopped.
+  // Call this when no round will use the state of the held workers, so they are being stopped.
   void dismiss() { dismissed_ = true; }
   bool are_dismissed() const { return dismissed_; }
-  // Stores the event if dismissed workers are still exiting. Returns true in that case; the round must not start yet.
+  // If dismissed workers are still exiting, stores the event and returns true. The round must then not start yet.
   bool delay(const agent_event::RoundReleased& event) {
     if (dismissed_) next_release_ = event;
     return dismissed_;
   }
-  // The coordinator has ended the round of the stored RoundReleased event. Reports the end, although no worker ran in this
-  // round.
+  // Call this when the coordinator has ended the round of the stored RoundReleased event. Reports the end of the round on this
+  // node, although no worker ran in it.
   void refuse_release() {
     if (dismissed_ && std::exchange(next_release_, std::nullopt)) report_round_over();
   }

@@ -53,7 +53,8 @@ JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
                        "machine if the process does not end",
                    .abandons = true};
   const Failure first = facts.round.judged().first;
-  if (first.status) ending.exit_code = first.status->as_exit_code();  // another worker failed first, so its exit code is used
+  // Another worker failed first, so the job's exit code is that of this worker.
+  if (first.status) ending.exit_code = first.status->as_exit_code();
   if (stop.signal != 0) ending.exit_code = 128 + stop.signal;
   const auto follow = [&ending](const auto& order) {
     if (!order) return;
@@ -123,7 +124,8 @@ agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto& workers = facts.workers.all();
   const bool is_script = !facts.workers.settings().workers_have_channel;
-  // A script that exits with 0 after an order to stop has not finished its work. It has saved only if it reported that.
+  // A script that exits with 0 after an order to stop has not finished its work. It counts as saved only if it reported that it
+  // saves.
   const bool cut_short = is_script && (stop.ordered || !stop.agreement);
   const auto stopped = [&](const WorkerRecord& worker) {
     return is_script && worker.stop_requested && (cut_short || has_saved(worker, stop));

@@ -55,7 +55,7 @@ void LiveRecovery::continue_held(std::chrono::steady_clock::time_point lost_at) 
 bool LiveRecovery::absorb(int rank) {
   if (!pending_) return false;
   const WorkerRecord& lost = workers_.at(rank);
-  // the standby exited before it sent its first message as a worker
+  // true if the standby exited before it sent its first message as a worker
   const bool was_still_standby = lost.standby && !lost.has_sent_message;
   if (!pending_->add_lost(rank) && !was_still_standby) return false;
   workers_.start(rank);

@@ -43,7 +43,7 @@ int exit_code_for_spawn_error(int error) {
   return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
 }
 
-// Returns true if the worker's error file is older than the agent's order to stop, although the worker exited later.
+// Returns true if the worker wrote its error file before the agent ordered it to stop, although it exited later.
 bool reported_before_stop(const WorkerRecord& worker) {
   const auto& file = worker.end.error_file;
   return file && file->timestamp_ns && time_of_failure(*file, worker.ended_ns) < worker.stop_requested_ns;
@@ -161,7 +161,7 @@ JudgedRound::JudgedRound(const RoundWorkers& workers, AgentTurn& turn)
 
 void JudgedRound::set_release(const agent_event::RoundReleased& release) {
   release_ = release;
-  number_ = release.first_number + release.round - 1;  // begin(), which is called next, adds 1
+  number_ = release.first_number + release.round - 1;  // begin() is called next and adds 1
   budget_.restart_count = release.restart_count;
 }
 
@@ -257,7 +257,7 @@ void JudgedRound::restart(RoundFailed event, RoundFailed::Decision how, const re
   budget_ = verdict.after;
   event.decision = how;
   event.why = verdict.why;
-  // The agent does not yet know which other ranks still have the state. The event Regrouped lists them later.
+  // At this time the agent does not know which other ranks still have the state. The later event Regrouped lists them.
   if (how == RoundFailed::Decision::kRegroup) event.why += ": rank " + std::to_string(event.first.rank) + " is replaced";
   if (verdict.delay.count() > 0) event.why += " in " + std::to_string(verdict.delay.count()) + " ms";
   turn_.emit(std::move(event));

@@ -28,22 +28,22 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel);
 // Describes the failure of the worker with this local rank. Call this only for a worker that has failed.
 Failure worker_failure(const RoundWorkers& workers, int rank);
 
-// The current round and its failures. Between two rounds: the last round.
+// The current round and its failures. Between two rounds it describes the last round.
 class JudgedRound {
  public:
   JudgedRound(const RoundWorkers& workers, AgentTurn& turn);
 
   // ---- the round's start ----
 
-  // Multi-node only: the coordinator starts the next round, with these ranks for this node.
+  // Call this when the coordinator of a multi-node job starts the next round. `release` contains the ranks of this node.
   void set_release(const agent_event::RoundReleased& release);
   void begin();
   // Counts the replacement of a lost worker as another round. Checkpoints that were written so far count as progress of the
   // previous round.
   void begin_regroup();
   void announce(bool regroup);
-  // All ranks have joined the group and continue from this step. The restart policy compares the steps at which rounds start to
-  // detect progress.
+  // Call this when all ranks have joined the group and continue from this step. The restart policy detects progress by
+  // comparing the steps at which rounds start.
   void note_first_step(std::int64_t step);
 
   int number() const { return number_; }
@@ -58,7 +58,8 @@ class JudgedRound {
   // ---- the round's failures ----
 
   void note_end(const WorkerRecord& ended);
-  // The newest failure is covered by a regroup that is already under way, so it does not count as the first failure of a round.
+  // Call this if a regroup that has already started also handles the newest failure. The failure then does not count as the
+  // first of a round.
   void forget_failure() { first_failed_at_.reset(); }
   // Returns true if a worker failed before the agent ordered it to stop.
   bool failed_before_stop() const { return first_failed_at_.has_value(); }
@@ -71,7 +72,7 @@ class JudgedRound {
   RoundFailed judged() const;
   // Returns the facts about the first cause that the restart policy needs.
   FailedRound record_of(const Failure& first) const;
-  // Returns the restart policy's decision about this failure. Only for a job on one machine. Does not apply the decision.
+  // Returns the restart policy's decision about this failure, but does not apply it. Call this only in a job on one machine.
   rendezvous::Verdict verdict_on(const Failure& first) const;
   // Applies the decision to restart: counts the restart and emits RoundFailed with the reason why the job continues.
   void restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict);
@@ -80,9 +81,9 @@ class JudgedRound {
   const RoundWorkers& workers_;
   AgentTurn& turn_;
   int number_;
-  // the coordinator's message for this round; on one machine: the values of a single node
+  // The coordinator's message for this round. On one machine it has the values of a job with a single node.
   agent_event::RoundReleased release_;
-  // restart history; in a multi-node job the coordinator owns it, and only restart_count is valid here
+  // The restarts so far. In a multi-node job the coordinator stores them, and only restart_count is valid here.
   rendezvous::Budget budget_;
   Instant started_;
   // time at which the agent handled the round's first failure

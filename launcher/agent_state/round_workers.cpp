@@ -38,7 +38,7 @@ bool RoundWorkers::end(const agent_event::WorkerExited& event) {
            "program that is built with ddprun's library; start any other program without a train.json");
   }
   if (ended.refused && event.status.ok())
-    // it exited before the agent's SIGKILL, or it never sent a message
+    // The worker exited before the agent's SIGKILL, or it never sent a message. So its status would not show the usage error.
     ended.status->code = static_cast<int>(ExitCode::kUsage);
   ended.end = event;
   return true;

@@ -34,18 +34,18 @@ namespace ddprun {
 // reach it.
 class StopAgreement {
  public:
-  // `ranks`: workers that received Stop{save} and have not finished the job.
+  // `ranks` are those of the workers that received Stop{save} and have not finished the job.
   explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
 
-  // The rank has replied. Repeated replies have no effect.
+  // Call this when the rank has replied. Repeated replies have no effect.
   void ready(int rank, std::int64_t started) {
     if (awaited_.erase(rank) > 0) started_.emplace(rank, started);
   }
-  // The rank has finished the job or is about to, so its reply is not needed.
+  // Call this when the rank has finished the job or is about to. Its reply is then not needed.
   void left(int rank) { awaited_.erase(rank); }
 
-  // Returns the agreed step, which does not change once it is known. nullopt while a reply is missing, and also if all ranks
-  // have finished without a reply.
+  // Returns the agreed step, which does not change once it is known. Returns nullopt while a reply is missing, and also if all
+  // ranks have finished without a reply.
   std::optional<std::int64_t> step() const {
     if (!awaited_.empty() || started_.empty()) return std::nullopt;
     std::int64_t largest = 0;
@@ -69,7 +69,7 @@ struct RoundStop {
   bool ordered = false;          // workers were ordered to stop or were killed, possibly before they could save
   bool self_preempted = false;   // a worker exited with kPreempted although it was not ordered to stop
   bool cut_off = false;          // the coordinator does not answer, and the event CutOff was emitted
-  bool fell_back = false;        // a regroup failed; the restart that follows was already counted when the worker was lost
+  bool fell_back = false;        // a regroup failed; its restart was already counted when the worker was lost
   bool kills_leftovers = false;  // a second Ctrl-C arrived during the sweep: kill the processes that workers left behind
   std::optional<std::chrono::steady_clock::time_point> deadline{};  // time at which SIGKILL is sent
 };
@@ -90,7 +90,7 @@ class StopInProgress {
   void on_ready(int rank, std::int64_t started);  // StopReady of a rank: the number of steps that it has started
   void leave(int rank);                           // the rank has finished or saved, so its StopReady is not needed
   void agree_on(std::int64_t step);
-  // A worker reports that it received a signal although it is already stopping. Sends the Stop message again.
+  // Sends the Stop message again. Call this when a worker reports a signal although it is already stopping.
   void repeat_order(int rank, channel::Stop::Mode mode);
 
   // Orders all workers to stop without saving. SIGKILL follows after `grace`.

@@ -88,7 +88,7 @@ class StopInProgress {
   // save is shorter by this delay.
   void order_save(const std::vector<int>& ranks);
   void on_ready(int rank, std::int64_t started);  // StopReady of a rank: the number of steps that it has started
-  void leave(int rank);                           // the rank has finished or saved, so its StopReady is not needed
+  void leave(int rank);                           // the rank has finished or saved, so its StopReady is not awaited
   void agree_on(std::int64_t step);
   // Sends the Stop message again. Call this when a worker reports a signal although it is already stopping.
   void repeat_order(int rank, channel::Stop::Mode mode);

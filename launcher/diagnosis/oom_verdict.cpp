@@ -60,8 +60,8 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   const std::string figures = numbers(e);
   const std::string tail = figures.empty() ? "" : "; " + figures;
 
-  // The worker's own counter and the kernel's log are always proof. The job's counter is proof only if the worker has no
-  // counter.
+  // An increase of the worker's own counter and an entry in the kernel's log are always proof. An increase of the job's counter
+  // is proof only if the worker has no separate counter.
   const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && status.by_sigkill();
   if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
     verdict.proof = OomVerdict::Proof::kProven;
@@ -85,7 +85,7 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
 bool reports_out_of_memory(std::string_view line) {
   constexpr std::array<std::string_view, 9> kPhrases{
       "OutOfMemoryError",            // torch.OutOfMemoryError, torch.cuda.OutOfMemoryError
-      "CUDA out of memory",          // before PyTorch had a type for it
+      "CUDA out of memory",          // from PyTorch versions without the type OutOfMemoryError
       "HIP out of memory",           // the same on ROCm
       "XPU out of memory",           // the same on Intel's GPUs
       "CUDA error: out of memory",   // cudaErrorMemoryAllocation

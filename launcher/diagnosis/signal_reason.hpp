@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Returns the usual sender of that signal, and what to do about it. The result is empty for a signal with many possible reasons
-// (SIGSEGV), or if the reason is found in a different way (SIGKILL).
+// Returns a text that names the usual sender of the signal and what to do about it. The text is empty for a signal with many
+// possible reasons (SIGSEGV), or if other code finds the reason (SIGKILL).
 std::string reason_of_signal(int signal);
 
 }  // namespace ddprun

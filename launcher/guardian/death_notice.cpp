@@ -19,7 +19,8 @@ namespace {
 constexpr int kTries = 50;
 constexpr int kRetryMs = 200;
 
-// Keeps the lock file, since it shows the next agent that a record existed (rendezvous/shell/record_file.hpp).
+// Removes the record, but keeps its lock file, since the lock file shows the next agent that a record existed
+// (rendezvous/shell/record_file.hpp).
 bool remove_record(const std::string& record) {
   if (record.empty()) return true;
   const Descriptor lock(::open((record + ".lock").c_str(), O_RDWR | O_CLOEXEC));

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxReportBytes = 64 << 20;  // a larger report is not changed
 
-// Returns an empty text if the file is larger than kMaxReportBytes. The parser then throws, and the report stays as it is.
+// Returns the content of the file. Returns an empty text if the file is larger than kMaxReportBytes: the parser then throws,
+// and the report stays as it is.
 std::string text_of(int fd) {
   std::string text;
   std::array<char, 64 << 10> chunk;

@@ -1,4 +1,4 @@
-// The signals that the guardian records or forwards to the agent, and the guardian's monotonic clock.
+// Defines the signals that the guardian records or forwards to the agent, and the guardian's monotonic clock.
 #pragma once
 
 #include <sys/signalfd.h>

@@ -19,7 +19,7 @@ struct StackTool {
   std::string name;  // "gdb"; empty if no tool is installed
   std::string path;
 };
-// Searches PATH. `python`: true if the workers are Python programs.
+// Finds the tool in PATH. `python` is true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
 // Returns the command line with which the tool prints the stack of that process.
@@ -30,7 +30,8 @@ std::vector<std::string> frames_in(const std::string& output);
 
 class StackRun {
  public:
-  // Calls `done` once, with the frames or with one line that explains why there are none; never after this object is destroyed.
+  // Calls `done` once, with the frames or with one line that explains why there are none. Never calls it after this object is
+  // destroyed.
   StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,
            std::function<void(std::vector<std::string>)> done);
 

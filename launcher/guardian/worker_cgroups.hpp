@@ -32,7 +32,7 @@ class WorkerCgroups {
   WorkerCgroup cgroup_of(int worker) const;
   // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;
-  // Call this when the worker has ended. Its replacement with the same number is moved again.
+  // Call this when the worker has ended. Its replacement has the same number, but needs its own call of place().
   void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
   // Removes all folders. Call this when they contain no process.

@@ -45,7 +45,8 @@ void add_use(int socket, int port, TcpUse& use) {
   }
 }
 
-// Copies the sockets of process `pid` to read their addresses. nullopt if the kernel does not allow the copies.
+// Copies the sockets of process `pid` into this process and reads their addresses. Returns nullopt if the kernel does not allow
+// the copies.
 std::optional<TcpUse> tcp_use_by_copies(pid_t pid, const std::vector<SocketDescriptor>& sockets, int port) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.get() < 0) return errno == ESRCH ? std::optional(TcpUse{}) : std::nullopt;

@@ -45,8 +45,8 @@ namespace ddprun::guardian {
 class SweepState {
  public:
   using Time = std::chrono::milliseconds;   // time of a monotonic clock
-  static constexpr Time kGrace{1000};       // time that a leftover gets to end by itself; also the time between scans
-  static constexpr Time kStarting{60'000};  // a busy process may still be loading its libraries until it has this age
+  static constexpr Time kGrace{1000};       // time in which a leftover may end by itself; also the time between scans
+  static constexpr Time kStarting{60'000};  // until it has this age, a busy process may still be loading its libraries
   static constexpr Time kIdle{60'000};      // a leftover that is not connected does no work if it is idle for this long
 
   using Order = agent_action::Sweep;
@@ -82,8 +82,8 @@ class SweepState {
     ended_[worker] = how;
     update(observed, now);
   }
-  // Call this when the agent stops a worker whose own process has ended. `reaches`: the worker's leftovers have received the
-  // signal and do not ignore it.
+  // Call this when the agent stops a worker whose own process has ended. `reaches` is true if the worker's leftovers have
+  // received the signal and do not ignore it.
   void worker_stopped(int worker, bool reaches) {
     if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
     for (auto& [pid, one] : all_) {
@@ -100,7 +100,7 @@ class SweepState {
     return false;
   }
   void forget_worker(int worker) { ended_.erase(worker); }
-  // Returns the leftovers of a worker, also if the worker still counts as running.
+  // Returns the leftovers of a worker, even if the worker still counts as running.
   std::vector<pid_t> left_by(int worker) const {
     std::vector<pid_t> pids;
     for (const auto& [pid, one] : all_) {
@@ -161,13 +161,13 @@ class SweepState {
     return true;
   }
 
-  // Call this when the coordinator has not answered in time. Another coordinator might lead the job by now, and only the
-  // workers of its round may run. So all children are killed.
+  // Call this when the coordinator has not answered in time. Another coordinator may lead the job by now, and only the workers
+  // of its round may run. So all children are killed.
   Orders on_lease_expired() {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call this when the worker lease was extended, or no longer has an end.
+  // Call this when the worker lease was extended, or has no end any more.
   void on_lease_renewed() { lease_expired_ = false; }
 
   // Returns true if the round no longer waits for any process. Returns true only once.
@@ -210,7 +210,8 @@ class SweepState {
     return one.connected || (one.same_program && now >= one.since + kGrace && now < one.busy_at + kIdle);
   }
 
-  // Ignores processes whose worker is still running, since these are not leftovers yet.
+  // Updates the leftovers from the observations. Processes whose worker is still running are not leftovers yet, so they are
+  // ignored.
   void update(const std::vector<Observation>& observed, Time now) {
     std::map<pid_t, Leftover> still;
     for (const Observation& one : observed) {
@@ -255,7 +256,7 @@ class SweepState {
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    if (now < one.since + kGrace) scan_at(one.since + kGrace);  // it may have executed its own program by then
+    if (now < one.since + kGrace) scan_at(one.since + kGrace);  // by then it may have executed its own program
     if (!one.how) {  // no sweep applies to this leftover yet, so its worker may still count as running
       const auto worker = ended_.find(one.worker);
       if (worker == ended_.end()) return;
@@ -286,8 +287,8 @@ class SweepState {
     kill_at(*one.terminated + one.kill_delay);
   }
 
-  // A stop sends its signal to the process groups of the workers. A leftover outside of these groups gets SIGTERM here. If it
-  // has a handler, it gets SIGTERM immediately. Otherwise it gets SIGTERM only after the grace period: torch_shm_manager, for
+  // Sends SIGTERM to a leftover that the signal of a stop has not reached, because it is outside of the workers' process
+  // groups. If it has a handler, it gets SIGTERM immediately, otherwise only after the grace period: torch_shm_manager, for
   // example, would die before it has removed its files.
   template <class Terminate, class ScanAt>
   static void reach(Leftover& one, const Terminate& terminate, const ScanAt& scan_at, Time now) {

@@ -1,4 +1,4 @@
-// The network interfaces of this machine, for --interface and for the store of scripts.
+// Finds the addresses of this machine's network interfaces, for --interface and for the store of scripts.
 #pragma once
 
 #include <string>

@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Returns whether `host`, a name or a number, is an address of this machine. The test is whether a socket can be bound to that
-// address. False for a name without any address.
+// Returns whether `host`, a name or a number, is an address of this machine: that is, whether a socket can be bound to it.
+// Returns false for a name without any address.
 bool is_local_address(const std::string& host);
 
 // Returns the numeric address of `host`; empty if it has none.

@@ -11,7 +11,7 @@ namespace {
 using Cpus = std::vector<int>;
 using Member = int Topology::Cpu::*;
 
-// The part of a NUMA node that a worker gets: part `index`, counted from 0, if the node is divided into `of` equal parts.
+// The part of a NUMA node that a worker gets. If the node is divided into `of` equal parts, it is part `index`, counted from 0.
 struct NumaShare {
   int node = 0;
   int index = 0;
@@ -98,7 +98,7 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // A node belongs to the socket of its first CPU, so the nodes of a socket are found by their first CPUs.
+  // The socket of a node is that of its first CPU, so the nodes of a socket are found by their first CPUs.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {

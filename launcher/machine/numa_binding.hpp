@@ -1,6 +1,6 @@
-// --numa-binding: the CPUs on which each local rank may run, by the rules that torchrun documents. Pure: the inputs are
-// topology, GPUs and mode, the outputs are sets of CPUs. plan_placement.cpp calls it before anything is started; spawn.cpp
-// applies the result.
+// Determines the CPUs on which each local rank may run (--numa-binding), by the rules that torchrun documents. The code is
+// pure: the inputs are topology, GPUs and mode, the outputs are sets of CPUs. plan_placement.cpp calls it before anything is
+// started; spawn.cpp applies the result.
 #pragma once
 
 #include <string>

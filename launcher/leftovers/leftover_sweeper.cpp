@@ -39,7 +39,7 @@ bool LeftoverSweeper::worker_left(int worker, SweepState::Ended how) {
 }
 
 void LeftoverSweeper::signal(int worker, pid_t group, int signal, bool stops) {
-  scan();  // the signal may have ended the parent of a process, which is then a new leftover
+  scan();  // if the parent of a process has just ended, that process is a new leftover
   bool group_lives = false;
   for (const pid_t pid : state_.left_by(worker)) {
     const bool in_group = ::getpgid(pid) == group;
@@ -51,7 +51,7 @@ void LeftoverSweeper::signal(int worker, pid_t group, int signal, bool stops) {
   if (group_lives && signal != 0) ::kill(-group, signal);
   if (!stops) return;
   state_.worker_stopped(worker, signal != SIGINT && signal != SIGQUIT);
-  scan();  // leftovers outside of the group, and those that ignore SIGINT, get SIGTERM
+  scan();  // leftovers that ignore SIGINT or SIGQUIT get SIGTERM
 }
 
 void LeftoverSweeper::kill_left_by(int worker) const {

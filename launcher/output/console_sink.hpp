@@ -51,7 +51,7 @@ inline bool same_file(int a, int b) {
 
 class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  public:
-  // The author of a text. Worker output may fill less of the queue, so that space remains for ddprun's own lines.
+  // The author of a text. Worker output may fill only a part of the queue, so that space remains for ddprun's own lines.
   enum class Origin { kWorkers, kOurs };
   static constexpr std::size_t kQueueBytes = ConsoleWriter::kQueueBytes;
 
@@ -311,7 +311,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   State state_ = State::kClosed;
   int direct_fd_ = -1;
   bool owns_direct_fd_ = false;
-  int waiting_fd_ = -1;  // owned by descriptor_
+  int waiting_fd_ = -1;  // the descriptor that descriptor_ owns
   bool own_description_ = false;
   bool terminal_ = false;
   bool waiting_ = false;
@@ -332,7 +332,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::shared_ptr<int> write_error_ = std::make_shared<int>(0);
   std::optional<FileQueue> files_;  // set if the descriptor is a regular file
   FileQueue::About name_;           // path of that file
-  // number of bytes that `files_` has not written yet
+  // number of bytes that were passed to `files_` and are not written yet
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);
 };
 

@@ -47,7 +47,7 @@ class ConsoleStream {
   const RankAssignment& ranks() const { return ranks_; }
   const std::string& prefix() const { return prefix_; }  // without colour
   bool on_terminal() const;
-  // true if the console must show the whole stream; if the console is slow, the agent then stops reading the stream
+  // Returns true if the console must show the whole stream. If the console is slow, the agent then stops reading the stream.
   bool is_awaited() const;
   std::vector<std::string> last_lines() const { return tail_.lines(splitter_.rest()); }
   std::string last_exception() const { return exception_.text(); }
@@ -70,8 +70,8 @@ class ConsoleStream {
   RankAssignment ranks_;  // ranks of the worker in the current round
   std::string prefix_;
   LineSplitter splitter_;
-  // State of the first part of the current line. kNone: it waits for the rest. kShown: the console shows it. kLost: it
-  // was dropped, because the console's queue was full.
+  // The state of the first part of the current line. kNone: it waits for the rest. kShown: the console shows it. kLost: it was
+  // dropped, because the console's queue was full.
   enum class Head { kNone, kShown, kLost } head_ = Head::kNone;
   Clock::time_point waiting_since_;
   LastLines tail_;           // stderr only

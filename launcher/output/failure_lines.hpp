@@ -64,7 +64,7 @@ class FailureLines : private ConsoleLines {
   bool shows_all_stderr() const;  // true if the console shows the stderr of every worker on this node
 
  private:
-  // steady_clock measures durations; the time stamps of events come from the wall clock, which may be set
+  // Durations are measured on this clock, because the wall clock, from which events have their time stamps, may be set.
   using Clock = std::chrono::steady_clock;
 
   bool shows_stderr_of(int local_rank) const;
@@ -74,7 +74,7 @@ class FailureLines : private ConsoleLines {
   void print_decision(const RoundFailed& event);
 
   int workers_here_ = 0;
-  // Ranks of this round that exited with code 0 although ddprun had not ordered them to stop, with the time of exit.
+  // Ranks of this round that exited with code 0, although ddprun had not ordered them to stop. The value is the time of exit.
   std::map<int, std::int64_t> exited_;
   std::vector<int> killed_;  // ranks of this round that did not stop in time and were killed with SIGKILL
   std::map<std::string, int> counts_;

@@ -31,7 +31,7 @@ class LastLines {
   }
   void clear() { *this = {}; }
 
-  // Returns the stored lines. `unfinished`: an additional part of the last line, whose end has not arrived yet.
+  // Returns the stored lines. `unfinished` is a further part of the last line, whose end has not arrived yet.
   std::vector<std::string> lines(std::string_view unfinished = {}) const {
     std::vector<std::string> lines(lines_.begin(), lines_.end());
     if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));

@@ -12,8 +12,8 @@ class LineSplitter {
  public:
   static constexpr std::size_t kMaxLineBytes = 1u << 20;
 
-  // Calls whole(lines) with one or more complete lines, each with its '\n'. It makes at most two calls. The first call contains
-  // only the line that an earlier piece started, if there is one.
+  // Calls whole(lines) at most twice, each time with one or more complete lines, each with its '\n'. If an earlier piece
+  // started a line, the first call contains only that line.
   template <class Whole>
   void feed(std::string_view bytes, Whole whole) {
     const std::size_t last = bytes.rfind('\n');

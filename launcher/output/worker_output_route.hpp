@@ -35,8 +35,8 @@ struct OutputRoute {
 // all output without a prefix, as under torchrun.
 OutputRoute route_of(const OutputPlan& plan, KeptFiles kept, int local_rank, Stream stream);
 
-// Returns the prefix for a worker's lines. In the template it replaces ${role_name}, ${rank}, ${local_rank} and ${hostname},
-// also without braces. "$$" becomes "$". Other names stay unchanged.
+// Returns the prefix for a worker's lines: the template with ${role_name}, ${rank}, ${local_rank} and ${hostname} replaced by
+// their values, also if they have no braces. "$$" becomes "$". Other names stay unchanged.
 std::string line_prefix(std::string_view prefix_template, const RankAssignment& worker, std::string_view host);
 
 }  // namespace ddprun

@@ -21,7 +21,7 @@
 
 namespace ddprun {
 
-// Maximum number of files in a cursor, which keeps a query below 4 KiB.
+// The maximum number of files in a cursor. It keeps a query below 4 KiB.
 inline constexpr std::size_t kMaxCursorFiles = 128;
 
 inline nlohmann::json cursor_to_json(const std::vector<LogPosition>& cursor) {

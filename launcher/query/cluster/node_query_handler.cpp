@@ -121,7 +121,7 @@ void NodeQueryHandler::next_stack() {
           stacks_->left_out += static_cast<int>(stacks_->waiting.size());
           stacks_->waiting.clear();
         }
-        // Posted, since the StackRun that calls this function must return before it is destroyed.
+        // next_stack() is posted, because the StackRun that calls this function must return before it is destroyed.
         boost::asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
           if (!alive.expired()) next_stack();
         });

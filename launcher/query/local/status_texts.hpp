@@ -1,6 +1,6 @@
-// Texts of a running job's status (job_status.hpp) for users. The subcommands print them as a table, and the page of `ddprun
-// report --follow` shows the same texts. The status comes from an agent, which may be of a different version, so a value of an
-// unexpected type counts as unknown. The code is pure: no I/O, no clock.
+// Formats a running job's status (job_status.hpp) as texts for users. The subcommands print them as a table, and the page of
+// `ddprun report --follow` shows the same texts. The status comes from an agent, which may be of a different version, so a
+// value of an unexpected type counts as unknown. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@ std::string text_of(const nlohmann::json& object, const char* key);
 std::int64_t number_of(const nlohmann::json& object, const char* key);
 double seconds_of(const nlohmann::json& object, const char* key);
 
-// "87 %, 12.1 of 79.2 GiB" for a device (launcher/query/local/gpus_of_job.hpp); empty if nothing is known.
+// Returns a text such as "87 %, 12.1 of 79.2 GiB" for a device (launcher/query/local/gpus_of_job.hpp), or an empty text if
+// nothing is known.
 std::string gpu_text(const nlohmann::json& gpu);
 
-// "running for 2 min 03 s, 1 of 3 restarts used".
+// Returns a text such as "running for 2 min 03 s, 1 of 3 restarts used".
 std::string job_state_text(const nlohmann::json& status);
 
 // Returns the value of `key` from the first node that has it; null if no node has it.

@@ -1,4 +1,4 @@
-// Bounds the size of report.json and the work to format it.
+// Limits the size of report.json and the work to format it.
 //
 // A job may fail ten thousand times, and hundreds of workers may fail together. With all rounds and failures in full, the
 // report would grow without a limit, and each event would format all of it again. Two limits keep it below a few megabytes:
@@ -31,11 +31,11 @@ class ReportRounds {
   bool appended(ReportJson& rounds);
   // Call this after a change of a round that is not the last one. `round` is its index.
   void changed(std::size_t round);
-  // Returns the text of the whole document, formatted as by dump(2). The last round is always formatted again, since it may
+  // Returns the text of the whole document, in the format of dump(2). The last round is always formatted again, since it may
   // have changed without a call to changed().
   std::string text_of(const ReportJson& document);
 
-  // Returns the number of rounds formatted since the start, with which tests measure the work.
+  // Returns the number of rounds that were formatted since the start. Tests measure the work with it.
   std::int64_t formatted_rounds() const { return formatted_rounds_; }
 
  private:

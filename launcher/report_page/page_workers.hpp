@@ -1,5 +1,5 @@
-// The part of the page about a job that runs (page.hpp): its state and progress, the workers with their GPUs and logs, and the
-// stragglers of the newest round. The code is pure: no I/O, no clock.
+// Builds the part of the page about a job that runs (page.hpp): its state and progress, the workers with their GPUs and logs,
+// and the stragglers of the newest round. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace ddprun {
 std::string live_state_html(const LiveJob& job);
 // Returns a table with a row for each worker. A column without values is omitted.
 std::string workers_html(const LiveJob& job);
-// Returns the ranks that are stragglers now, from the newest round of the report.
+// Returns a list of the ranks that are stragglers now, according to the newest round of the report.
 std::string stragglers_html(const ReportMetrics& report);
 
 }  // namespace ddprun

@@ -23,15 +23,17 @@ struct AxisRange {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // Returns the position of a value: 0 at `low`, 1 at `high`. If both are equal, the position is the middle.
+  // Returns the relative position of a value: 0 at `low`, 1 at `high`. If `low` and `high` are equal, the position is the
+  // middle.
   double part(double value) const { return high > low ? (value - low) / (high - low) : 0.5; }
 };
 
-// Returns the text of a number at a tick mark: "0.25", "1200", or from one million on with a suffix of SI: "1.5M".
+// Returns the text of a number at a tick mark, such as "0.25" or "1200". From one million on, the text has an SI suffix, such
+// as "1.5M".
 std::string axis_number(double value);
 
-// Returns the unit of a metric of metrics.jsonl, such as "samples/s"; "" if the metric has no unit, or a script's metric has an
-// unknown one.
+// Returns the unit of a metric of metrics.jsonl, such as "samples/s". Returns "" if the metric has no unit, or if it comes from
+// a script and its unit is unknown.
 std::string unit_of_metric(std::string_view name);
 
 class PlotArea {

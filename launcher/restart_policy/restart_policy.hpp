@@ -38,11 +38,11 @@ inline constexpr int kMaxSameFailures = 9;
 
 // Rules that users can change with --restart-policy (restart_policy_file.hpp).
 struct RestartRules {
-  // Maximum number of restarts for each cause since the budget was last full. nullopt: the cause's default. By default a cause
-  // may use the whole budget, or it allows no restart (is_unrecoverable()).
+  // Maximum number of restarts for each cause since the budget was last full. nullopt means the default: the cause may use the
+  // whole budget, or it allows no restart (is_unrecoverable()).
   std::array<std::optional<int>, kCauses> of_cause{};
-  // The job ends after this many rounds in a row with the same failure at the same step and without progress. At most
-  // kMaxSameFailures. 0 disables the rule.
+  // The job ends after this many rounds in a row with the same failure at the same step and without progress. The maximum is
+  // kMaxSameFailures; 0 disables the rule.
   int same_failure_rounds = 2;
   // A round that fails within `instant` of its start is an instant crash. The second and each later instant crash in a row
   // delays the restart. The delay starts at `first_pause` and doubles up to `longest_pause`.
@@ -64,9 +64,9 @@ struct RestartLimits {
 // with this failure counted.
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
 
-// Returns true if `round` started from a step that is newer than any step known from earlier rounds, including their
-// checkpoints. Then survivors of the previous round kept their state, and the regroup resumed from that newer step. Steps that
-// are repeated because a worker was lost do not count. `before`: the earlier rounds, oldest first. False if no earlier round
+// Returns true if `round` started from a newer step than any start or checkpoint of the earlier rounds. This proves that
+// survivors of the previous round kept their state, and that the regroup resumed from that newer step. Steps that are repeated
+// because a worker was lost do not count. `before` contains the earlier rounds, oldest first. Returns false if no earlier round
 // has a known start or checkpoint.
 bool survivors_held_more(std::span<const FailedRound> before, const FailedRound& round);
 
@@ -83,7 +83,7 @@ bool may_be_restarted(Cause cause);
 // Lists the differences from the default rules, as text for the user. Returns an empty text if there are none.
 std::string describe(const RestartRules& rules);
 
-// Information about earlier failures that a restarted program can read from its environment.
+// The information about earlier failures that a restarted program can read from its environment.
 struct RestartFacts {
   std::string cause{};    // cause of the newest failed round; empty if no round has failed
   int out_of_memory = 0;  // rounds that ran out of memory since the budget was last full

@@ -33,8 +33,8 @@ class ControlSocket {
     virtual void stop(bool now) = 0;
     // Returns true if the job has other nodes.
     virtual bool has_nodes() const = 0;
-    // Sends the query to all other nodes of the job, if has_nodes(). Within half a minute, calls `then` with the answers as
-    // JSON without '\n'.
+    // Sends the query to all nodes of the job. It is called only if has_nodes() is true. Within half a minute, calls `then`
+    // with the answers as JSON without '\n'.
     virtual void query_nodes(const std::string& question, std::function<void(std::string)> then) = 0;
     // Calls `then` with {"gpus":[...]} within two seconds.
     virtual void probe_gpus(std::function<void(const nlohmann::json&)> then) = 0;

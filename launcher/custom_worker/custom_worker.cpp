@@ -44,7 +44,7 @@ std::string last_output(std::string_view text) {
   return printable(text.substr(0, kShown));
 }
 
-// Describes why the program failed; empty if it succeeded.
+// Describes why the program failed. The text is empty if it succeeded.
 std::string problem_of(const ProgramOutput& output) {
   switch (output.end) {
     case ProgramOutput::End::kNotStarted:

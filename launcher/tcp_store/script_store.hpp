@@ -56,7 +56,7 @@ struct Send {
   int client = 0;
   std::string bytes;
 };
-// The store has disconnected this client, so the caller must close the connection. `why` is for a message to the user.
+// The store has dropped this client, so the caller must close the connection. `why` is for a message to the user.
 struct Disconnect {
   int client = 0;
   std::string why;
@@ -78,8 +78,8 @@ class ScriptStore {
   // client.
   bool is_served(int client) const;
 
-  // Large replies are sent one at a time. Returns the first client in the queue for a large reply. nullopt if the queue is
-  // empty, or if the pending data leaves no space for this reply.
+  // Large replies are sent one at a time. Returns the first client in the queue for a large reply. Returns nullopt if the queue
+  // is empty, or if the pending data leaves no space for this reply.
   std::optional<int> next_turn() const;
   // Processes the query of the client next_turn(). Has no effect if next_turn() returns nullopt.
   std::vector<Action> take_turn();
@@ -95,7 +95,7 @@ class ScriptStore {
  private:
   struct Client {
     std::string input;       // received bytes that are not processed yet
-    std::size_t needed = 1;  // `input` cannot contain a complete query before it has this size
+    std::size_t needed = 1;  // `input` needs at least this many bytes to contain a complete query
     bool is_validated = false;
     bool waits_for_turn = false;
     bool waits_for_reader = false;  // true: this client must read its replies before its next query is processed
@@ -128,7 +128,7 @@ class ScriptStore {
   Limits limits_;
   StoreContents contents_{limits_};
   std::unordered_map<int, Client> clients_;
-  // by key: clients that wait for it, oldest first; no list is empty
+  // For each key, the clients that wait for it, oldest first. Keys without waiting clients are not in the map.
   std::unordered_map<std::string, std::vector<int>> waiting_;
   std::deque<int> turn_queue_;  // clients that wait to get a large reply, oldest first
   std::size_t unfinished_bytes_ = 0;

@@ -11,7 +11,7 @@
 
 namespace ddprun::script_store {
 
-// Address and port of a client. `text`: the address for messages, in IPv4 notation for an IPv4 client of an IPv6 socket.
+// The address and port of a client. `text` is the address for messages, in IPv4 notation for an IPv4 client of an IPv6 socket.
 struct StorePeer {
   std::array<char, INET6_ADDRSTRLEN> text{};
   int port = 0;

@@ -23,8 +23,8 @@ struct Unfit {
 };
 // The spare has received the script and now checks whether it can run it.
 struct ScriptReceived {};
-// The script runs now. `cold_start_reason` is the reason why it runs in a fresh interpreter instead of the spare; empty if it
-// runs in the spare.
+// The script runs now. If it runs in a fresh interpreter instead of the spare, `cold_start_reason` is the reason. Otherwise it
+// is empty.
 struct Runs {
   std::string cold_start_reason;
 };

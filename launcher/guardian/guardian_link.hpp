@@ -77,8 +77,8 @@ class GuardianLink {
   // Ends the guardian and all its descendants. The guardian then does not complete the report. No other function may be called
   // afterwards.
   void shut_down_cleanly();
-  // Sets the time at which the guardian kills all workers, even if this agent is stopped or cut off. nullopt means that there
-  // is no deadline. `since_boot` is a time on CLOCK_BOOTTIME.
+  // Sets the time at which the guardian kills all workers, even if this agent is stopped or cut off. nullopt removes the
+  // deadline. `since_boot` is a time on CLOCK_BOOTTIME.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
   // Sets the message that the guardian sends after this agent has died and all its workers have ended. The guardian does not
   // send it after shut_down_cleanly().

@@ -46,7 +46,8 @@ class SyncedBatchNorms {
   // Sets whether the statistics include this rank's samples in the next forward pass. A rank without samples runs the pass with
   // a placeholder sample, and passes false.
   void count_own(bool counts);
-  // Returns how long the forward and backward passes have waited for other ranks since the previous call to take_waited().
+  // Returns the time for which the forward and backward passes have waited for other ranks since the previous call to
+  // take_waited().
   std::chrono::nanoseconds take_waited();
 
  private:

@@ -13,7 +13,7 @@
 
 namespace ddprun::trainer {
 
-// One argument: a value (kReady), or a description of the value that each run must insert.
+// One argument: either a value (kReady), or a description of the value that each run must insert.
 struct Slot {
   enum class Kind { kReady, kNode, kDevice, kTensors, kOptionalTensors, kIntegers };
   Kind kind = Kind::kReady;

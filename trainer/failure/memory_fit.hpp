@@ -69,7 +69,7 @@ void apply_fit(TrainConfig& config, const MemoryFit& fit);
 // stderr. Throws an exception of the process group if a worker is lost.
 void agree_on_fit(TrainConfig& config, const std::filesystem::path& file, const std::string& device, const Peers& peers);
 
-// Result of shrink_after(). `text` is appended to the error message. `fit` is valid only if `how` is kDone.
+// The result of shrink_after(). `text` is appended to the error message. `fit` is valid only if `how` is kDone.
 struct Shrinking {
   channel::Shrink how = channel::Shrink::kNothingKnown;
   MemoryFit fit;

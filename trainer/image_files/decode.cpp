@@ -3,7 +3,7 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
-// must come after <cstdio>, because jpeglib.h uses FILE without including it
+// This must come after <cstdio>, because jpeglib.h uses FILE without including it.
 #include <jpeglib.h>
 // must come after jpeglib.h
 #include <jerror.h>
@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxPixels = 89'478'485;
 // A progressive JPEG usually has about ten scans. The decoder visits all blocks in each scan, even if the scan is empty. So
 // without a limit, a small file with many scans could take minutes.
 constexpr std::int64_t kMaxScans = 500;
-constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // limit of pixels times scans
+constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // limit of the number of pixels times the number of scans
 constexpr std::int64_t kScansOfAnySize = 24;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1a\n";

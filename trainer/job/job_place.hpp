@@ -48,7 +48,7 @@ class JobPlace {
   channel::Regroup next_group(std::optional<std::int64_t> held);
   // Sets rank and world size to those that next_group() has returned.
   void move_to(const channel::Regroup& place);
-  // All ranks must call this. Forms the group. Throws UsageError for an unusable master address, and an exception of the
+  // Forms the group. All ranks must call this. Throws UsageError for an unusable master address, and an exception of the
   // process group if another worker is lost.
   void form_group(c10::Device device, std::chrono::milliseconds timeout, bool live_nccl);
   // Destroys a process group that has lost a worker.
@@ -57,7 +57,7 @@ class JobPlace {
   void shut_down();
 
   const WorkerEnvironment& environment() const { return environment_; }
-  // Generation of the current group: the round in a multi-node job, else the restart count.
+  // Returns the generation of the current group: the round in a multi-node job, otherwise the restart count.
   int generation() const { return generation_; }
   // Call this only between form_group() and leave_group().
   const Peers& peers() const { return *peers_; }

@@ -22,7 +22,7 @@ struct WorkerEnvironment {
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: if true, every rank is a client of the agent's TCPStore
   std::string run_id;            // TORCHELASTIC_RUN_ID
-  // Descriptor of the worker channel (DDPRUN_CHANNEL=fd:N); -1 if ddprun did not start this worker.
+  // The descriptor of the worker channel (DDPRUN_CHANNEL=fd:N); -1 if ddprun did not start this worker.
   int channel_fd = -1;
   std::string source;  // origin of the values: "ddprun", "torchrun", "slurm", "openmpi", "pmix" or "single"
 };

@@ -1,6 +1,7 @@
 // Waits until the agent assigns a rank to a standby (ddprun --standby), a worker process that was started without a rank.
 // Before the wait, trainer/life/process.cpp loads everything that does not depend on the rank. So a standby can replace a lost
-// worker without loading time. Thread-safe: the channel's reader thread delivers the message to the waiting main thread.
+// worker without loading time. The class is thread-safe: the channel's reader thread delivers the message to the waiting main
+// thread.
 #pragma once
 
 #include <condition_variable>

@@ -153,12 +153,12 @@ TEST(Checkpoint, AnotherWorldSizeIsNotMixedIn) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // if it were false, each later start of the finished run would repeat the last evaluation
+  expected.finished = true;  // otherwise each later start of the finished run would repeat the last evaluation
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different
-// world size and is marked as one whose evaluation failed. The end of the run must still be recorded in it.
+// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different world
+// size and is marked as one whose evaluation failed. It must nevertheless record the end of the run.
 TEST(Checkpoint, TheRunEndIsRecordedForAnyWriter) {
   TemporaryFolder folder;
   CheckpointState before = sample_state(400);
@@ -578,7 +578,8 @@ TEST(Checkpoint, ChangedContentIsNeverAccepted) {
     }
     write_text(saved.path / file, good[file]);
   }
-  // Undetected changes are changes of whitespace in the manifest, and bytes that were set to their old value.
+  // Only two kinds of changes stay undetected: changes of whitespace in the manifest, and bytes that were set to their old
+  // value.
   EXPECT_LT(unnoticed, 90);
 }
 

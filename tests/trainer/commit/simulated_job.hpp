@@ -45,7 +45,7 @@ struct CommitResult {
   std::string violation{};  // the first violation; empty if the oracle found none
   std::vector<std::string> story{};
   std::int64_t actions = 0;
-  // Number of regroups of each kind. One regroup may be of several kinds.
+  // The numbers of regroups of each kind. One regroup may be of several kinds.
   int regroups = 0;
   int returns = 0;
   int completions = 0;

@@ -13,7 +13,7 @@
 namespace ddprun::trainer::simulation {
 
 using Hash = std::uint64_t;
-// One value for each element of each tensor. 0 means that the rank does not have the element.
+// The value of each element of each tensor. 0 means that the rank does not have the element.
 using Values = std::vector<std::vector<Hash>>;
 
 Hash mix(Hash a, Hash b);

@@ -1,4 +1,4 @@
-"""Kubernetes for the tests of manifests, since no cluster is available.
+"""Replaces Kubernetes in the tests of manifests, since no cluster is available.
 
 There are three parts. SCHEMAS are strict JSON schemas of the fields that our manifests use: an unknown field is an error. They
 were written from the Go types of Kubernetes 1.37 (batch/v1, v1, networking.k8s.io/v1), JobSet 0.11 (jobset.x-k8s.io/v1alpha2)

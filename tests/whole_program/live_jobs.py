@@ -1,4 +1,4 @@
-"""A running job whose workers are killed by tests, at chosen or random times. Also the checks that such a job must pass."""
+"""Provides a running job whose workers tests kill at chosen or random times, and the checks that such a job must pass."""
 
 import fcntl
 import hashlib
@@ -184,7 +184,7 @@ def seconds_to_next_step(job: Job) -> list[float]:
 def steps_after_losses(job: Job) -> list[int]:
     """For each loss of a worker that left survivors: the first newer step that a rank reported before the next loss. A loss is
     omitted if no rank reported one."""
-    found, held = [], None  # `held`: the step from which the survivors continue
+    found, held = [], None  # `held` is the step from which the survivors continue
     for event in job.events:
         if event["event"] == "regrouped":
             held = event["step"] if event["kept"] else None

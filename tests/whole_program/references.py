@@ -28,7 +28,7 @@ from collections.abc import Callable
 STORE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ddprun" / "references"
 PROGRAMS = pathlib.Path(__file__).parent / "reference"
 KEPT_DAYS = 30
-# the lines of /proc/cpuinfo that identify the processor; the clock rate is excluded since it varies
+# The lines of /proc/cpuinfo that identify the processor. The clock rate is excluded, since it varies.
 PROCESSOR = ("vendor_id", "model name", "flags", "CPU implementer", "CPU part", "Features")
 CHOOSES_KERNELS = ("ATEN_", "DNNL_", "MKL_", "ONEDNN_", "TORCH_")
 

@@ -110,7 +110,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
         if words[0] in ("validate", "init", "report", "doctor", "join", "token", "link-torchrun", "help", "version"):
             text = "--help-all" if words[0] == "join" else [words[0], "--help"]
             known = jobs.run([ddprun_bin, *([text] if isinstance(text, str) else text)]).stdout
-            if words[0] == "doctor":  # accepts the options of a job too
+            if words[0] == "doctor":  # doctor accepts the options of a job too
                 known += jobs.run([ddprun_bin, "--help-all"]).stdout
             problem = [word for word in words if word.startswith("-") and word not in known]
         elif words[0] == "submit":

@@ -143,7 +143,7 @@ def test_a_borrower_without_the_secret_gets_nothing(two):
         two.borrow(lender.port, secret=bytes(32))
     assert two.kept() == []
 
-    # A malicious client does not check the lender's proof, but it must send its own. With a wrong proof it must not receive
+    # A malicious client need not check the lender's proof, but it must send its own. With a wrong proof it must not receive
     # more data.
     for proof in (bytes(32), b""):
         with socket.create_connection(("127.0.0.1", lender.port)) as client:

@@ -76,7 +76,8 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 class Script:
-    """A script under ddprun. The test decides when its first round ends; the second round writes its observations to a file."""
+    """Runs a script under ddprun. The test decides when its first round ends; the second round writes its observations to a
+    file."""
 
     def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL,
                  head=""):

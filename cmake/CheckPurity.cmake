@@ -16,7 +16,7 @@ set(c_functions "mem(chr|cmp|cpy|move|set)|str(len|cmp|tod|toll|toull)|__isoc23_
 # Symbols that any C++ file may need, and symbols of the object file itself.
 set(runtime "operator (new|delete).*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|__dso_handle|_GLOBAL_OFFSET_TABLE_|vtable for .*"
             "typeinfo for .*|__libc_single_threaded")
-# All of the standard library except the parts that access the outside world.
+# All symbols of the standard library. The check below refuses those that access the outside world.
 set(library "std::.*|non-virtual thunk to std::.*|guard variable for std::.*|VTT for std::.*")
 foreach(list c_functions runtime library)
   list(JOIN ${list} "|" ${list})

@@ -26,7 +26,7 @@ class JobLink;
 struct AgentFiles {
   int lock_fd = -1;                // descriptor of the run directory's lock; the guardian keeps a copy open; -1: no lock
   std::filesystem::path log_root;  // folder of the workers' logs; empty if no logs are written
-  // path of the report (JSON), which the guardian completes if the agent is killed; empty if none is written
+  // Path of the report (JSON), which the guardian completes if the agent is killed; empty if none is written.
   std::filesystem::path report;
   LogLayout layout = LogLayout::kRounds;
 };

@@ -210,8 +210,8 @@ void AgentShell::on_continued(const guardian::Notice& notice) {
   if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
 }
 
-// The worker's first process has exited, but one of its child processes (a leftover) continues the work. From now on the agent
-// reads /proc and stack traces of this child.
+// Handles the notice that a worker's first process has exited, but one of its child processes (a leftover) continues the work.
+// From now on the agent reads /proc and stack traces of this child.
 void AgentShell::on_awaited_leftover(const guardian::Notice& notice) {
   const std::optional<int> rank = workers_.rank_of(notice.worker);
   if (!rank) return;
@@ -293,7 +293,7 @@ void AgentShell::on_standby_message(int number, const channel::FromWorker& messa
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  // this standby already has a rank, so its message is late
+  // This standby already has a rank, so its message is late.
   if (std::holds_alternative<channel::StandbyReady>(message)) return;
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
@@ -359,7 +359,7 @@ std::optional<StackTool> AgentShell::find_tool(bool python) {
 
 // ---- the end of a round ----
 
-// A round has ended when all its processes have exited and all their output has been read.
+// Checks whether the round has ended: all its processes have exited, and all their output has been read.
 void AgentShell::check_round_end() {
   if (!swept_) return;
   reader_.all_writers_ended();

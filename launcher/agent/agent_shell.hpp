@@ -190,13 +190,13 @@ class AgentShell final : private InternalErrorHandler::Agent,
   std::deque<AgentEvent> pending_;  // events that arrived while feed() handled an earlier event
   bool feeding_ = false;
   bool swept_ = false;  // all processes of the round have exited (the guardian has sent kSwept)
-  // true after a worker has printed in this round. Spares load only after this output. Also true if there are no spares.
+  // True after a worker has printed in this round. Spares load only after this output. Also true if there are no spares.
   bool script_printed_ = false;
   // A signal has requested the job's end. From then on the agent does not wait for a slow reader of its output.
   bool stop_requested_ = false;
   int restart_count_ = 0;
   RestartFacts facts_;  // cause of the last restart and number of OOM kills, for the environment of scripts
-  // leftover processes that the guardian has ended, collected for the next LeftoversFound event
+  // Leftover processes that the guardian has ended, collected for the next LeftoversFound event.
   LeftoversFound ended_leftovers_;
   std::optional<FileTimerServer> file_timers_;
   StuckMonitor stuck_;

@@ -37,9 +37,10 @@ class OutputReader {
   struct Agent {
     virtual void on_output(int rank) = 0;
     virtual void publish(const RunEvent& event) = 0;  // called only with FirstOutput, before on_output()
-    // Called when a stream has ended or a slow console has caught up. The output of the round may then be complete.
+    // The reader calls this when a stream has ended or a slow console has caught up. The output of the round may then be
+    // complete.
     virtual void check_round_end() = 0;
-    // Called when no worker is blocked by its log file any more.
+    // The reader calls this when no worker is blocked by its log file any more.
     virtual void on_output_resumed() = 0;
 
    protected:
@@ -97,7 +98,7 @@ class OutputReader {
   std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null after the end of the stream
   std::unique_ptr<char[]> chunk_;           // read buffer, used for one pipe at a time
   int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
-  // start of the round; nullopt after the first output of the round
+  // Start of the round; nullopt after the first output of the round.
   std::optional<std::chrono::steady_clock::time_point> started_;
   int waiting_ = 0;  // number of pipes that are not read because the console is behind
   // A pipe that is not read, because the worker's log file accepts no data. paused_ maps it to the start of the pause.

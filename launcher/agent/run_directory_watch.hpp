@@ -59,7 +59,7 @@ class RunDirectoryWatch {
   std::function<void()> on_removed_;  // empty after the removal was reported
   int parent_watch_ = -1;
   alignas(8) std::array<char, 4096> buffer_{};
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // expires with this object, since file work may end later
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // expires with this object; file work that ends later checks it
 };
 
 }  // namespace ddprun

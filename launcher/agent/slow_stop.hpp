@@ -30,7 +30,7 @@ class SlowStop {
   };
   struct Agent {
     virtual std::vector<pid_t> worker_pids() const = 0;  // by local rank; 0: the process has ended
-    // Called at most once per round.
+    // SlowStop calls this at most once per round.
     virtual void report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) = 0;
     virtual void feed(const AgentEvent& event) = 0;  // `event` is always WorkerStuck; called at most once per process
     virtual void interrupt(int rank) = 0;            // sends SIGINT; called at most once per round and rank

@@ -39,7 +39,7 @@ class WorkerSupervisor {
   };
   struct Agent {
     virtual void on_message(int number, const channel::FromWorker& message) = 0;
-    // The worker has closed its channel although the agent had not requested it.
+    // The supervisor calls this when the worker has closed its channel although the agent had not requested it.
     virtual void on_channel_closed(int rank, const std::string& why) = 0;
     virtual void publish(const RunEvent& event) = 0;  // `event` is always InputWasRead
 
@@ -102,7 +102,7 @@ class WorkerSupervisor {
   SnapshotBuffer snapshots_;
   std::vector<WorkerProcess> workers_;  // by local rank
   std::map<int, int> spares_;           // numbers of the spare interpreters that this round's workers will use, by rank
-  // local ranks of the workers that were started as standbys or spares, by the guardian's number
+  // Local ranks of the workers that were started as standbys or spares, by the guardian's number.
   std::map<int, int> taken_over_;
 };
 

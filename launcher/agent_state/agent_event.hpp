@@ -34,7 +34,7 @@ struct WorkerExited {
   std::int64_t time_ns = 0;
   std::optional<ErrorFile> error_file{};  // error file that the worker wrote when it failed
   OomVerdict memory{};
-  // stderr line with which a script reported a failed memory allocation (oom_verdict.hpp); empty if none
+  // Stderr line with which a script reported a failed memory allocation (oom_verdict.hpp); empty if none.
   std::string out_of_memory{};
   std::string exception{};  // last exception that a script wrote to stderr (last_exception.hpp); empty if none
   // Seconds since the coordinator's last answer. Set if the guardian killed the worker because its lease had expired.

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang
+// Time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang.
 constexpr milliseconds kGraceAfterRegroup{5000};
 // Time between SIGTERM and SIGKILL for held workers. They need it only to finish a checkpoint.
 constexpr milliseconds kHeldGrace{5000};
@@ -136,7 +136,7 @@ void AgentState::on_message(int rank, const channel::PhaseChange& message) {
   if (sender.reported_done) stop_.leave(rank);
 }
 
-// A worker reports that it received a signal.
+// Handles the report of a worker that it received a signal.
 // - During a save or stop: the signal came from the agent or repeats its request. So the agent sends its Stop message again.
 // - ddptrain during training: the worker must ignore the signal. If all processes received it, the agent did too and sends its
 //   own Stop message.
@@ -171,7 +171,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   if (stop_.signal == 0) return stop_job(event.signal, repeated_interrupt ? Effect::kKills : Effect::kStops);
   turn_.emit(StopRequested{event.signal, repeated_interrupt ? Effect::kKills : Effect::kNothingNew, turn_.now.realtime_ns});
-  // the coordinator has not yet answered the first signal
+  // The coordinator has not yet answered the first signal.
   if (settings_.is_member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {
     handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
     if (repeated_interrupt && held_.are_dismissed()) kill_all();
@@ -468,7 +468,7 @@ bool AgentState::replace(int rank) {
   return true;
 }
 
-// The job ends without a replacement for a lost worker. The other workers form a smaller group, agree on a step as at any other
+// Ends the job without a replacement for a lost worker. The other workers form a smaller group, agree on a step as at any other
 // stop, and save. A replacement that is still loading is killed, since it has no state.
 bool AgentState::save_without_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
@@ -552,8 +552,8 @@ void AgentState::handle(const agent_event::StopOrdered& event) {
   }
 }
 
-// With `held`, no round follows for the workers that wait with their state, so they save. A node without such workers reports
-// the end of its round immediately, and the coordinator orders another node to save.
+// If `held` is set, no round follows for the workers that wait with their state, so they save. A node without such workers
+// reports the end of its round immediately, and the coordinator orders another node to save.
 void AgentState::handle(const agent_event::SaveOrdered& event) {
   if (event.held) {
     std::set<int> waiting;

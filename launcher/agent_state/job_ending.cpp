@@ -32,7 +32,8 @@ bool others_have_saved(const EndFacts& facts) {
   return facts.workers.count() > 1;
 }
 
-// If no worker finished a step since the start, there was no new state to save.
+// Returns the end of the job's last message, about the saved state. If no worker finished a step since the start, there was no
+// new state to save.
 std::string saved_state(const EndFacts& facts) {
   if (facts.workers.settings().workers_have_channel) {  // the agent does not receive the step numbers of scripts
     const std::int64_t made = std::ranges::max_element(facts.workers.all(), {}, &WorkerRecord::step)->step;
@@ -42,8 +43,8 @@ std::string saved_state(const EndFacts& facts) {
   return " after saving: run the job again to continue";
 }
 
-// A worker that cannot be killed still holds resources (a GPU, a port), so no round can follow. The guardian keeps running
-// until the kernel has ended this worker.
+// Ends the job because a worker cannot be killed. Such a worker still holds resources (a GPU, a port), so no round can follow.
+// The guardian keeps running until the kernel has ended this worker.
 JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
   const StopInProgress& stop = facts.stop;
   JobEnding ending{.exit_code = static_cast<int>(ExitCode::kInternal),  // not a usage error: the job may run on another machine

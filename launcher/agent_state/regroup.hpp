@@ -139,7 +139,7 @@ class LiveRecovery {
   std::optional<PendingRegroup> pending_;
   std::set<int> unstarted_;      // lost ranks whose replacements have not been started
   std::set<int> group_members_;  // ranks that have joined the first group of a round with new workers
-  // time from the start of the last round with new workers until its group formed
+  // Time from the start of the last round with new workers until its group formed.
   std::chrono::steady_clock::duration startup_time_{};
 };
 

@@ -36,7 +36,8 @@ Cause cause_of(ErrorKind kind) {
   check_failed("unknown kind of worker error");
 }
 
-// A missing or non-executable program is a usage error. Any other error of fork or exec is a fault of the machine.
+// Returns the exit code of the job if a program could not be started. A missing or non-executable program is a usage error. Any
+// other error of fork or exec is a fault of the machine.
 int exit_code_for_spawn_error(int error) {
   const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
                      error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;

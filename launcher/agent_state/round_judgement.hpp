@@ -86,7 +86,7 @@ class JudgedRound {
   // The restarts so far. In a multi-node job the coordinator stores them, and only restart_count is valid here.
   rendezvous::Budget budget_;
   Instant started_;
-  // time at which the agent handled the round's first failure
+  // Time at which the agent handled the round's first failure.
   std::optional<std::chrono::steady_clock::time_point> first_failed_at_;
   std::int64_t resumed_from_ = -1;  // as in FailedRound
   std::optional<std::int64_t> first_step_;

@@ -107,7 +107,8 @@ void RoundWorkers::refuse(WorkerRecord& worker, std::string why) {
       .kind = channel::ErrorKind::kUsage, .message = std::move(why), .step = -1, .time_ns = turn_.now.realtime_ns};
 }
 
-// The evidence also lists ranks that exited with 0, since the hanging ranks may be waiting for them.
+// Records the evidence of the hang. The evidence also names ranks that exited with 0, since the hanging ranks may be waiting
+// for them.
 std::vector<int> RoundWorkers::note(const agent_event::HangFound& event) {
   std::vector<int> blamed;
   for (const HangFinding& finding : event.findings) {

@@ -64,7 +64,7 @@ struct RoundStop {
   std::optional<std::chrono::steady_clock::time_point> deferred_since{};
   std::optional<StopAgreement> agreement{};  // set if workers were ordered to save at a common step
   std::optional<std::int64_t> agreed_step{};
-  // the workers save without a lost worker; on one machine this is set only if no signal stops the job
+  // The workers save without a lost worker; on one machine this is set only if no signal stops the job.
   bool without_lost = false;
   bool ordered = false;          // workers were ordered to stop or were killed, possibly before they could save
   bool self_preempted = false;   // a worker exited with kPreempted although it was not ordered to stop

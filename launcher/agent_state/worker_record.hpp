@@ -43,7 +43,7 @@ struct WorkerRecord {
   bool is_awaited() const { return live && !stuck; }
   bool has_failed() const { return spawn_error || stuck || (status && !status->ok()); }
   bool exited_ok() const { return status && status->ok(); }
-  // ddptrain exits with kPreempted after a save. A script may use any exit code.
+  // Returns true if the worker exited with kPreempted. ddptrain does so after a save. A script may use any exit code.
   bool exited_preempted() const {
     return status && status->signal == 0 && status->code == static_cast<int>(ExitCode::kPreempted);
   }

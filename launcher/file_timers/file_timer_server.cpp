@@ -106,8 +106,8 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
-// Each worker is a session leader, and its child processes belong to that session unless they have left it. So the session id
-// identifies the worker. If another process has reused the pid of the process that set the timer, the session of that process
+// The session id of a process identifies its worker: each worker is a session leader, and its child processes belong to that
+// session unless they have left it. If another process has reused the pid of the process that set the timer, its session
 // matches no worker.
 std::optional<agent_event::TimerExpired> worker_of_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));

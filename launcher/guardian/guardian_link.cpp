@@ -145,7 +145,8 @@ void GuardianLink::serve_store(const std::vector<Descriptor>& listeners, bool on
   }
 }
 
-// The pipe serves as confirmation: the guardian closes its end after it has ended the store, and poll() reports the hangup.
+// Ends the store and waits for a confirmation. The guardian closes its end of a pipe after it has ended the store, and poll()
+// reports the hangup.
 bool GuardianLink::end_store() {
   constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks meanwhile
   int ends[2] = {-1, -1};

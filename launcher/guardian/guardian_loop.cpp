@@ -359,7 +359,7 @@ void Guardian::settle(int number) {
   agent_.notify(notice);
 }
 
-// Called when a child has exited or when the sweeper's timer fires.
+// Checks the leftover processes. The loop calls this when a child has exited or the sweeper's timer fires.
 void Guardian::check_leftovers() {
   sweeper_.scan();
   std::vector<int> kept;

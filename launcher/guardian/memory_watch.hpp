@@ -65,7 +65,7 @@ class MemoryWatch {
 // Returns true if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log
 // cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
-// The same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
+// Does the same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
 // total-vm:..."
 bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);
 

@@ -124,8 +124,8 @@ EventHooks::EventHooks(boost::asio::io_context& io, Settings settings, std::func
       failure_{.option = "--on-failure", .command = settings_.on_failure, .limit = boost::asio::steady_timer(io)},
       checkpoint_{.option = "--on-checkpoint", .command = settings_.on_checkpoint, .limit = boost::asio::steady_timer(io)} {}
 
-// The agent's event loop is no longer running, so this function calls poll(). It waits for the commands of both options
-// together: a slow command of one option must not delay a queued command of the other.
+// Waits for the commands. The agent's event loop is no longer running, so this function calls poll(). It waits for the commands
+// of both options together: a slow command of one option must not delay a queued command of the other.
 void EventHooks::finish() {
   const auto until = steady_clock::now() + settings_.end_timeout;
   const std::array<Kind*, 2> kinds{&failure_, &checkpoint_};

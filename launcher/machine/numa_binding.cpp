@@ -61,7 +61,8 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// Each GPU of a NUMA node gets an equal part of the node's CPUs, even if no worker uses the GPU. torchrun does the same.
+// Returns the part of a NUMA node that each worker gets. `nodes` has the node of each GPU. Each GPU gets an equal part of its
+// node's CPUs, even if no worker uses the GPU. torchrun does the same.
 std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
   std::vector<NumaShare> shares;
   for (int rank = 0; rank < workers; ++rank) {

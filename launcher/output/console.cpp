@@ -247,8 +247,8 @@ void Console::handle(const WorkersLeft& event) {
   print(0, describe(event));
 }
 
-// A rank near the threshold may become a straggler and recover again every second. So the console reports each rank at most
-// once per minute as a straggler, and once as recovered. JSON events and the report contain all changes.
+// A rank near the threshold may become a straggler and recover again every second. So the console reports a straggler at most
+// once per minute for each rank, and then also its recovery. JSON events and the report contain all changes.
 void Console::handle(const Straggler& event) {
   constexpr std::int64_t kMinLineInterval = 60'000'000'000;
   StragglerLines& lines = straggler_lines_[event.rank];

@@ -328,11 +328,11 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::size_t written_ = 0;
   std::uint64_t dropped_ = 0;  // lines dropped since the last notice
   std::uint64_t dropped_total_ = 0;
-  // errno of the last failed write, or 0; final after all text was written
+  // Errno of the last failed write, or 0; final after all text was written.
   std::shared_ptr<int> write_error_ = std::make_shared<int>(0);
   std::optional<FileQueue> files_;  // set if the descriptor is a regular file
   FileQueue::About name_;           // path of that file
-  // number of bytes that were passed to `files_` and are not written yet
+  // Number of bytes that were passed to `files_` and are not written yet.
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);
 };
 

@@ -241,7 +241,7 @@ void FailureLines::print_decision(const RoundFailed& event) {
   failed_ = Clock::now();
 }
 
-// At the end of a failed run: prints the earlier failures, the step that training had reached, and the checkpoint from which
+// Prints, at the end of a failed run: the earlier failures, the step that training had reached, and the checkpoint from which
 // the next start resumes.
 void FailureLines::print_progress_reached(const channel::Progress& figures, const std::string& newest_checkpoint) {
   int failures = 0;

@@ -79,7 +79,7 @@ class FailureLines : private ConsoleLines {
   std::vector<int> killed_;  // ranks of this round that did not stop in time and were killed with SIGKILL
   std::map<std::string, int> counts_;
   Clock::time_point started_ = Clock::now();  // start time of the round
-  // time of the last failure; nullopt after all workers have started again
+  // Time of the last failure; nullopt after all workers have started again.
   std::optional<Clock::time_point> failed_;
 };
 

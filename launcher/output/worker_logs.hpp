@@ -27,7 +27,7 @@ class WorkerLogs {
   // This callback runs if `file` cannot be written. `error` is an errno.
   using OnError = std::function<void(const std::filesystem::path& file, int error)>;
 
-  // limit per stream in bytes, including kCostOfAPiece for each queued piece
+  // Limit per stream in bytes, including kCostOfAPiece for each queued piece.
   static constexpr std::size_t kMaxWaiting = 1u << 20;
   // A worker's start waits at most this long for its log files to be opened. Then it starts anyway, and the files are opened
   // later.

@@ -226,8 +226,9 @@ void ReportDocument::note_first_step_of_round() {
   count_lost_steps(from);
 }
 
-// Training resumes at step `resumes_at`. The later steps of the last round that trained are lost and must be repeated. The lost
-// time is estimated from that round: if 10 of its 100 steps are lost, a tenth of its training time is lost.
+// Counts the steps that are lost because training resumes at step `resumes_at`. These are the later steps of the last round
+// that trained; they must be repeated. The lost time is estimated from that round: if 10 of its 100 steps are lost, a tenth of
+// its training time is lost.
 void ReportDocument::count_lost_steps(std::int64_t resumes_at) {
   Json& rounds = document_["rounds"];
   const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),

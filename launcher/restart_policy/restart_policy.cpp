@@ -96,8 +96,8 @@ int count_of(const RestartHistory& history, Cause cause) {
   return history.by_cause[static_cast<std::size_t>(cause)];
 }
 
-// kLateUsage means that a resource is missing (a mount, a file server), which may become available again. The pause doubles
-// with each such failure in a row.
+// Returns the pause before a restart after kLateUsage. This cause means that a resource is missing (a mount, a file server),
+// which may become available again. The pause doubles with each such failure in a row.
 std::chrono::milliseconds pause_for_missing_resource(std::span<const FailedRound> history, const RestartRules& rules) {
   const auto other =
       std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
@@ -107,8 +107,8 @@ std::chrono::milliseconds pause_for_missing_resource(std::span<const FailedRound
                     : std::min(rules.first_pause * kMissingResourceFactor * (1 << (tries - 1)), rules.longest_pause);
 }
 
-// Only restarts after instant crashes (RestartRules::instant) are delayed. A job that ran for some time before it failed is
-// restarted immediately, since a pause would only cost time.
+// Returns the pause before the next restart. Only restarts after instant crashes (RestartRules::instant) are delayed. A job
+// that ran for some time before it failed is restarted immediately, since a pause would only cost time.
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
   if (history.back().cause == Cause::kLateUsage) return pause_for_missing_resource(history, rules);
   std::size_t instant_crashes = 0;  // number of instant crashes in a row, up to the newest round

@@ -138,7 +138,7 @@ void StragglerMonitor::read_links(int rank, pid_t pid) {
   }
 }
 
-// Every node answers each query, so the interval between queries grows with the number of nodes.
+// Queries the other nodes again after a pause. Every node answers each query, so the pause grows with the number of nodes.
 void StragglerMonitor::query_periodically() {
   const auto pause = std::chrono::milliseconds(100 + 10 * round_.round().nodes);
   if (query_pending_ || Clock::now() - last_query_ < pause) return;

@@ -66,10 +66,10 @@ class StandbyProcesses {
   struct Agent {
     // Receives the messages of a standby, including those that it sends after it has become a worker.
     virtual void on_message(int number, const channel::FromWorker& message) = 0;
-    // Called when a spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
+    // The object calls this when a spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
     virtual void on_cold_start(int number, const std::string& why) = 0;
-    // Called when a spare interpreter has not acknowledged its script within kAckTimeout. For example, it may be stopped by a
-    // signal. It might still run the script later, so the agent must kill it.
+    // The object calls this when a spare interpreter has not acknowledged its script within kAckTimeout. For example, it may be
+    // stopped by a signal. It might still run the script later, so the agent must kill it.
     virtual void on_unresponsive(int number) = 0;
 
    protected:

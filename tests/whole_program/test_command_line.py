@@ -365,7 +365,7 @@ def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
 
 def test_a_taken_default_master_port_is_replaced(ddprun_bin, run):
     with socket.socket() as held:
-        # lets bind() succeed while connections of an earlier job are in TIME_WAIT
+        # Lets bind() succeed while connections of an earlier job are in TIME_WAIT.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             held.bind(("", 29500))

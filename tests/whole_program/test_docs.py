@@ -120,7 +120,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            # true if the command failed only because its data is not on this machine
+            # True if the command failed only because its data is not on this machine.
             absent_data = done.returncode == 2 and "files that the config names are missing or cannot be read on this machine:\n" in done.stderr
             problem = done.stderr if done.returncode and not absent_data else None
         if problem:

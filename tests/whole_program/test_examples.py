@@ -92,7 +92,7 @@ def test_the_first_commands_of_the_readme_work(example, ddprun_bin, ddptrain_bin
             environment["CMAKE_GENERATOR"] = "Ninja"
         if shutil.which("ccache"):
             environment |= {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache/ccache")),
-                            # with these variables ccache can reuse the objects of an earlier test run
+                            # With these variables ccache can reuse the objects of an earlier test run.
                             "CCACHE_BASEDIR": str(tmp_path), "CCACHE_NOHASHDIR": "1"}
     for attempt in range(4):
         folder = tmp_path / f"attempt-{attempt}" / example.folder

@@ -382,7 +382,7 @@ class Pods:
 
 
 def test_the_command_of_a_manifest_runs_in_pods(ddprun_bin, make_hosts, tmp_path):
-    # an agent creates its socket 0.1 s after its start
+    # An agent creates its socket 0.1 s after its start.
     pods = Pods(ddprun_bin, make_hosts(2), tmp_path, "2", 'echo "$RANK $WORLD_SIZE $MASTER_ADDR $1 $(id -u) ${DDPRUN_TOKEN-unset}" > /runs/rank-$RANK\n'
                 "for i in $(seq 200); do ddprun status --healthy > /runs/health-$RANK 2>&1 && break; sleep 0.05; done\n"
                 "echo $? >> /runs/health-$RANK", "$(HOME) $$")

@@ -260,7 +260,7 @@ def test_one_spare_checks_unchanged_files_for_all(ddprun_bin, tmp_path, own_envi
         """))
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
         pids = job.await_spares(3)
-        # each spare has read the file once, when it imported the module
+        # Each spare has read the file once, when it imported the module.
         assert sorted(map(int, reads.read_text().split())) == sorted(pids)
         reads.write_text("")
         assert job.restart() == 0, job.errors.read_text()

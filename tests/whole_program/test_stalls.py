@@ -282,7 +282,7 @@ def test_a_node_with_a_worker_stuck_in_the_kernel_leaves(nodes, script, disk, tm
     disk.freeze()
     (out / "go-1").touch()
     nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
-    # by default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped
+    # By default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped.
     if not configured:
         (out / "go-0").touch()
     codes = [agent.wait(timeout=120) for agent in nodes.agents]

@@ -261,8 +261,8 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   if (saves && peers.rank() == 0) saves->set_bad_aside();
 }
 
-// Rank 0 saves, and all ranks wait until the checkpoint is published. All ranks must call this. While they wait, they run a
-// short collective each second, so that a long save does not exceed the timeout of a collective.
+// Saves the last checkpoint. All ranks must call this. Rank 0 saves, and all ranks wait until the checkpoint is published.
+// While they wait, they run a short collective each second, so that a long save does not exceed the timeout of a collective.
 void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Impl* saves) {
   const bool saves_now = saves && state.step != state.started_from;
   if (saves_now) {

@@ -11,7 +11,7 @@
 
 namespace ddprun::trainer {
 
-// The options that all commands share which load a saved model (trainer/saved/saved_model.hpp).
+// The common options of the commands that load a saved model (trainer/saved/saved_model.hpp).
 struct SavedModelOptions {
   std::filesystem::path from;
   std::filesystem::path config;        // if empty, the config of the run that wrote the model

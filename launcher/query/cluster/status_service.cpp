@@ -119,7 +119,7 @@ std::string StatusService::status(std::size_t max_bytes) const {
                        .max_bytes = max_bytes});
 }
 
-// A job on CPUs reports no GPUs: if the machine has GPUs, only other jobs use them.
+// Queries the GPU use. A job on CPUs reports no GPUs: if the machine has GPUs, only other jobs use them.
 void StatusService::probe_gpus(GpuProbe::Then then) {
   if (plan_.device == "cpu") return then({{"gpus", nlohmann::json::array()}});
   gpus_.query(std::move(then));

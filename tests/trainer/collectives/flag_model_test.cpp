@@ -61,7 +61,7 @@ void copied(Transport& transport, std::uint64_t chunks, bool combines, std::uint
   ModelExchange(transport, chunks, combines, number).run();
 }
 
-// The caller writes its buffer before a collective, and reads and changes it after the collective.
+// In this program each rank writes its buffer before a collective, and reads and changes it after the collective.
 void exposed(Transport& transport, bool combines) {
   for (std::uint64_t number = 1; number <= 2; ++number) {
     const auto slices = static_cast<std::size_t>(combines ? transport.ranks() : 1);
@@ -80,12 +80,12 @@ void several_short(Transport& transport) {
   for (std::uint64_t number = 1; number <= 3; ++number) copied(transport, 1, /*combines=*/false, number);
 }
 
-// Rank 1 makes no call, as if it hung outside of collectives.
+// In this program rank 1 makes no call, as if it hung outside of collectives.
 void one_missing(Transport& transport) {
   if (transport.rank() == 0) copied(transport, 1, /*combines=*/false);
 }
 
-// Rank 1 stops after it has published its first phase.
+// In this program rank 1 stops after it has published its first phase.
 void stops_after_one(Transport& transport) {
   const std::uint32_t phase = transport.arrive();
   if (transport.rank() == 0) transport.await_all(phase + kPhaseStep);

@@ -173,7 +173,7 @@ void AgentShell::stop_as_on_signal(int signal) {
   if (swept_) check_round_end();
 }
 
-// When the guardian died, the kernel killed the workers.
+// The workers are dead: the kernel kills them when their parent, the guardian, dies.
 void AgentShell::on_guardian_death() {
   failure_.end_immediately(
       {static_cast<int>(ExitCode::kInternal),

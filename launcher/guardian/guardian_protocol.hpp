@@ -61,7 +61,7 @@ struct Notice {
     kExited,
     kSwept,
     kStoreMessage,
-    // the worker's process exited with 0, but process `pid`, which it left behind, still works for the job; `text`: its name
+    // the worker's process exited with 0, but the leftover process `pid` still works for the job; `text` is its name
     kLeftoverAwaited,
     kLeftoverEnded,  // the guardian has sent a signal to a process that a worker left behind; `text`: its name
     kSignalled,      // a process of the job has sent `signal` to the guardian, for example to stop the job

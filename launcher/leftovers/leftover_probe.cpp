@@ -46,7 +46,8 @@ std::vector<std::string> words_of(pid_t pid, const char* file) {
 }
 
 std::chrono::milliseconds age_of(const std::vector<std::string>& fields) {
-  constexpr std::size_t kStartTime = 19;  // index of field 22 of proc(5): start time in ticks since the machine started
+  // Index in stat_of() of field 22 of proc(5): start time in ticks since the machine started.
+  constexpr std::size_t kStartTime = 19;
   const std::chrono::milliseconds started(number_at(fields, kStartTime) * 1000 / std::max(1L, ::sysconf(_SC_CLK_TCK)));
   return std::max(std::chrono::milliseconds{}, std::chrono::floor<std::chrono::milliseconds>(time_since_boot()) - started);
 }
@@ -196,7 +197,7 @@ SweepState::Observation probe_leftover(pid_t pid, const std::vector<WorkerMark>&
   std::vector<pid_t> family{pid};
   for (const pid_t below : descendants_of(pid)) family.push_back(below);
   if (family.size() > kMaxProcesses) family.resize(kMaxProcesses);
-  constexpr std::size_t kUserTime = 11;  // index of field 14 (utime) of proc(5); field 15 is stime
+  constexpr std::size_t kUserTime = 11;  // index in stat_of() of field 14 (utime) of proc(5); field 15 is stime
   for (const pid_t one : family) {
     const auto its_fields = stat_of(one);
     probe.cpu_ticks += number_at(its_fields, kUserTime) + number_at(its_fields, kUserTime + 1);

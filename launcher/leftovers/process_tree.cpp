@@ -127,7 +127,7 @@ std::vector<pid_t> descendants_of(pid_t pid) {
 
 bool is_ending(pid_t pid) {
   constexpr std::int64_t kExiting = 4;  // PF_EXITING of linux/sched.h
-  constexpr std::size_t kFlags = 6;     // index of field 9 of proc(5)
+  constexpr std::size_t kFlags = 6;     // index in stat_of() of field 9 of proc(5)
   return (number_at(stat_of(pid), kFlags, kExiting) & kExiting) != 0;
 }
 

@@ -65,7 +65,7 @@ class SweepState {
     Time age{0};
     std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
-  // How a worker with leftovers ended.
+  // The way in which a worker with leftovers ended.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;

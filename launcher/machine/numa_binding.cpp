@@ -99,7 +99,8 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // The socket of a node is that of its first CPU, so the nodes of a socket are found by their first CPUs.
+  // The socket of a node is that of the node's first CPU. So the first CPU of each node is enough to find the nodes of a
+  // socket.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {

@@ -213,7 +213,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
       }
       const std::function<void()> act = std::move(waiters_[i].act);
       waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-      act();  // the callback may add callbacks to waiters_
+      act();  // `act` may add callbacks to waiters_
     }
   }
 

@@ -182,8 +182,8 @@ def seconds_to_next_step(job: Job) -> list[float]:
 
 
 def steps_after_losses(job: Job) -> list[int]:
-    """For each loss of a worker that left survivors: the first newer step that a rank reported before the next loss. A loss is
-    omitted if no rank reported one."""
+    """Returns, for each loss of a worker that left survivors, the first newer step that a rank reported before the next loss. A
+    loss is omitted if no rank reported one."""
     found, held = [], None  # `held` is the step from which the survivors continue
     for event in job.events:
         if event["event"] == "regrouped":

@@ -26,7 +26,7 @@ def write_config(folder: pathlib.Path, **changes) -> pathlib.Path:
 
 @pytest.fixture
 def script(tmp_path) -> pathlib.Path:
-    """A shell script that prints its rank and arguments. It starts faster than Python."""
+    """Returns a shell script that prints its rank and arguments. It starts faster than Python."""
     file = tmp_path / "job.sh"
     file.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n', encoding="utf-8")
     file.chmod(0o755)
@@ -285,7 +285,7 @@ def test_docs_list_every_exit_code():
 
 @pytest.fixture
 def torchrun_link(ddprun_bin, tmp_path) -> pathlib.Path:
-    """A symbolic link to ddprun with the name torchrun."""
+    """Returns a symbolic link to ddprun with the name torchrun."""
     link = tmp_path / "bin" / "torchrun"
     link.parent.mkdir()
     link.symlink_to(ddprun_bin)

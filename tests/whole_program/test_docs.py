@@ -63,7 +63,8 @@ def commands(page: pathlib.Path) -> list[Command]:
     for number, line in code_lines(page):
         if not re.search(r"\bddprun ", line) or line.startswith("#SBATCH"):
             continue
-        # The character # starts a comment. In an indented command, two spaces precede a remark.
+        # The lexer treats the character # as the start of a comment. In an indented command, two spaces and # start a comment,
+        # which is removed first.
         lexer = shlex.shlex(line.split("  #")[0], posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         simple: list[list[str]] = [[]]
@@ -82,7 +83,7 @@ def commands(page: pathlib.Path) -> list[Command]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_reader(tmp_path_factory):
-    """A folder in which the commands of the pages can run. It contains the files that the commands name."""
+    """Returns a folder in which the commands of the pages can run. It contains the files that the commands name."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")

@@ -65,7 +65,7 @@ int nvmlDeviceGetMigMode(void *device, unsigned *mode, unsigned *pending) { retu
 
 @pytest.fixture(scope="module")
 def two_gpus(tmp_path_factory) -> dict[str, str]:
-    """Environment variables that give ddprun a replacement of NVML."""
+    """Returns environment variables that give ddprun a replacement of NVML."""
     compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("nvml")
     (folder / "nvml.c").write_text(NVML)
@@ -113,19 +113,19 @@ def examine(ddprun_bin, tmp_path):
 
 
 def only(findings: list[dict], check: str, verdict: str) -> str:
-    """The text of the only finding, which must be this check with this verdict."""
+    """Returns the text of the only finding, which must be this check with this verdict."""
     assert [(one["check"], one["verdict"]) for one in findings] == [(check, verdict)], findings
     return findings[0]["found"]
 
 
 def with_limits(**limits: tuple[int, int]) -> list[str]:
-    """A command prefix that sets resource limits."""
+    """Returns a command prefix that sets resource limits."""
     calls = ";".join(f"resource.setrlimit(resource.RLIMIT_{name}, {pair})" for name, pair in limits.items())
     return [sys.executable, "-c", f"import os, resource, sys; {calls}; os.execv(sys.argv[1], sys.argv[1:])"]
 
 
 def in_own_mounts(commands: str) -> list[str]:
-    """A command prefix that runs shell commands in a private mount namespace first."""
+    """Returns a command prefix that runs shell commands in a private mount namespace first."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs permission to create a mount namespace")
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", f'{commands} && exec "$@"', "sh"]

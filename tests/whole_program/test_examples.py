@@ -52,7 +52,7 @@ def commands(folder: pathlib.Path) -> list[str]:
 
 @pytest.fixture
 def home(request, tmp_path) -> pathlib.Path:
-    """A home folder with ddprun installed in .local."""
+    """Returns a home folder with ddprun installed in .local."""
     installation = request.getfixturevalue("build")
     if not (installation / "sdk/libddprun_worker.a").exists() or not shutil.which("c++"):
         pytest.skip("needs a build with the trainer, and a compiler")

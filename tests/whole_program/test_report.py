@@ -20,8 +20,8 @@ import pytest
 
 @pytest.fixture(scope="module")
 def run_dir(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """A run in which rank 1 was killed in step 18. Training waits for each save, so the checkpoint of step 14 was complete
-    before the kill."""
+    """Returns a run in which rank 1 was killed in step 18. Training waits for each save, so the checkpoint of step 14 was
+    complete before the kill."""
     folder = tmp_path_factory.mktemp("report")
     data = jobs.write_small_dataset(folder / "data")
     config = jobs.write_config(folder / "train.json", jobs.config(data, checkpoint={"every_steps": 7, "keep": 3, "background": False}))

@@ -150,7 +150,7 @@ def test_a_kill_does_not_change_the_losses_of_a_ddp_script(ddprun_bin, run, poli
 
 # ---- the restored state ----
 
-# Code in which the ranks of the first start wait for each other before they fail.
+# In this code the ranks of the first start wait for each other before they fail.
 AGAIN = """
 if ddprun.restart == 0:
     open("done.%d" % ddprun.rank, "w").close()

@@ -133,7 +133,7 @@ def seen(folder, rank=0):
 
 @pytest.fixture(scope="module")
 def real_site(tmp_path_factory):
-    """A folder with a sitecustomize.py of the user. Python must run this file, too, although a spare has its own
+    """Returns a folder with a sitecustomize.py of the user. Python must run this file, too, although a spare has its own
     sitecustomize.py."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text("import sys\nsys.users = __file__\n")
@@ -284,8 +284,8 @@ def test_spares_check_files_if_the_checking_one_is_stopped(ddprun_bin, tmp_path)
 
 @pytest.fixture
 def spare_code(monkeypatch):
-    """The functions of a spare, with a socket as its control channel. Yields the module with these functions, and the agent's
-    end of the socket."""
+    """Provides the functions of a spare, with a socket as its control channel. Yields the module with these functions, and the
+    agent's end of the socket."""
     file = pathlib.Path(__file__).resolve().parents[2] / "python" / "ddprun" / "_spare" / "sitecustomize.py"
     spec = importlib.util.spec_from_file_location("code_of_a_spare", file)
     code = importlib.util.module_from_spec(spec)

@@ -2,8 +2,8 @@
 //
 // A job may fail ten thousand times, and hundreds of workers may fail together. With all rounds and failures in full, the
 // report would grow without a limit, and each event would format all of it again. Two limits keep it below a few megabytes:
-// - Of many rounds only the first 20 and the last 80 are kept, and older rounds lose the evidence of their consequences.
-// - Of many consequences in a round only the first 8 are kept in full; the others are listed as rank numbers, grouped by cause.
+// - If there are many rounds, only the first 20 and the last 80 are kept. Older rounds lose the evidence of consequences.
+// - If a round has many consequences, only the first 8 are kept in full. The others are listed as rank numbers by cause.
 //
 // The class also caches the text of each unchanged round, so only changed rounds are formatted again. report_document.hpp has
 // one ReportRounds.

@@ -1,4 +1,5 @@
-// Decides whether the kernel's OOM killer killed a worker, and how certain that is. Pure functions of counters and text.
+// Decides whether the kernel's OOM killer killed a worker, and how certain that is. The functions are pure: their input is
+// counters and text.
 //
 // The OOM killer sends SIGKILL. The worker cannot catch it, so it reports nothing, and `kill -9` leaves the same exit status.
 // The difference matters, because a worker that ran out of memory does so again after a restart: two kills by the kernel in a

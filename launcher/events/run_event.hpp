@@ -53,7 +53,7 @@ struct RoundStarted {
   int workers_here = 0;  // number of workers on this node; 0: all workers of the job
   int group_rank = 0;
   int nodes = 1;
-  bool regroup = false;  // only lost workers are started; the others keep running
+  bool regroup = false;  // true: only lost workers are started, and the others keep running
 };
 // In a multi-node job a node has joined, left or become the coordinator.
 struct NodesChanged {

@@ -148,7 +148,7 @@ void GuardianLink::serve_store(const std::vector<Descriptor>& listeners, bool on
 // Ends the store and waits for a confirmation. The guardian closes its end of a pipe after it has ended the store, and poll()
 // reports the hangup.
 bool GuardianLink::end_store() {
-  constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks meanwhile
+  constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks during this time
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     send({.kind = guardian::Request::Kind::kEndStore});

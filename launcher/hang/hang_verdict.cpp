@@ -58,7 +58,8 @@ std::string awaited_in(const Position& at) {
   }
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
   const bool waits = at.stage == Stage::kBatchNorm || at.stage == Stage::kBackward || at.stage == Stage::kLoss ||
-                     at.stage == Stage::kComparing || at.stage == Stage::kSomewhere;  // it may wait for a rank that is behind
+                     // The rank may wait for a rank that is behind.
+                     at.stage == Stage::kComparing || at.stage == Stage::kSomewhere;
   return waits ? "in " + describe(at) : "";
 }
 

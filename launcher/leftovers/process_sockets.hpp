@@ -24,8 +24,8 @@ struct TcpUse {
   bool uses_port = false;  // true if the process has a connection with `port` at either end
 };
 
-// `sockets` are descriptors of the process `pid`. With `port` 0, uses_port stays false. Descriptors that were closed meanwhile
-// count as unused.
+// `sockets` are descriptors of the process `pid`. With `port` 0, uses_port stays false. Descriptors that have been closed in
+// the meantime count as unused.
 TcpUse tcp_use(pid_t pid, const std::vector<SocketDescriptor>& sockets, int port);
 
 // ---- parts, for tests ----

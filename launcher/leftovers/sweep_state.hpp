@@ -65,7 +65,7 @@ class SweepState {
     Time age{0};
     std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
-  // The way in which a worker with leftovers ended.
+  // The way in which a worker ended that has left processes behind.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
@@ -167,7 +167,7 @@ class SweepState {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call this when the worker lease was extended, or has no end any more.
+  // Call this when the worker lease was extended, or no longer ends.
   void on_lease_renewed() { lease_expired_ = false; }
 
   // Returns true if the round no longer waits for any process. Returns true only once.

@@ -45,7 +45,7 @@ def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed,
         assert [lost["decision"], after["decision"]] == ["regroup", "end"], job.errors
         assert [e["kept"] for e in job.of("regrouped")] == [after["regroup"]["kept"]] == [kept], job.errors
         assert jobs.metrics(job.run_dir, "restart") == []
-        assert len(after["workers"]) == 1  # only the lost worker was started again
+        assert len(after["workers"]) == 1  # only one process, the replacement of the lost worker, was started
     else:
         assert [lost["decision"], after["decision"]] == ["restart", "end"], job.errors
         assert [len(r["workers"]) for r in (lost, after)] == [workers] * 2 and after["regroup"] is None

@@ -11,7 +11,7 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[str] = []
-        self.loaded: list[str] = []  # files that a browser loads with the page
+        self.loaded: list[str] = []  # files that a browser loads together with the page
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):

@@ -140,7 +140,7 @@ void parallel_for(std::int64_t count, std::int64_t threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Files that are neither hidden nor used as images, such as those in folders within a class.
+// The files that are neither hidden nor used as images, such as those in folders within a class.
 struct SkippedFiles {
   std::int64_t count = 0;
   bool all_counted = true;

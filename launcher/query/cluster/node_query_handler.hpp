@@ -53,7 +53,7 @@ class NodeQueryHandler {
   void receive(rendezvous::NodeQuery question);
 
  private:
-  // The state of a "stacks" query. Only one such query runs at a time. It reads the stacks of the workers one after the other.
+  // The state of a "stacks" query. Only one such query runs at a time. It reads the stack of one worker after another.
   struct Stacks {
     rendezvous::NodeQuery question;
     StackTool tool;

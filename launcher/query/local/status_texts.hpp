@@ -36,8 +36,8 @@ struct WorkerTexts {
   std::string state;    // the phase, or the end: "running", "exit code 3"
   std::string step;     // finished steps
   std::string silent;   // time since the last message
-  std::string own;      // the rank's own time in a step: "41.2 ms"
-  std::string waiting;  // its time in a step waiting for other ranks
+  std::string own;      // the rank's own time per step: "41.2 ms"
+  std::string waiting;  // time per step in which the rank waits for other ranks
   std::string memory;   // resident memory
   std::string gpu;
 };

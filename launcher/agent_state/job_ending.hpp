@@ -1,6 +1,6 @@
-// Decides whether the job ends and with which exit code, from the records of the workers and of the stop. Pure functions. Only
-// ending_of() chooses the exit code of the agent. In a multi-node job most codes come from the coordinator, which chooses them
-// in rendezvous/protocol/job_end.hpp.
+// Decides whether the job ends and with which exit code, from the records of the workers and of the stop. The functions are
+// pure: no I/O, no clock. Only ending_of() chooses the exit code of the agent. In a multi-node job most codes come from the
+// coordinator, which chooses them in rendezvous/protocol/job_end.hpp.
 //
 // Several reasons may be known when the job ends. The first reason of this list that applies sets the exit code:
 //   1. A worker cannot be killed. No round can follow, and the agent must not wait for it.

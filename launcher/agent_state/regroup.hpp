@@ -1,7 +1,7 @@
 // Live recovery on one node: after the loss of a worker, the other workers keep their processes and their state. A replacement
 // gets the lost rank, and all workers form a new process group (a regroup). AgentState decides whether a loss is handled in
 // this way. LiveRecovery carries out the regroup and detects when the group is complete. PendingRegroup stores the replies of
-// the workers during one regroup. Pure. Ranks are local.
+// the workers during one regroup. The code is pure: no I/O, no clock. All ranks here are local ranks.
 //
 //     a worker is lost -> the agent sends Regroup to the other workers and starts a replacement
 //          -> RegroupReady from each of them: it has left the old group, and reports the step of its state

@@ -1,5 +1,5 @@
-// Manages processes that wait to become workers: standbys of ddptrain (--standby) and spare interpreters of scripts. Pure;
-// AgentState uses it.
+// Manages processes that wait to become workers: standbys of ddptrain (--standby) and spare interpreters of scripts. The code
+// is pure: no I/O, no clock. AgentState uses it.
 //
 // A standby of ddptrain has already loaded the model and the data. So it can replace a lost worker without the delay of a new
 // process. Standbys start after the first finished step of a round or regroup, since their loading would delay this step. They

@@ -1,5 +1,6 @@
 // Stops the workers at the end of a round (one start of all workers) or of the job. Records the reason, the orders that were
-// sent to the workers, and the deadline. AgentState decides when workers save or stop, and this class sends the orders. Pure.
+// sent to the workers, and the deadline. AgentState decides when workers save or stop, and this class creates the orders. The
+// code is pure: no I/O, no clock.
 //
 // The problem. A stop has three steps. Workers that can save agree on a step and save (order_save). Workers that cannot save,
 // or take too long, get a signal (order_stop). Workers that ignore the signal get SIGKILL (kill_all). Afterwards the processes

@@ -236,7 +236,7 @@ void Guardian::keep_report(const ReceivedRequest& received) {
   if (copy.get() >= 0) report_ = std::move(copy);
 }
 
-// Sets the time at which the lease expires. A time in the past expires immediately.
+// Sets the time at which the lease expires. If the time is in the past, the lease expires immediately.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
   sweeper_.state().on_lease_renewed();
   if (deadline_.fd() < 0) {

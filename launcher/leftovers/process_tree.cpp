@@ -132,7 +132,7 @@ bool is_ending(pid_t pid) {
 }
 
 bool is_below_this_process(pid_t pid) {
-  constexpr int kMaxSteps = 256;  // a bound, since parents may change during the walk
+  constexpr int kMaxSteps = 256;  // limits the walk, since parents may change during it
   for (int step = 0; step < kMaxSteps && pid > 1; ++step) {
     pid = parent_of(pid);
     if (pid == ::getpid()) return true;

@@ -22,7 +22,7 @@ class StuckWatch {
   using Time = std::chrono::steady_clock::time_point;
 
   explicit StuckWatch(std::chrono::milliseconds limit) : limit_(limit) {}
-  // Returns true if all observations of the worker for the whole limit had the state D. Returns true only once per stall.
+  // Returns true if every observation during the last `limit` found the worker in state D. Returns true only once per stall.
   bool observe(int rank, char state, Time now);
   void clear() { since_.clear(); }
   // Returns the interval between checks. A stuck worker is detected at most a quarter of the limit too late.

@@ -1,5 +1,5 @@
-// Implementation of sdk/include/ddprun/job.hpp. The loop is that of ddptrain, but without ddptrain's config: it forms a new
-// process group after each lost rank (trainer/life/worker.cpp).
+// Implementation of sdk/include/ddprun/job.hpp. The loop does the same as ddptrain's loop (trainer/life/worker.cpp), but uses
+// no config of ddptrain. After each lost rank it forms a new process group.
 #include <ddprun/job.hpp>
 
 #include <ATen/core/grad_mode.h>

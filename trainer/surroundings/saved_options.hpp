@@ -31,7 +31,7 @@ struct GenerateOptions {
 };
 
 struct PredictOptions {
-  SavedModelOptions model;      // its member `json` is not used
+  SavedModelOptions model;      // the member `json` is not used here
   std::filesystem::path input;  // file with one sample per line; stdin if empty
 };
 

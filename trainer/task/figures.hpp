@@ -31,7 +31,7 @@ class Figures {
 
  private:
   std::vector<std::string> names_;
-  at::Tensor sums_;  // double [number of names], on the device
+  at::Tensor sums_;  // sum of each metric: dtype double, shape [number of names], on the device
   std::vector<double> weights_;
 };
 

@@ -28,7 +28,8 @@ using test::write_text;
 
 class ImageFolders : public testing::Test {
  protected:
-  // Creates both splits, each with cats of 12 x 20 pixels and dogs of 16 x 9. The blue value identifies the image.
+  // Creates both splits, each with images of cats (12 x 20 pixels) and of dogs (16 x 9 pixels). The blue value identifies the
+  // image.
   ImageFolders() {
     config_.type = DataConfig::Type::kFolder;
     config_.dir = folder_.path();

@@ -1,5 +1,4 @@
-// Implementation of guardian_report.hpp. It parses the report, adds the end of the guardian's job, and replaces the file
-// atomically.
+// Implementation of guardian_report.hpp. It parses the report, adds the field "exit" and replaces the file atomically.
 #include "launcher/guardian/guardian_report.hpp"
 
 #include <fcntl.h>

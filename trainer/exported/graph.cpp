@@ -29,9 +29,10 @@ struct Statement {
   const Calculation* calculation = nullptr;     // kCompute
   ArgumentCheck check = nullptr;                // for kOperator; null if the operator's kernel checks its arguments itself
   std::vector<Slot> arguments{};
-  std::size_t from = 0, index = 0;       // kGet
-  bool gradients = true;                 // kGradients
-  std::vector<std::size_t> last_uses{};  // nodes whose results no later statement uses; they are then released
+  std::size_t from = 0, index = 0;  // kGet
+  bool gradients = true;            // kGradients
+  // Nodes whose results no later statement uses, so that these results are released after this one.
+  std::vector<std::size_t> last_uses{};
   std::size_t line = 0;
   std::string name{};
 };

@@ -91,7 +91,8 @@ def test_a_replacement_is_killed_while_it_starts(ddprun_bin, data, tmp_path, und
         for _ in range(2):
             before = job.pids[1]
             job.kill(1)
-            # Wait only for its start, so that the next kill hits the replacement before it has loaded anything.
+            # The test waits only until the replacement has started, so that the next kill hits it before it has loaded
+            # anything.
             job.wait_until(lambda j: j.pids[1] != before)
         before = job.pids[1]
         job.kill(1)

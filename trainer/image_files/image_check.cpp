@@ -59,7 +59,8 @@ class Results {
     std::error_code none;
     for (fs::directory_iterator entry(place.folder, none), end; !none && entry != end; entry.increment(none))
       read(entry->path());
-    // Create_directory() must not create the run directory itself, which may have been moved away.
+    // The code calls create_directory(), which does not create parent folders: the run directory itself must not be created,
+    // since it may have been moved away.
     fs::create_directory(place.folder, none);
     const fs::path own = place.folder / ("rank-" + std::to_string(place.rank));
     file_ = Descriptor(::open(own.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));

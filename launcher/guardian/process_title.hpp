@@ -21,7 +21,7 @@ inline void set_process_title(std::string_view title) {
   const std::size_t name_end = stat.rfind(") ");
   if (name_end == std::string::npos) return;
   std::size_t at = name_end + 2;
-  // If `at` is 0, the line has fewer fields.
+  // If `at` is 0, the line has fewer fields than expected.
   for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;
   if (at == 0) return;
   char* next = nullptr;

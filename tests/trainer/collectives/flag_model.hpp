@@ -47,8 +47,8 @@ struct Mutation {
   bool no_wake_on_abort = false;  // an abort wakes no sleeper
   bool lost_abort_bit = false;    // a publication clears the abort bit
   bool blind_sleep = false;       // a waiter sleeps without comparing the word
-  std::size_t slots = kSlots;     // the slots are used in turn; a smaller number than this is an error
-  std::size_t descriptors = 2;    // the descriptors are used in turn; a smaller number than this is an error
+  std::size_t slots = kSlots;     // number of slots that are used in turn; a smaller number is a planted error
+  std::size_t descriptors = 2;    // number of descriptors that are used in turn; a smaller number is a planted error
 };
 
 // The behaviour of a waiter while the phase is not reached. Sleeping has many more states, so it is checked with fewer chunks.

@@ -95,7 +95,7 @@ class OutputReader {
   WorkerOutput& output_;
   Agent& agent_;
   Tap tap_;                                 // may be empty
-  std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null after the end of the stream
+  std::vector<std::array<Pipe, 2>> pipes_;  // indices: local rank, Stream; null after the end of the stream
   std::unique_ptr<char[]> chunk_;           // read buffer, used for one pipe at a time
   int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
   // Start of the round; nullopt after the first output of the round.

@@ -64,7 +64,7 @@ class SlowStop {
   Agent& agent_;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  std::deque<Killed> killed_;  // earliest deadline first
+  std::deque<Killed> killed_;  // sorted by deadline, earliest first
 };
 
 }  // namespace ddprun

@@ -60,7 +60,7 @@ struct SendSignal {  // sends a signal to the process groups of these workers
 // end. A later Sweep replaces an earlier one.
 struct Sweep {
   enum class How {
-    kKill,  // SIGKILL now
+    kKill,  // leftover processes are killed immediately
     kStop,  // the job is being stopped: processes that still run after `timeout` are killed
     kEnd,   // the round failed: leftover processes get some time, then SIGTERM, and SIGKILL `timeout` later
     kDone,  // all workers exited with 0: like kEnd, but the agent first waits for leftovers that still work for the job

@@ -43,7 +43,7 @@ struct WorkerExited {
 // The guardian could not execute the worker's program or could not create a process for it.
 struct SpawnFailed {
   int rank = 0;
-  int error = 0;  // errno
+  int error = 0;  // the errno value
   std::string message;
   std::int64_t time_ns = 0;
 };
@@ -116,7 +116,7 @@ struct RoundReleased {
 };
 // The coordinator orders this node to end the round.
 struct StopOrdered {
-  bool immediately = false;        // stop with SIGKILL
+  bool immediately = false;        // true: the workers are killed with SIGKILL
   std::string why;                 // reason that messages show to users
   std::optional<Failure> failure;  // set if the reason is a failed worker of another node
   // Seconds without an answer from the coordinator. Set if the lease has expired, as in WorkerExited.

@@ -174,7 +174,7 @@ class AgentState {
   std::optional<Failure> reported_;      // failure of this round that was reported to the coordinator
   bool script_printed_ = false;          // true after the script's first output in this round, or after 10 s: spares may start
   int keyboard_signals_ = 0;             // number of keyboard signals (SIGINT, SIGQUIT) received so far
-  decltype(Instant::steady) started_{};  // start of ddprun
+  decltype(Instant::steady) started_{};  // time at which ddprun was started
 };
 
 }  // namespace ddprun

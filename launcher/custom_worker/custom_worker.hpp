@@ -13,7 +13,7 @@
 namespace ddprun {
 
 struct CustomWorker {
-  std::filesystem::path program;  // absolute
+  std::filesystem::path program;  // an absolute path
   std::string source;             // the option or key that names the program: "flag --worker"
   WorkerDescription description;
 };

@@ -86,13 +86,13 @@ bool reports_out_of_memory(std::string_view line) {
   constexpr std::array<std::string_view, 9> kPhrases{
       "OutOfMemoryError",            // torch.OutOfMemoryError, torch.cuda.OutOfMemoryError
       "CUDA out of memory",          // from PyTorch versions without the type OutOfMemoryError
-      "HIP out of memory",           // the same on ROCm
-      "XPU out of memory",           // the same on Intel's GPUs
+      "HIP out of memory",           // from PyTorch on ROCm
+      "XPU out of memory",           // from PyTorch on Intel's GPUs
       "CUDA error: out of memory",   // cudaErrorMemoryAllocation
-      "can't allocate memory",       // DefaultCPUAllocator
-      "CUBLAS_STATUS_ALLOC_FAILED",  // cuBLAS
+      "can't allocate memory",       // from PyTorch's DefaultCPUAllocator
+      "CUBLAS_STATUS_ALLOC_FAILED",  // from cuBLAS
       "std::bad_alloc",              // C++
-      "Cannot allocate memory",      // ENOMEM
+      "Cannot allocate memory",      // the text of ENOMEM
   };
   if (line.starts_with("MemoryError")) return true;
   if (line.starts_with("numpy") && line.find("MemoryError") != std::string_view::npos) return true;
@@ -106,9 +106,9 @@ std::uint16_t memory_requested_in(std::string_view line) {
     if (at == std::string_view::npos) continue;
     std::string_view amount = line.substr(at + words.size());
     std::size_t end = amount.find(' ');                                               // end of the number, before the unit
-    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // after its unit
+    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // end of the unit
     amount = amount.substr(0, end);
-    std::uint32_t hash = 2166136261U;  // FNV-1a
+    std::uint32_t hash = 2166136261U;  // a hash of the amount, computed with FNV-1a
     for (const char c : amount) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
     return static_cast<std::uint16_t>(1 + (hash ^ hash >> 16) % 0xFFFF);
   }

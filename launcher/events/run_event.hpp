@@ -199,8 +199,8 @@ std::string describe(const Straggler& event);
 // one event.
 struct LeftoversFound {
   enum class What { kAwaited, kEnded } what = What::kEnded;
-  int rank = -1;                         // only for kAwaited
-  std::vector<std::string> processes{};  // "4711 python train.py"
+  int rank = -1;                         // rank of the worker; used only for kAwaited
+  std::vector<std::string> processes{};  // pid and command line of each, such as "4711 python train.py"
   std::int64_t time_ns = 0;
 };
 std::string describe(const LeftoversFound& event);

@@ -13,7 +13,7 @@ namespace ddprun::guardian {
 struct GuardianSettings {
   int socket = -1;               // the guardian's end of the socket pair
   int lock_fd = -1;              // descriptor of the run directory's lock, kept open until the guardian exits; -1: no lock
-  std::filesystem::path report;  // may be empty
+  std::filesystem::path report;  // path of the job's report; may be empty
   rlimit open_files{};           // the workers' limit of open files (the guardian's own limit may be higher)
 };
 

@@ -41,7 +41,7 @@ struct Request {
   SweepState::How how{};          // kSweep
   std::int32_t next_round = 0;    // kSweep: 1 if another round follows
   std::int64_t timeout_ms = 0;    // kSweep: time limit in milliseconds (SweepState::Order::timeout)
-  std::int32_t pid = 0;           // kChannelPid
+  std::int32_t pid = 0;           // kChannelPid: the process that has sent messages on the worker's channel
   std::int32_t rank = -1;         // kActivate: value of the worker's variable RANK
   std::int32_t store_port = 0;    // kActivate: value of the worker's variable MASTER_PORT
   std::int32_t descriptors = 0;   // number of descriptors that were sent; fewer arrive if the receiver has too few free ones
@@ -73,17 +73,17 @@ struct Notice {
   std::int32_t signal = 0;
   std::int32_t core_dumped = 0;
   std::int32_t error = 0;  // errno of fork, exec or the setup before it; 0: the program was executed
-  std::int32_t stage = 0;  // SpawnError::Stage
+  std::int32_t stage = 0;  // the failed step, a SpawnError::Stage
   // kExited: 1 if the guardian has no other descendants; the round then needs no sweep
   std::int32_t no_children_left = 0;
   std::int32_t lease_expired = 0;  // kExited: 1 if the guardian killed the worker because the lease had expired
-  std::int64_t time_ns = 0;        // CLOCK_REALTIME
+  std::int64_t time_ns = 0;        // time of the event, on CLOCK_REALTIME
   std::int64_t stopped_us = 0;     // kContinued: time in microseconds for which the worker was stopped (SIGSTOP)
   std::array<char, 240> text{};    // kStoreMessage: a line for the user; kLeftover...: name of the process; zero-terminated
   MemoryEvidence memory{};         // kExited: set if the worker failed although the agent had not killed it
 };
 
 inline constexpr int kMaxDescriptors = 4;
-inline constexpr std::size_t kMaxPacketBytes = 16 << 10;  // bytes after a request
+inline constexpr std::size_t kMaxPacketBytes = 16 << 10;  // maximum number of bytes that follow a request
 
 }  // namespace ddprun::guardian

@@ -42,7 +42,7 @@ class MemoryWatch {
   struct EndedWorker {
     ExitStatus status{};
     pid_t pid = 0;
-    std::int64_t started_us = 0;  // CLOCK_MONOTONIC
+    std::int64_t started_us = 0;  // time of the start, on CLOCK_MONOTONIC
     std::int64_t peak_bytes = 0;
   };
   MemoryEvidence evidence_of(const EndedWorker& worker, const WorkerCgroup& cgroup) const;

@@ -21,7 +21,7 @@ class WorkerTable {
   struct Worker {
     pid_t pid = 0;
     int pidfd = -1;               // -1: the kernel has no pidfds, so SIGCHLD reports the exit
-    std::int64_t started_us = 0;  // CLOCK_MONOTONIC
+    std::int64_t started_us = 0;  // time of the start, on CLOCK_MONOTONIC
     bool killed = false;          // the agent has requested SIGKILL
     bool spare = false;           // a spare interpreter that is not part of a round yet
     std::int64_t stopped_us = 0;  // time at which the process was stopped (stops.hpp), CLOCK_MONOTONIC; 0: not stopped

@@ -38,7 +38,7 @@ struct HangView {
     char state = '\0';  // process state letter in /proc/PID/stat
   };
   bool matters = false;            // true if a lack of progress matters now
-  std::vector<Process> workers{};  // by local rank
+  std::vector<Process> workers{};  // index: local rank
   // Total size of the files that scripts write directly; growth counts as progress. nullopt while the size is unknown.
   std::optional<std::uintmax_t> bytes_in_files{0};
 };

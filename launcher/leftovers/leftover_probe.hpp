@@ -19,7 +19,7 @@ struct WorkerMark {
   pid_t pid = 0;                       // also the id of the worker's session and process group
   std::string rank{};                  // value of the worker's variable RANK; empty if unknown
   std::vector<std::string> command{};  // the command line with which the worker was started
-  int store_port = 0;                  // MASTER_PORT; 0: unknown
+  int store_port = 0;                  // value of the worker's variable MASTER_PORT; 0 if unknown
   pid_t channel_pid = 0;               // the process that has sent messages on the worker's channel; 0: none has
   // Signals that end programs by default and were sent to the worker's process group; bit 0 is signal 1.
   std::uint64_t signals = 0;

@@ -19,8 +19,8 @@
 namespace ddprun {
 
 struct Machine {
-  std::function<int()> cpus;                                                      // at least 1
-  std::function<int()> gpus;                                                      // number of GPUs visible to a worker
+  std::function<int()> cpus;  // number of CPUs that a job may use; at least 1
+  std::function<int()> gpus;  // number of GPUs visible to a worker
   std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // path of that executable on PATH
   // Returns the path of an executable with that name in the folder of the running ddprun.
   std::function<std::optional<std::filesystem::path>(std::string_view)> next_to_self;
@@ -33,7 +33,8 @@ struct Machine {
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
   std::function<int()> gpu_nodes = [] { return 0; };  // number of visible GPUs, counted from the device files
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
-  std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
+  // Address of an interface; throws UsageError.
+  std::function<std::string(const std::string& name)> address_of = address_of_interface;
   // Runs a program and returns its output. Use this only for information that is not available in another way.
   std::function<ProgramOutput(const std::vector<std::string>& command)> output_of_program = [](const auto& command) {
     return output_of(command);

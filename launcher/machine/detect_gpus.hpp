@@ -54,7 +54,7 @@ struct GpuHealth {
   bool remap_pending = false;                         // a reset would replace defective rows or pages of memory
   bool remap_failed = false;
   std::optional<std::uint64_t> slowdown_reasons{};  // bits of nvmlClocksEventReasons
-  std::optional<int> active_links{};                // NVLinks
+  std::optional<int> active_links{};                // number of active NVLinks
   std::optional<std::uint64_t> used_bytes{};
   std::optional<std::uint64_t> total_bytes{};
 };

@@ -19,7 +19,7 @@ struct Topology {
     int socket = 0;
     bool allowed = true;  // this process may use the CPU, according to affinity and cgroup
   };
-  std::vector<Cpu> cpus;       // in ascending order
+  std::vector<Cpu> cpus;       // sorted by id
   std::vector<int> gpu_nodes;  // NUMA node of each requested device, in the order of the request
 };
 

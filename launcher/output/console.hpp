@@ -78,7 +78,7 @@ class Console : public RunObserver, private ConsoleLines {
     std::int64_t newest_ns = 0;  // time of the last line about this straggler; 0 if there was none
     bool is_open = false;        // true: the rank is reported as a straggler, and its recovery is not reported yet
   };
-  std::map<int, StragglerLines> straggler_lines_;  // by rank
+  std::map<int, StragglerLines> straggler_lines_;  // key: rank
   std::int64_t started_ns_ = 0;
   bool restarted_ = false;     // true if the current round is a restart
   std::int64_t drawn_ns_ = 0;  // time at which the progress bar or a progress line was last drawn

@@ -74,7 +74,7 @@ class ConsoleStream {
   // dropped, because the console's queue was full.
   enum class Head { kNone, kShown, kLost } head_ = Head::kNone;
   Clock::time_point waiting_since_;
-  LastLines tail_;           // stderr only
+  LastLines tail_;           // used only for stderr
   LastException exception_;  // used only for the stderr of a script
 };
 

@@ -62,7 +62,7 @@ struct ReportMetrics {
   double lost_s = 0;
   std::int64_t steps_lost = 0;
   std::int64_t failures = 0;
-  std::vector<std::pair<std::string, std::int64_t>> causes;  // most frequent first
+  std::vector<std::pair<std::string, std::int64_t>> causes;  // causes and their counts, most frequent first
   // The ranks that failed first in a round, such as "rank 3 on b", with their counts. Most frequent first.
   std::vector<std::pair<std::string, std::int64_t>> ranks;
   std::vector<RoundSpan> rounds;  // in order of time; the entries point into the report

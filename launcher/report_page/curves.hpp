@@ -21,7 +21,7 @@
 namespace ddprun {
 
 struct Curves {
-  std::vector<svg::Point> loss, speed;                       // x: step
+  std::vector<svg::Point> loss, speed;                       // the x of each point is a step
   std::map<std::string, std::vector<svg::Point>> evaluated;  // metrics of evaluations and of scripts by name, without the loss
   StepParts parts;
   std::vector<double> resumed;  // steps at which training continued after a failure or a new start

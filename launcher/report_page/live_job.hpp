@@ -14,7 +14,7 @@
 namespace ddprun {
 
 struct LiveWorker {
-  std::string node;  // its host
+  std::string node;  // name of the worker's host
   WorkerTexts texts;
   std::string log;  // folder of the worker's newest log files; "" if it has none, or if they are on another node
 };

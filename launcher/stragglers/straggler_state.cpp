@@ -202,7 +202,7 @@ void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding findi
 // fast connection to a third node. So we compare the fastest connection of each address. With two nodes there is no third one,
 // and the slow node cannot be found.
 void StragglerState::find_slow_link(Finding& finding) const {
-  std::map<std::string, double> fastest;  // by address
+  std::map<std::string, double> fastest;  // key: address
   for (const auto& [rank, links] : links_) {
     for (const RankLink& link : links) {
       for (const std::string& address : {link.from, link.to}) {

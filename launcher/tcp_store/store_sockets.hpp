@@ -12,7 +12,7 @@
 namespace ddprun {
 
 struct StorePlace {
-  std::string master_addr;  // MASTER_ADDR
+  std::string master_addr;  // value of MASTER_ADDR
   int port = 0;
   bool many_machines = false;
   std::string own_address{};  // address at which other nodes reach this node; empty if unknown
@@ -26,7 +26,7 @@ std::vector<std::string> addresses_of_store(const StorePlace& place, const std::
 // This overload determines `interface_addresses` itself.
 std::vector<std::string> addresses_of_store(const StorePlace& place);
 
-using ListeningSockets = std::vector<Descriptor>;  // non-blocking
+using ListeningSockets = std::vector<Descriptor>;  // the sockets are non-blocking
 
 // Opens the sockets at addresses_of_store(). Throws UsageError if the port cannot be used, for example because another program
 // listens there. Throws InternalError if no file descriptor is free.

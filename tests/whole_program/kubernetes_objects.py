@@ -9,7 +9,7 @@ Kubeflow would create, so that the same tests apply to all kinds."""
 import copy
 import re
 
-LABEL = r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"  # RFC 1035
+LABEL = r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"  # a label as RFC 1035 defines it
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti|Pi)?$"
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-PATIENCE = 20  # seconds
+PATIENCE = 20  # in seconds
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])

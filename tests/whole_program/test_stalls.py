@@ -16,7 +16,7 @@ from disks import stalling_disk
 from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
-LEASE = 1.2  # seconds
+LEASE = 1.2  # in seconds
 STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked for so long would be declared lost
 # A worker that prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)

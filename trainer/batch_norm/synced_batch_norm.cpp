@@ -24,7 +24,7 @@ using torch::autograd::tensor_list;
 struct Statistics {
   at::Tensor count;  // number of values per channel on all ranks: a double scalar
   at::Tensor mean;   // float32 [channels]; var has the same type and shape
-  at::Tensor var;    // biased
+  at::Tensor var;    // biased variance
 };
 
 // Combines the statistics of all ranks. The sums are computed in double, so the mean of many nearly equal values loses no

@@ -10,7 +10,7 @@ namespace {
 
 struct Peak {
   std::string_view in_name;
-  double fp32, tf32, half;  // TFLOP/s
+  double fp32, tf32, half;  // speeds in TFLOP/s
 };
 
 // The first entry whose name is part of the device's name applies. So longer names come before shorter ones.

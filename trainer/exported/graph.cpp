@@ -25,12 +25,12 @@ using c10::IValue;
 
 struct Statement {
   GraphNode::Kind kind = GraphNode::Kind::kOperator;
-  std::optional<c10::OperatorHandle> target{};  // kOperator
-  const Calculation* calculation = nullptr;     // kCompute
+  std::optional<c10::OperatorHandle> target{};  // for kOperator
+  const Calculation* calculation = nullptr;     // for kCompute
   ArgumentCheck check = nullptr;                // for kOperator; null if the operator's kernel checks its arguments itself
   std::vector<Slot> arguments{};
-  std::size_t from = 0, index = 0;  // kGet
-  bool gradients = true;            // kGradients
+  std::size_t from = 0, index = 0;  // for kGet
+  bool gradients = true;            // for kGradients
   // Nodes whose results no later statement uses, so that these results are released after this one.
   std::vector<std::size_t> last_uses{};
   std::size_t line = 0;

@@ -18,7 +18,7 @@ struct Slot {
   enum class Kind { kReady, kNode, kDevice, kTensors, kOptionalTensors, kIntegers };
   Kind kind = Kind::kReady;
   c10::IValue ready{};
-  std::size_t node = 0;       // kNode
+  std::size_t node = 0;       // for kNode: index of the node
   bool as_tensor = false;     // for kNode: convert a number to a tensor
   bool as_double = false;     // for kNode: convert an integer to a double
   std::vector<Slot> items{};  // elements of kTensors, kOptionalTensors and kIntegers

@@ -21,7 +21,7 @@ struct WorkerEnvironment {
   std::string master_addr;  // rank 0's address; empty if unknown, for example in a job of one worker without an agent
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: if true, every rank is a client of the agent's TCPStore
-  std::string run_id;            // TORCHELASTIC_RUN_ID
+  std::string run_id;            // value of TORCHELASTIC_RUN_ID
   // The descriptor of the worker channel (DDPRUN_CHANNEL=fd:N); -1 if ddprun did not start this worker.
   int channel_fd = -1;
   std::string source;  // origin of the values: "ddprun", "torchrun", "slurm", "openmpi", "pmix" or "single"

@@ -34,7 +34,7 @@ int first_rank_here(const nlohmann::json& status);
 struct WorkerTexts {
   std::string rank, pid;
   std::string state;    // the phase, or the end: "running", "exit code 3"
-  std::string step;     // finished steps
+  std::string step;     // number of finished steps
   std::string silent;   // time since the last message
   std::string own;      // the rank's own time per step: "41.2 ms"
   std::string waiting;  // time per step in which the rank waits for other ranks

@@ -214,7 +214,7 @@ TEST(Checkpoint, CheckpointsOfAnotherTrainingAreNotCounted) {
     state.evaluation = {{"accuracy", accuracy}};
     save_checkpoint(folder.path(), state, retention);
   };
-  save(10, "cccccccccccccccc", 0.99);  // another run
+  save(10, "cccccccccccccccc", 0.99);  // a checkpoint of another run
   save(20, "bbbbbbbbbbbbbbbb", 0.8);   // the run from whose step 40 this run started
   save(30, "bbbbbbbbbbbbbbbb", 0.2);
   save(50, "bbbbbbbbbbbbbbbb", 0.98);  // after step 40, so it is not a part of this run's history

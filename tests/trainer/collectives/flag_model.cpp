@@ -51,7 +51,7 @@ struct Location {
   std::uint64_t value = 0;
   std::size_t writer = 0;
   std::uint16_t written_at = 0;
-  std::array<std::uint16_t, kThreads> read_at{};  // 0: not read
+  std::array<std::uint16_t, kThreads> read_at{};  // 0: this thread has not read it
   bool written = false;
 };
 
@@ -70,7 +70,7 @@ struct Fiber {
   std::optional<std::size_t> sleeps_on{};  // word
   std::optional<std::size_t> loads{};      // word of the load that comes next
   bool in_loop = false;                    // the fiber waits in a loop and has read the word at least once
-  std::uint32_t awaited = 0;               // phase
+  std::uint32_t awaited = 0;               // the phase for which the fiber waits
   std::uint16_t last_read = 0;             // the newest write that the loop has read
 
   std::size_t oldest_readable(std::size_t word) const { return in_loop ? last_read + 1u : view.words[word]; }

@@ -38,7 +38,7 @@ namespace ddprun::trainer::simulation {
 struct CommitScenario {
   std::uint64_t seed = 0;
   Mistake mistake = Mistake::kNone;
-  bool trace = false;  // fill CommitResult::story
+  bool trace = false;  // true: fills CommitResult::story
 };
 
 struct CommitResult {

@@ -134,7 +134,7 @@ TEST(Segment, MapChecksTheHeader) {
   EXPECT_NE(map_with(0, 0, 3).find("was created for 2 ranks, but this group has 3"), std::string::npos);
   EXPECT_NE(map_with(0, 5, 2).find("version 0, expected 1"), std::string::npos);
   EXPECT_NE(map_with(8, 9, 2).find("version 9, expected 1"), std::string::npos);
-  EXPECT_NE(map_with(24, 8192, 2).find("bytes, expected"), std::string::npos);  // slot_bytes
+  EXPECT_NE(map_with(24, 8192, 2).find("bytes, expected"), std::string::npos);  // slot_bytes is at offset 24
   EXPECT_NE(map_with(24, 1, 2).find("valid sizes"), std::string::npos);
 }
 
@@ -187,7 +187,7 @@ TEST(PeerProcess, DetectsTheEndOfAProcess) {
 
 TEST(DataAllocator, SameCallsGiveSameOffsets) {
   const auto calls = [] {
-    DataAllocator area(1000);  // 15 cache lines
+    DataAllocator area(1000);  // room for 15 cache lines of 64 bytes
     std::vector<std::optional<std::uint64_t>> offsets{area.allocate(1), area.allocate(128), area.allocate(0)};
     area.release(64);
     offsets.push_back(area.allocate(64));

@@ -100,8 +100,8 @@ class WorkerSupervisor {
   Agent& agent_;
   WorkerInput input_;
   SnapshotBuffer snapshots_;
-  std::vector<WorkerProcess> workers_;  // by local rank
-  std::map<int, int> spares_;           // numbers of the spare interpreters that this round's workers will use, by rank
+  std::vector<WorkerProcess> workers_;  // index: local rank
+  std::map<int, int> spares_;           // key: local rank; value: number of the spare interpreter that this worker will use
   // Local ranks of the workers that were started as standbys or spares, by the guardian's number.
   std::map<int, int> taken_over_;
 };

@@ -160,7 +160,7 @@ std::string describe(const StopIsSlow& event);
 struct WorkersLeft {
   double seconds;
   std::vector<int> ended;    // ranks; the first of them exited `seconds` ago
-  std::vector<int> running;  // ranks
+  std::vector<int> running;  // ranks that are still running
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);

@@ -69,7 +69,7 @@ struct Notice {
   Kind kind = Kind::kSwept;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
-  std::int32_t code = 0;  // kExited
+  std::int32_t code = 0;  // kExited: the exit code
   std::int32_t signal = 0;
   std::int32_t core_dumped = 0;
   std::int32_t error = 0;  // errno of fork, exec or the setup before it; 0: the program was executed

@@ -62,7 +62,7 @@ constexpr long worker_oom_score(long inherited) {
 // A decoded request in the form that execve() takes.
 struct UnpackedRequest {
   std::vector<char> bytes;         // memory to which the pointers below point
-  std::vector<char*> arguments;    // ends with a null
+  std::vector<char*> arguments;    // ends with a null pointer
   std::vector<char*> environment;  // ends with a null pointer
   std::vector<int> cpus;
 };

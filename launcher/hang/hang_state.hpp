@@ -61,7 +61,7 @@ struct ReadStack {
 struct StopReading {};
 struct ReportHang {
   struct Finding {
-    int rank = 0;  // local
+    int rank = 0;  // local rank
     long pid = 0;
     std::optional<std::string> blame{};  // reason why this rank is to blame; nullopt if it is not
     std::string where{};                 // first line of the evidence; the kernel's information about the process is appended
@@ -102,7 +102,7 @@ class HangState {
  private:
   enum class Phase { kOff, kWatching, kQuerying, kJudging, kWaiting, kReading, kReported };
   struct Suspect {
-    int rank = 0;  // local
+    int rank = 0;  // local rank
     long pid = 0;
     HangObservation observation;
     std::vector<std::string> stack{};

@@ -111,11 +111,11 @@ class StragglerState {
 
   int world_size_ = 0;
   bool exchange_ = false;
-  std::vector<std::deque<RankPace>> newest_;  // by rank
+  std::vector<std::deque<RankPace>> newest_;  // index: rank
   std::int64_t judged_ = -1;                  // newest step that judge() has evaluated
   std::optional<Finding> straggler_;          // the straggler that was reported, until it has recovered
   std::optional<double> fastest_exchange_;
-  std::map<int, std::vector<RankLink>> links_;  // by rank
+  std::map<int, std::vector<RankLink>> links_;  // key: rank
   std::vector<Finding> findings_;
 };
 

@@ -67,7 +67,7 @@ struct Fiber {
   View view{};
   std::uint64_t trace = 0;                 // hash of the results of all operations; it represents the local state
   std::uint64_t loop_trace = 0;            // the trace at the start of a loop that waits
-  std::optional<std::size_t> sleeps_on{};  // word
+  std::optional<std::size_t> sleeps_on{};  // word for which the fiber sleeps
   std::optional<std::size_t> loads{};      // word of the load that comes next
   bool in_loop = false;                    // the fiber waits in a loop and has read the word at least once
   std::uint32_t awaited = 0;               // the phase for which the fiber waits

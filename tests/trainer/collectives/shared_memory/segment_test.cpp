@@ -187,7 +187,7 @@ TEST(PeerProcess, DetectsTheEndOfAProcess) {
 
 TEST(DataAllocator, SameCallsGiveSameOffsets) {
   const auto calls = [] {
-    DataAllocator area(1000);  // room for 15 cache lines of 64 bytes
+    DataAllocator area(1000);  // 15 cache lines of 64 bytes fit
     std::vector<std::optional<std::uint64_t>> offsets{area.allocate(1), area.allocate(128), area.allocate(0)};
     area.release(64);
     offsets.push_back(area.allocate(64));

@@ -72,7 +72,7 @@ class WorkerSupervisor {
   std::size_t size() const { return workers_.size(); }
   WorkerProcess& at(int rank) { return of_rank(workers_, rank); }
   const std::vector<WorkerProcess>& all() const { return workers_; }
-  std::vector<pid_t> pids() const;  // by local rank; 0: the process does not run
+  std::vector<pid_t> pids() const;  // index: local rank; 0: the process does not run
   std::vector<int> running() const;
   // Call this when the process of a rank has exited or could not be started.
   const WorkerProcess& ended(int rank);

@@ -47,8 +47,9 @@ class WorkerTable {
   // Removes a worker that was reaped and closes its pidfd. The worker must be in the table.
   void remove(int number);
 
-  std::map<int, Worker>& all() { return workers_; }  // by number: all workers that run, or whose end was not reported yet
-  bool none_at_work() const;                         // true if all processes in the table are spares
+  // Key: number; contains all workers that run, or whose end was not reported yet.
+  std::map<int, Worker>& all() { return workers_; }
+  bool none_at_work() const;  // true if all processes in the table are spares
   bool has_spares() const;
   bool any_kept() const;  // true if the process of at least one worker has exited, but the worker still counts as running
   // Returns `processes` without the spares.

@@ -16,7 +16,7 @@ namespace ddprun::guardian {
 // The data about a worker by which the processes that it started are recognized.
 struct WorkerMark {
   int number = -1;
-  pid_t pid = 0;                       // also the id of the worker's session and process group
+  pid_t pid = 0;                       // pid of the worker; also the id of its session and its process group
   std::string rank{};                  // value of the worker's variable RANK; empty if unknown
   std::vector<std::string> command{};  // the command line with which the worker was started
   int store_port = 0;                  // value of the worker's variable MASTER_PORT; 0 if unknown

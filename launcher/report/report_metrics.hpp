@@ -65,7 +65,7 @@ struct ReportMetrics {
   std::vector<std::pair<std::string, std::int64_t>> causes;  // causes and their counts, most frequent first
   // The ranks that failed first in a round, such as "rank 3 on b", with their counts. Most frequent first.
   std::vector<std::pair<std::string, std::int64_t>> ranks;
-  std::vector<RoundSpan> rounds;  // in order of time; the entries point into the report
+  std::vector<RoundSpan> rounds;  // sorted by time; the entries point into the report
 };
 
 // `now_ns` is the current time, if the job runs. The newest round then ends at this time, unless it has ended.

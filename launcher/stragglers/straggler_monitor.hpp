@@ -85,7 +85,7 @@ class StragglerMonitor : public RunObserver {
   std::optional<Suspect> suspect_;
   std::function<void()> query_;
   StragglerState state_;
-  std::map<int, Readings> readings_;            // by rank, of workers on this node
+  std::map<int, Readings> readings_;            // key: rank of a worker on this node
   std::vector<RankPace> unsent_reports_;        // reports that rank 0's node has not fetched yet
   std::map<int, std::vector<RankLink>> links_;  // links that rank 0's node has not fetched yet, by rank
   bool query_pending_ = false;

@@ -31,8 +31,9 @@ struct WorkerSettings {
   // The inode of the worker's end of the channel; 0 if unknown. A worker uses it to check its descriptor: a wrapper such as
   // sudo closes descriptors, and another socket may get the same number.
   std::uint64_t channel_inode = 0;
-  std::vector<WorkerPlace::Variable> only_device{};  // for --virtual-local-rank: device variables to set; LOCAL_RANK is then 0
-  std::vector<int> signals_to_handle{};              // signals that the agent handles, for TORCHELASTIC_SIGNALS_TO_HANDLE
+  // Used with --virtual-local-rank: the device variables to set; LOCAL_RANK is then 0.
+  std::vector<WorkerPlace::Variable> only_device{};
+  std::vector<int> signals_to_handle{};  // signals that the agent handles, for TORCHELASTIC_SIGNALS_TO_HANDLE
   // The address at which other nodes reach this node, for workers with a channel.
   std::string node_address{};
   // The permitted ports as "LOW-HIGH", for workers with a channel in a multi-node job. If it is empty, all ports may be used.

@@ -49,7 +49,7 @@ class Job:
         self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events, self.pids, self.step, self.coming_up = [], {}, -1, True
-        self.steps: dict[int, int] = {}  # by rank: the newest step that its present process has reported
+        self.steps: dict[int, int] = {}  # key: rank; value: the newest step that its present process has reported
         self.regrouping = False
         self._changed = threading.Condition()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]

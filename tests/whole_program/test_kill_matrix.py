@@ -15,7 +15,7 @@ BOTH = LIVE + CHECKPOINT
 # recovery to test.
 MATRIX = [
     (1, "kill rank=0 step=11", [], CHECKPOINT),
-    (2, "kill rank=1 phase=joining", [], LIVE),  # at this point no worker has a state
+    (2, "kill rank=1 phase=joining", [], LIVE),  # before the first step no worker has a state
     (2, "kill rank=1 step=0", [0], BOTH),  # the kill comes before the first checkpoint
     (2, "kill rank=0 step=11", [1], BOTH),  # a loss of rank 0, which writes metrics and checkpoints
     (2, "kill rank=1 step=11", [0], CHECKPOINT),

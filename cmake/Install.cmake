@@ -3,9 +3,9 @@
 # version, change the link. The component `launcher` is the part that needs no LibTorch: a Python wheel contains only that
 # (pyproject.toml).
 include(GNUInstallDirs)
-set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR, because RUNPATH and dlopen use this name
+set(module_folder lib/ddprun)  # CMAKE_INSTALL_LIBDIR is not used here, because RUNPATH and dlopen() contain this name
 set(share_folder ${CMAKE_INSTALL_DATADIR})
-if(SKBUILD)  # for a wheel: pip installs its scripts to bin and its data next to that
+if(SKBUILD)  # in a wheel: pip installs scripts to `bin` and data next to `bin`
   set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
   set(module_folder ${SKBUILD_DATA_DIR}/lib/ddprun)
   set(share_folder ${SKBUILD_DATA_DIR}/share)

@@ -15,7 +15,7 @@ namespace {
 // logs/round-NNN. So the numbers continue when ddprun is started again with the same run directory.
 int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
-  if (layout != LogLayout::kRounds) return next;  // in the other layout each call of ddprun has a new folder
+  if (layout != LogLayout::kRounds) return next;  // with the other layout, each call of ddprun creates a new folder
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();

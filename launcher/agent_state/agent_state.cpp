@@ -529,7 +529,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   publish_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_.set_release(event);
   workers_.set_first_rank(event.rank_offset);
-  if (event.round > 1) workers_.note_training();  // this node may have joined a job that trained before
+  if (event.round > 1) workers_.note_training();  // this node may have joined a job that had already trained
   return held ? continue_round() : start_round();
 }
 

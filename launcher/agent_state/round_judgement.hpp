@@ -88,7 +88,7 @@ class JudgedRound {
   Instant started_;
   // Time at which the agent handled the round's first failure.
   std::optional<std::chrono::steady_clock::time_point> first_failed_at_;
-  std::int64_t resumed_from_ = -1;  // as in FailedRound
+  std::int64_t resumed_from_ = -1;  // same meaning as FailedRound::resumed_from
   std::optional<std::int64_t> first_step_;
 };
 

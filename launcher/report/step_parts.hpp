@@ -43,7 +43,7 @@ class StepParts {
   };
   std::deque<Line> lines_;
   std::int64_t step_before_ = 0;
-  std::int64_t peak_memory_ = 0;  // highest peak memory so far, in bytes
+  std::int64_t peak_memory_ = 0;  // newest peak of rank 0, in bytes
   std::int64_t largest_peak_memory_ = 0;
   std::int64_t skipped_ = 0;
 };

@@ -405,7 +405,7 @@ def test_spare_data_in_huge_pages_is_unchanged(ddprun_bin, tmp_path, own_environ
         if not huge_pages_are_chosen():
             assert in_huge_pages == 0
         elif huge_pages_on_request() >= 12 << 10:
-            assert in_huge_pages >= 2 << 10  # not all of the data, because contiguous memory may be scarce
+            assert in_huge_pages >= 2 << 10  # a part of the data is enough, because contiguous memory may be scarce
         assert job.restart() == 0, job.errors.read_text()
         assert job.started()[1:] == [pid]
         assert "unchanged True" in job.console.read_text()

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxWorld = 8;
 constexpr std::int64_t kMaxActions = 20000;
-constexpr std::int64_t kElementBytes = 4;  // with this alignment of one element there is no padding, and each rank has elements
+constexpr std::int64_t kElementBytes = 4;  // equal to the alignment of one element, so there is no padding
 
 const char* text_of(CommitOutcome outcome) {
   switch (outcome) {

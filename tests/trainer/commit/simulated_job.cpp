@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxWorld = 8;
 constexpr std::int64_t kMaxActions = 20000;
-constexpr std::int64_t kElementBytes = 4;  // equal to the alignment of one element, so there is no padding
+constexpr std::int64_t kElementBytes = 4;  // size of an element; also the alignment, so that no piece is padded
 
 const char* text_of(CommitOutcome outcome) {
   switch (outcome) {

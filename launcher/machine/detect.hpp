@@ -33,7 +33,7 @@ struct Machine {
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
   std::function<int()> gpu_nodes = [] { return 0; };  // number of visible GPUs, counted from the device files
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
-  // Address of an interface; throws UsageError.
+  // Returns the address of an interface. Throws UsageError.
   std::function<std::string(const std::string& name)> address_of = address_of_interface;
   // Runs a program and returns its output. Use this only for information that is not available in another way.
   std::function<ProgramOutput(const std::vector<std::string>& command)> output_of_program = [](const auto& command) {

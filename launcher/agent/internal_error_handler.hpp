@@ -4,7 +4,7 @@
 // since the other nodes have the same state and continue.
 //
 // A second exception ends everything immediately, because the code that stops the workers may be broken. The same happens if
-// the workers have not stopped in time. It is part of the agent's shell and runs on one thread.
+// the workers have not stopped in time. The class is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <chrono>

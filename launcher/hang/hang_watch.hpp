@@ -1,8 +1,8 @@
 // Watches whether a round still makes progress. Its input is the messages of the workers (or a script's output) with their
 // times. Its output is a deadline: if no rank makes progress until then, the round counts as hanging. Ranks wait for each
 // other, so one late rank makes all of them late. As long as one rank is within its time limit, the others may be waiting for
-// that rank. So a round hangs when every rank has exceeded its limit. The code is pure; launcher/hang/hang_state.hpp finds the
-// rank to blame.
+// that rank. So a round hangs when every rank has exceeded its limit. launcher/hang/hang_state.hpp finds the rank to blame. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // The process that serves the store of scripts (script_store.hpp) on the listening sockets of a round. The guardian (the parent
 // process of the workers) forks it at the first connection. So if no worker uses the store, a job only has the listening
-// sockets. The process dies with the guardian and ignores the same signals. The guardian kills it when the round has ended on
-// all nodes.
+// sockets. The process dies with the guardian, and ignores the same signals as the guardian. The guardian kills it when the
+// round has ended on all nodes.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
-"""Tests of the packages that ./dev package builds. Each package is installed like a user does it: the wheel with pip, the
-tarball in a home folder, and the Debian package. The tests check that the programs start, that agents connect, and that removal
-leaves no files. They run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test --package has
-already built the packages."""
+"""Tests of the packages that ./dev package builds. Each package is installed as a user would install it: the wheel with pip,
+the tarball in a home folder, and the Debian package. The tests check that the programs start, that agents connect, and that
+removal leaves no files. They run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test --package
+has already built the packages."""
 
 import hashlib
 import os

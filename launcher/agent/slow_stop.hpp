@@ -2,8 +2,8 @@
 // the kernel. If a process still exists 60 s after SIGKILL, it reports that the process cannot be killed. Without this report,
 // a worker in state D (a dead network file system, a hung driver) would block the job without any message.
 //
-// The class also repeats a SIGINT that was sent while a worker was starting, because Python ignores a SIGINT that arrives while
-// it imports its own modules. The class is part of the agent's shell and runs on one thread.
+// The class also repeats a SIGINT that was sent while a worker was starting: while Python imports its own modules, it ignores
+// SIGINT. The class is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <chrono>

@@ -44,7 +44,7 @@ class SyncedBatchNorms {
   SyncedBatchNorms& operator=(const SyncedBatchNorms&) = delete;
 
   // Sets whether the statistics include this rank's samples in the next forward pass. A rank without samples runs the pass with
-  // a placeholder sample, and passes false.
+  // a stand-in (a sample of weight 0), and passes false.
   void count_own(bool counts);
   // Returns the time for which the forward and backward passes have waited for other ranks since the previous call to
   // take_waited().

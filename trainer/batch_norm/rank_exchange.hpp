@@ -21,8 +21,8 @@ class RankExchange {
   // Calls waits(true) before each wait for other ranks, and waits(false) after it. `waits` may be empty.
   RankExchange(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void(bool)> waits);
 
-  // Pass false if this rank has no samples and runs the pass with a placeholder sample. The rank then still takes part in the
-  // collectives, but adds nothing to the statistics.
+  // Pass false if this rank has no samples and runs the pass with a stand-in (a sample of weight 0). The rank then still takes
+  // part in the collectives, but adds nothing to the statistics.
   void count_own(bool counts) { counts_ = counts; }
   bool own_counts() const { return counts_; }
 

@@ -88,7 +88,7 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
     return normalised(x, all.mean, all.var, norm.eps, weight, bias);
   }
 
-  // A placeholder sample (of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
+  // A stand-in (the sample of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
   // computation is in float32, because it subtracts nearly equal numbers.
   static tensor_list backward(torch::autograd::AutogradContext* context, const tensor_list& gradients) {
     const auto kept = context->saved_data[kForwardPass].toCapsule();

@@ -208,8 +208,8 @@ void supersede_and_report(const Copy& copy, const Warn& warn) {
 }
 
 // Runs `change`, which renames a checkpoint. Ignores an error if the checkpoint no longer exists, because another process may
-// have renamed it. This can be an older start of the job that is still running, or a worker of another node on the same
-// machine.
+// have renamed it. The other process can be an older start of the job that is still running, or a worker of another node on the
+// same machine.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();

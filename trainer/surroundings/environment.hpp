@@ -1,6 +1,6 @@
 // Reads this worker's rank, world size and rendezvous address from environment variables. ddprun and torchrun set RANK. If RANK
-// is unset, the variables of mpirun, srun or PMIx are used, in this order (decision 30). Without any of them the job has one
-// worker.
+// is unset, the variables of mpirun, srun or PMIx are used, in this order
+// (docs/internals/decisions/trainer/worker-environment.md). Without any of them the job has one worker.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Receives a stop request in a worker, and chooses the step after which all ranks stop (decision 5, stop_gate.hpp). There are
-// two cases:
+// Receives a stop request in a worker, and chooses the step after which all ranks stop (stop_gate.hpp,
+// docs/internals/decisions/launcher/two-meanings-of-sigterm.md). There are two cases:
 //   - With a ddprun agent, the agent sends the request and the stop step over the worker channel. If only this worker receives
 //     a signal, the worker reports it to the agent, which decides.
 //   - Without an agent (torchrun, srun, a shell), each rank receives the signal itself, and the ranks agree through the c10d

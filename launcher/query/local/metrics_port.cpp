@@ -75,7 +75,7 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     });
   }
 
-  // Makes place for a new connection. Any local user can open connections and send nothing. So at the limit, the new connection
+  // Makes space for a new connection. Any local user can open connections and send nothing. So at the limit, the new connection
   // replaces the oldest one that has no answer yet. Returns false if all connections have answers.
   bool has_place() {
     std::erase_if(scrapers, [](const std::weak_ptr<Scraper>& one) { return one.expired(); });

@@ -103,7 +103,7 @@ struct RoundFailed {
   std::string why;  // "restart 1 of 3", "budget of 3 spent", "no restart on a failed GPU: ..."
   std::int64_t time_ns;
 };
-const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
+const char* name_of(RoundFailed::Decision decision);  // returns "restart", "regroup" or "give_up"
 // All workers of the new round have formed a process group and continue training. This event follows a RoundFailed with the
 // decision kRegroup.
 struct Regrouped {
@@ -176,7 +176,7 @@ HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_
 // The resource that slows down all ranks. kNetwork means that no single rank is slow, but the exchange between ranks takes
 // long.
 enum class StragglerKind { kProcessor, kDisk, kData, kNetwork, kCompute };
-const char* name_of(StragglerKind kind);  // "processor", "disk", "data", "network", "compute"
+const char* name_of(StragglerKind kind);  // returns "processor", "disk", "data", "network" or "compute"
 // A rank needs more time per step than the others, which wait for it. If `ended` is true, the rank is no longer slow. Emitted
 // on the node of rank 0. Times are seconds per step.
 struct Straggler {

@@ -20,10 +20,10 @@ struct HangObservation {
 };
 
 struct HangVerdict {
-  std::vector<int> culprits;  // ranks, at least one
+  std::vector<int> culprits;  // ranks to blame; at least one
   // kGuess: no rank is behind the others, according to the positions on this node
   enum class Certainty { kSure, kGuess } certainty = Certainty::kGuess;
-  std::string why;  // "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
+  std::string why;  // such as "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
 };
 
 // `observations` must be sorted by rank and must not be empty.

@@ -69,8 +69,8 @@ class SweepState {
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
-    bool kill_children = false;  // kill all children of the round
-    bool swept = false;          // report to the agent that the sweep has ended
+    bool kill_children = false;  // true: all children of the round are killed
+    bool swept = false;          // true: the agent gets a report that the sweep has ended
     std::vector<pid_t> terminate{};
     std::vector<pid_t> kill{};
     std::vector<pid_t> named{};     // processes that were ended, for a message to the user

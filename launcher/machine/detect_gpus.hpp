@@ -13,8 +13,8 @@ namespace ddprun {
 
 // One device as CUDA lists it: a GPU, or a MIG slice of a GPU.
 struct GpuDevice {
-  std::string uuid;                 // "GPU-8932f937-...", "MIG-..."; empty if unknown
-  std::string bus_id;               // PCI, "0000:65:00.0"; empty if unknown
+  std::string uuid;                 // such as "GPU-8932f937-..." or "MIG-..."; empty if unknown
+  std::string bus_id;               // PCI address, such as "0000:65:00.0"; empty if unknown
   std::vector<std::string> slices;  // UUIDs of the GPU's MIG slices
 
   bool operator==(const GpuDevice&) const = default;

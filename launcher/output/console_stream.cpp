@@ -63,7 +63,7 @@ std::optional<ConsoleStream::Clock::time_point> ConsoleStream::due() const {
 void ConsoleStream::end() {
   if (splitter_.rest().empty() && head_ == Head::kNone) return;
   const std::string rest = splitter_.take_rest();
-  // The newline prevents that another worker's next line continues this line.
+  // Without the newline, the next line of another worker would continue this line.
   if (prefixed() || console_.rules().json) return show_lines(rest + "\n");
   // The console shows raw output without changes, so no newline is added at the end.
   if (stream_ == Stream::kStderr) tail_.add_part(rest);

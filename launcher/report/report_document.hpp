@@ -20,7 +20,7 @@ inline constexpr int kReportVersion = 1;
 
 // The start of a Slurm job in which the agent runs.
 struct SlurmStart {
-  std::string job;   // 17, or 17_3 for a task of a job array
+  std::string job;   // id of the job: "17", or "17_3" for a task of a job array
   int restarts = 0;  // SLURM_RESTART_COUNT: number of times that Slurm has requeued the job
 };
 

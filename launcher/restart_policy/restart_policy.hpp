@@ -7,7 +7,7 @@
 // The idea. Four rules decide whether a restart follows, and when:
 // - Some causes are never fixed by a restart, for example a usage error. The job ends immediately.
 // - The budget limits the number of restarts (decision 1, docs/internals/decisions/launcher/restart-budget.md).
-// - The same failure at the same step in two rounds without progress ends the job (decision 2, no-progress.md in that folder).
+// - The same failure at the same step in two rounds without progress ends the job (no-progress.md in that folder).
 // - Workers that crash within a second of their start are restarted after a pause, which doubles each time.
 //
 // All of these rules use the same definition of progress. A round made progress if it published a checkpoint that is newer than

@@ -61,7 +61,7 @@ void StragglerState::add(RankPace pace) {
     newest.clear();
     judged_ = -1;
   }
-  if (!newest.empty() && pace.step == newest.back().step) {  // the step was reported again: add its additional time
+  if (!newest.empty() && pace.step == newest.back().step) {  // the step was reported again, so its additional time is added
     for (const auto part : kTimesOfPace) newest.back().*part += pace.*part;
     return;
   }

@@ -100,7 +100,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def cluster_on(hosts: Hosts, more: str = ""):
-    """Runs a cluster on the hosts."""
+    """Runs a Slurm cluster on the hosts."""
     # The path must be short, because it is part of the paths of Slurm's sockets. A batch job does not start if the path of a
     # socket is longer than the kernel allows.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:

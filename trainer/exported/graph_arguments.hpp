@@ -19,8 +19,8 @@ struct Slot {
   Kind kind = Kind::kReady;
   c10::IValue ready{};
   std::size_t node = 0;       // for kNode: index of the node
-  bool as_tensor = false;     // for kNode: convert a number to a tensor
-  bool as_double = false;     // for kNode: convert an integer to a double
+  bool as_tensor = false;     // for kNode: true if a number must be converted to a tensor
+  bool as_double = false;     // for kNode: true if an integer must be converted to a double
   std::vector<Slot> items{};  // elements of kTensors, kOptionalTensors and kIntegers
 };
 

@@ -192,7 +192,7 @@ PixelRows decode_png(std::string_view bytes, const std::string& name) {
   require_size(image.height, image.width, name);
   const bool transparent = (image.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   image.format = transparent ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // interpret 16-bit values as sRGB, like 8-bit values
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // libpng then interprets 16-bit values as sRGB, like 8-bit values
   PixelRows decoded{.height = image.height, .width = image.width};
   std::vector<std::uint8_t>& pixels = decoded.pixels;
   pixels.resize(PNG_IMAGE_SIZE(image));

@@ -163,7 +163,7 @@ TEST_F(ImageFolders, OtherImagesHaveAnotherFingerprint) {
   const std::string before = read_image_folders(config_).train->fingerprint();
   EXPECT_EQ(read_image_folders(config_).train->fingerprint(), before);
   EXPECT_TRUE(before.starts_with("6 pictures of 2 classes ")) << before;
-  // Write a different image of the same file size.
+  // Writes a different image with the same size in bytes.
   std::string bytes = test::png_of(test::smooth_image(12, 20, 9));
   const auto size = std::filesystem::file_size(folder_ / "train/cat/0.PNG");
   bytes.resize(size, '\0');

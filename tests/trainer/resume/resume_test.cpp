@@ -97,7 +97,7 @@ Choice choose(
   } catch (const UsageError& error) {
     choice.refused = error.what();
   }
-  peers.barrier();  // wait until all ranks have renamed their folders
+  peers.barrier();  // waits until all ranks have renamed their folders
   return choice;
 }
 

@@ -88,7 +88,7 @@ TEST(Checkpoint, ManifestDescribesTheRunAndTheFiles) {
 }
 
 TEST(Checkpoint, ChecksumsMatchXxh128sum) {
-  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // the hash of an empty input
+  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // hash of an empty input in xxHash's documentation
 }
 
 TEST(Checkpoint, KeepsTheNewest) {

@@ -18,7 +18,7 @@ struct MemoryEvidence {
   std::int64_t total = -1;
   std::int64_t worker_peak = -1;   // peak resident bytes of the worker or of its largest child
   std::int32_t in_kernel_log = 0;  // 1: the kernel's log reports that this process was killed for memory
-  std::int32_t taken = 0;          // 0: not read, since the worker was not killed by SIGKILL and did not fail
+  std::int32_t taken = 0;          // 0: the counters were not read, since the worker was not killed by SIGKILL and did not fail
 };
 
 }  // namespace ddprun

@@ -47,7 +47,7 @@ class WorkerTable {
   // Removes a worker that was reaped and closes its pidfd. The worker must be in the table.
   void remove(int number);
 
-  // Key: number; contains all workers that run, or whose end was not reported yet.
+  // Returns the workers that run, or whose end was not reported yet. The key is the worker's number.
   std::map<int, Worker>& all() { return workers_; }
   bool none_at_work() const;  // true if all processes in the table are spares
   bool has_spares() const;

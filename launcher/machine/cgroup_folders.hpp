@@ -16,7 +16,7 @@ struct CgroupFolder {
 
 struct CgroupFolders {
   std::optional<CgroupFolder> memory;   // cgroup v1: the memory controller's tree
-  std::optional<CgroupFolder> unified;  // cgroup v2: the only tree
+  std::optional<CgroupFolder> unified;  // cgroup v2: the unified tree
 };
 
 // A member is nullopt if its cgroup tree is not mounted in this mount namespace, or if the mounted part does not contain the

@@ -89,7 +89,7 @@ def test_the_page_is_self_contained(page):
     # evaluation.
     assert text.count("<title>resumed at step 14</title>") == 2
     assert len(re.findall(r"<title>rank 1 on [^<]* SIGKILL at step 1\d<", text)) == 2
-    # The mark of the failure on the time line.
+    # This is the mark of the failure on the time line.
     assert len(re.findall(r'class="failure" d="[^"]*"><title>round 0: rank 1 on ', text)) == 1
     assert text.count('class="round"') == 2
     assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in seen.attributes

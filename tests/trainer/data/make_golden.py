@@ -16,8 +16,8 @@ def order(n, seed, epoch):
 
 
 def normalised(mean, std):
-    # These are the operations of torchvision's ToTensor (div by 255) and Normalize (sub_ and div_ by float32 tensors of shape
-    # [channels, 1, 1]).
+    # The steps of torchvision: ToTensor (div by 255), then Normalize (sub_ and div_ by float32 tensors of shape [channels, 1,
+    # 1]).
     image = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
     tensor = image.to(torch.float32).div(255)
     mean = torch.as_tensor(mean, dtype=torch.float32).view(-1, 1, 1)

@@ -63,8 +63,8 @@ function(ddprun_module module)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX UNITY_BUILD_BATCH_SIZE 12)
     # GCC 12 warns about overlaps that do not exist in "text" + std::string (GCC bug 105651).
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-    # The launcher nearly always waits for processes and sockets, and a config is read only once. At -O1 the compiler needs a
-    # quarter less time for them (docs/internals/decisions/build/launcher-at-o1.md).
+    # The launcher nearly always waits for processes and sockets, and a config is read only once. So these modules are compiled
+    # with -O1, which needs a quarter less compile time (docs/internals/decisions/build/launcher-at-o1.md).
     if(module MATCHES "^launcher/|^common/config$" AND NOT ARG_HOT)
       target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()

@@ -36,7 +36,7 @@ inline std::shared_ptr<BatchNorm> batch_norm(std::int64_t channels) {
 // samples of all ranks. Evaluation mode uses the running statistics and needs no communication.
 class SyncedBatchNorms {
  public:
-  // `waits` is passed to the constructor of RankExchange.
+  // `waits` is called before and after each wait for other ranks, as in RankExchange.
   SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                    std::function<void(bool)> waits = {});
   ~SyncedBatchNorms();

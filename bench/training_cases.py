@@ -39,7 +39,7 @@ class Case:
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     workers: tuple[int, ...] = (2,)
     data_loader: bool = False  # True if Python's DDP uses a DataLoader; the row then measures more than DDP
-    factors: tuple[float, ...] | None = None  # minimum ratios for 1 and 2 workers, if they are not FACTOR of training_bench
+    factors: tuple[float, ...] | None = None  # minimum ratios for 1 and 2 workers, if they differ from training_bench.FACTOR
     exported: bool = False  # True if the case is also measured as an exported model, with model.type "exported"
     memory: bool = False
     start: bool = False

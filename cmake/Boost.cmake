@@ -1,6 +1,6 @@
-# The target Boost::headers, from any Boost that has the required features. asio's as_tuple left its experimental namespace late
-# (1.81 is the oldest version that was tried), and Debian 12 has an older Boost under the usual name. find_package(Boost) is not
-# used: it only gives a version number, and CMake 3.30 and newer warn about it.
+# Defines the target Boost::headers, from any Boost that has the required features. asio's as_tuple left its experimental
+# namespace late (1.81 is the oldest version that was tried), and Debian 12 has an older Boost under the usual name.
+# find_package(Boost) is not used: it only returns a version number, and CMake 3.30 and newer warn about it.
 find_path(DDPRUN_BOOST_INCLUDE boost/asio/as_tuple.hpp HINTS ENV BOOST_ROOT)
 if(DDPRUN_BOOST_INCLUDE)
   foreach(header boost/beast/http.hpp boost/crc.hpp)

@@ -1,5 +1,7 @@
-# cmake -DMODULES=build/modules.txt -DSOURCES=. -P cmake/CheckModules.cmake: checks each #include "folder/file.hpp" of the modules
-# against their declarations with Modules.cmake. Prints one line for each violation, then fails.
+# usage: cmake -DMODULES=build/modules.txt -DSOURCES=. -P cmake/CheckModules.cmake
+#
+# Compares each #include "folder/file.hpp" of the modules with their declarations (Modules.cmake). Prints one line for each
+# violation, then fails.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${MODULES} lines)
 set(modules)

@@ -1,21 +1,22 @@
-# cmake -DLINKER=ld -DNM=nm -DARCHIVES=a.a;b.a -DOBJECT=pure.o -P cmake/CheckPurity.cmake: links the whole libraries of all PURE
-# modules (Modules.cmake) into one object, with nothing else, and checks the undefined symbols of that object. A state machine may
-# compute, allocate memory and throw; the functions that it may need of the C library and the C++ runtime are listed here.
-# Sockets, files, processes, environment variables, threads and clocks are not in the list, nor are functions of modules that are
-# not pure.
+# usage: cmake -DLINKER=ld -DNM=nm -DARCHIVES=a.a;b.a -DOBJECT=pure.o -P cmake/CheckPurity.cmake
+#
+# Links the whole libraries of all PURE modules (Modules.cmake) into one object, without any other library, and checks the
+# undefined symbols of that object. A state machine may compute, allocate memory and throw. The lists below contain the
+# functions of the C library and the C++ runtime that it may use for this. They do not contain sockets, files, processes,
+# environment variables, threads and clocks, nor functions of modules that are not pure.
 cmake_minimum_required(VERSION 3.25)
 
 execute_process(COMMAND ${LINKER} -r --whole-archive ${ARCHIVES} --no-whole-archive -o ${OBJECT} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${NM} --undefined-only --demangle ${OBJECT} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 
-# C library: memory, text and arithmetic, and reading and writing numbers in the "C" locale (nlohmann/json calls localeconv).
-# Some have other names in glibc 2.38 and newer.
+# Functions of the C library for memory, text and arithmetic, and for reading and writing numbers in the "C" locale
+# (nlohmann/json calls localeconv). Some have other names in glibc 2.38 and newer.
 set(c_functions "mem(chr|cmp|cpy|move|set)|str(len|cmp|tod|toll|toull)|__isoc23_str(toll|toull)|v?snprintf|localeconv|llround|__errno_location"
                 "__(mem|str|snprintf|stpcpy)[a-z]*_chk|__stack_chk_fail|abort")
-# Symbols that any C++ file may need, and the object's own bookkeeping.
+# Symbols that any C++ file may need, and symbols of the object file itself.
 set(runtime "operator (new|delete).*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|__dso_handle|_GLOBAL_OFFSET_TABLE_|vtable for .*"
             "typeinfo for .*|__libc_single_threaded")
-# All of the standard library except the parts that access the outside world.
+# All symbols of the standard library. The check below refuses those that access the outside world.
 set(library "std::.*|non-virtual thunk to std::.*|guard variable for std::.*|VTT for std::.*")
 foreach(list c_functions runtime library)
   list(JOIN ${list} "|" ${list})

@@ -1,10 +1,10 @@
-# Finds LibTorch. LibTorch.cmake includes this for a configure, and ./dev runs it with `cmake -P`, so both use the same result.
-# The first folder with a suitable version of LibTorch is chosen: $LIBTORCH, CMAKE_PREFIX_PATH, the torch of the python3 on PATH
-# (found without importing it), the project's own environment .env. An explicit LIBTORCH that is not suitable is an error and
-# not skipped.
+# Finds LibTorch. LibTorch.cmake includes this file at configure time, and ./dev runs it with `cmake -P`, so both use the same
+# result. The first folder with a suitable version of LibTorch is chosen: $LIBTORCH, CMAKE_PREFIX_PATH, the torch of the python3
+# on PATH (found without importing it), the project's own environment .env. If LIBTORCH is set but not suitable, this is an
+# error, and the other folders are not tried.
 set(DDPRUN_TORCH_AT_LEAST 2.11)
 
-# The version in the headers, or "" if `folder` holds no LibTorch.
+# Sets `result` to the version in the headers, or to "" if `folder` does not contain LibTorch.
 function(ddprun_torch_version folder result)
   set(${result} "" PARENT_SCOPE)
   if(NOT EXISTS ${folder}/include/torch/csrc/api/include/torch/all.h)
@@ -24,7 +24,7 @@ function(ddprun_torch_version folder result)
   endforeach()
 endfunction()
 
-# The folder of the torch package of `python`, or "" if it has none.
+# Sets `result` to the folder of the torch package of `python`, or to "" if it has none.
 function(ddprun_torch_of_python python result)
   execute_process(
     COMMAND ${python} -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
@@ -57,7 +57,7 @@ function(ddprun_find_torch explicit project_root result report)
   endforeach()
   set(folders)
   foreach(prefix ${candidates})
-    # torch.utils.cmake_prefix_path is <torch>/share/cmake.
+    # The prefix may be torch.utils.cmake_prefix_path, which is <torch>/share/cmake.
     list(APPEND folders ${prefix} ${prefix}/../..)
   endforeach()
   ddprun_torch_of_python(python3 of_python)
@@ -82,7 +82,7 @@ function(ddprun_find_torch explicit project_root result report)
 endfunction()
 
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
-  # Prints one line: the version and the folder; nothing if there is none.
+  # In script mode, prints one line with the version and the folder, or nothing if no folder is suitable.
   get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
   ddprun_find_torch("$ENV{LIBTORCH}" ${root} folder report)
   if(folder)

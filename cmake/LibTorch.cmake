@@ -1,6 +1,6 @@
-# Makes the target ddprun_torch (torch_cpu + c10, with Gloo's headers). If a CUDA build of LibTorch and the CUDA and NCCL
-# headers exist, also makes ddprun_torch_cuda and sets DDPRUN_HAVE_CUDA_MODULE. find_package(Torch) of a CUDA wheel demands a
-# CUDA toolkit, so the targets are made directly. This works for a wheel and for the LibTorch archive.
+# Defines the target ddprun_torch (torch_cpu and c10, with Gloo's headers). If a CUDA build of LibTorch and the CUDA and NCCL
+# headers exist, also defines ddprun_torch_cuda and sets DDPRUN_HAVE_CUDA_MODULE. find_package(Torch) of a CUDA wheel requires a
+# CUDA toolkit, so the targets are defined directly. This works for a wheel and for the LibTorch archive.
 include(${CMAKE_CURRENT_LIST_DIR}/FindTorchFolder.cmake)
 
 set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of LibTorch (the one with include/ and lib/); searched if empty")
@@ -19,8 +19,8 @@ endif()
 ddprun_torch_version(${TORCH_ROOT} TORCH_VERSION)
 message(STATUS "LibTorch ${TORCH_VERSION}: ${TORCH_ROOT}")
 
-# The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Only the headers are used: Debian's libgloo would be
-# a second Gloo in addition to the one inside libtorch_cpu.
+# The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Only the headers are used: Debian's library libgloo
+# would be a second Gloo in addition to the one inside libtorch_cpu.
 find_path(GLOO_INCLUDE_DIR gloo/config.h)
 if(NOT GLOO_INCLUDE_DIR AND DDPRUN_BUILD_TRAINER STREQUAL "AUTO")
   message(STATUS "ddptrain: skipped, since Gloo's headers (gloo/config.h, Debian: libgloo-dev) were not found")
@@ -40,21 +40,21 @@ target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED USE_C10D USE_C
 target_link_directories(ddprun_torch INTERFACE ${TORCH_ROOT}/lib)
 target_link_libraries(ddprun_torch INTERFACE torch_cpu c10)
 
-# Note [How a program finds LibTorch at run time]
-# LD_LIBRARY_PATH comes first, because this is a DT_RUNPATH (a DT_RPATH would come before it). Next is lib/ddprun/torch,
-# relative to the program. The build tree and an installed tree both have this link, so a tree can be moved and LibTorch
-# exchanged. Last is the folder of this build. LibTorch's own libraries find theirs by their own DT_RPATH. The install tree has
-# the same RUNPATH as the build tree, so nothing is linked or patched again for it.
+# Note [How a program finds LibTorch at run time] The loader searches three places in this order. LD_LIBRARY_PATH comes first,
+# because RUNPATH is a DT_RUNPATH (a DT_RPATH would come before it). Next is lib/ddprun/torch, relative to the program. The
+# build tree and an installed tree both have this link, so a tree can be moved and its LibTorch exchanged. Last is the LibTorch
+# folder of this build. LibTorch's own libraries find each other by their own DT_RPATH. The install tree has the same RUNPATH as
+# the build tree, so an installation need not link or patch programs again.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib/ddprun/torch/lib" "$ORIGIN/torch/lib" "${TORCH_ROOT}/lib")
 target_link_options(ddprun_torch INTERFACE -Wl,--enable-new-dtags)
 file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 file(CREATE_LINK ${TORCH_ROOT} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch SYMBOLIC)
 
-# CUDA code goes into a module that only a GPU run loads, because libtorch_cuda costs a process 0.35 s. No CUDA toolkit is
-# needed: the wheels contain the headers. ./dev installs those of nvidia-cuda-crt and nvidia-cuda-cccl next to torch's own,
-# because cuda_runtime.h and nccl.h include them. The compiler checks whether the headers suffice; if not, the module is left
-# out.
+# CUDA code is in a module that only a run on a GPU loads, because libtorch_cuda costs a process 0.35 s. No CUDA toolkit is
+# needed, since the wheels contain the headers. ./dev installs the headers of nvidia-cuda-crt and nvidia-cuda-cccl next to those
+# of torch, because cuda_runtime.h and nccl.h include them. A test compilation shows whether the headers are complete; if not,
+# the module is not built.
 set(DDPRUN_HAVE_CUDA_MODULE OFF)
 get_filename_component(site_packages ${TORCH_ROOT}/.. ABSOLUTE)
 file(GLOB cuda_wheel_includes ${site_packages}/nvidia/cu[0-9]*/include)

@@ -10,8 +10,8 @@
 #     PURE                                       no sockets, files, processes, threads or clocks: CheckPurity.cmake links it alone
 #     HOT)                                       a module of the launcher in which the processor time matters: -O2, not -O1
 #
-# A folder is a subject, and a target is pure or is not. A folder with a pure part and an I/O part has two modules: FOLDER:PART,
-# whose FILES are named without their endings, and FOLDER, which has the remaining files.
+# A folder has one subject. A target is either pure or not. So a folder with a pure part and an I/O part has two modules:
+# FOLDER:PART, whose FILES are named without their endings, and FOLDER, which has the remaining files.
 #
 #   ddprun_module(launcher/hang:rules FILES hang_state hang_watch ... PURE)
 #
@@ -47,7 +47,7 @@ function(ddprun_module module)
     endforeach()
   else()
     file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.hpp)
-    # Parts are defined before the module that has the remaining files.
+    # The parts of a folder are defined before the module that has the remaining files.
     get_property(parts GLOBAL PROPERTY DDPRUN_PARTS_${folder})
     if(parts)
       list(REMOVE_ITEM files ${parts})
@@ -56,15 +56,15 @@ function(ddprun_module module)
   set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS_${folder} ${files})
   set(sources ${files})
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
-  # One object file per module in builds that join files: the compiler then reads its headers once.
+  # In builds that join files, a module is one object file. The compiler then reads the headers of the module once.
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX UNITY_BUILD_BATCH_SIZE 12)
-    # GCC 12 sees overlaps that do not exist in "text" + std::string (GCC bug 105651).
+    # GCC 12 warns about overlaps that do not exist in "text" + std::string (GCC bug 105651).
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-    # The launcher waits for processes and sockets nearly all of its time, and a config is read once. At -O1 the compiler needs a
-    # quarter less time for them (docs/internals/decisions/build/launcher-at-o1.md).
+    # The launcher nearly always waits for processes and sockets, and a config is read only once. So these modules are compiled
+    # with -O1, which needs a quarter less compile time (docs/internals/decisions/build/launcher-at-o1.md).
     if(module MATCHES "^launcher/|^common/config$" AND NOT ARG_HOT)
       target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
@@ -92,7 +92,7 @@ function(ddprun_module module)
   endif()
 endfunction()
 
-# ddprun_modules_of(common): the library ddprun_common, which contains all modules of that folder.
+# ddprun_modules_of(common) defines the library ddprun_common, which contains all modules of that folder.
 function(ddprun_modules_of folder)
   get_property(modules GLOBAL PROPERTY DDPRUN_MODULES)
   add_library(ddprun_${folder} INTERFACE)
@@ -104,7 +104,7 @@ function(ddprun_modules_of folder)
   endforeach()
 endfunction()
 
-# ddprun_way_of_a_job(module...): the modules through which a job passes, in this order; for docs/internals/modules.md.
+# ddprun_way_of_a_job(module...) records the modules through which a job passes, in this order, for docs/internals/modules.md.
 function(ddprun_way_of_a_job)
   get_property(modules GLOBAL PROPERTY DDPRUN_MODULES)
   foreach(module ${ARGN})
@@ -115,8 +115,8 @@ function(ddprun_way_of_a_job)
   set_property(GLOBAL PROPERTY DDPRUN_WAY "${ARGN}")
 endfunction()
 
-# Call after the last module: writes the declarations to modules.txt in the build folder, and adds the check to the build.
-# A line of modules.txt: MODULE|USES|PURE|SUMMARY|FILES
+# Call this after the last module. It writes the declarations to modules.txt in the build folder, and adds the check to the
+# build. A line of modules.txt has the form: MODULE|USES|PURE|SUMMARY|FILES
 function(ddprun_check_modules)
   get_property(modules GLOBAL PROPERTY DDPRUN_MODULES)
   set(text "")
@@ -141,8 +141,8 @@ function(ddprun_check_modules)
     DEPENDS ${CMAKE_BINARY_DIR}/modules.txt ${PROJECT_SOURCE_DIR}/cmake/CheckModules.cmake ${files}
     COMMENT "Checking what modules include")
   set(checks ${CMAKE_BINARY_DIR}/modules.checked)
-  # A sanitizer's calls would be among the symbols, and another C++ library's symbols have other names. An ordinary build need
-  # not fail because its C library has other names.
+  # The check runs only in builds of contributors. With a sanitizer, its calls would be among the symbols. Another C++ library
+  # has other names for its symbols. A user's build should not fail because its C library has other names.
   if(DDPRUN_WARNINGS_AS_ERRORS AND NOT DDPRUN_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     get_property(pure GLOBAL PROPERTY DDPRUN_PURE_MODULES)
     list(TRANSFORM pure REPLACE "[/:]" "_" OUTPUT_VARIABLE targets)

@@ -1,4 +1,4 @@
-# Writes a header with the files of sdk/project as strings, which `ddprun init cpp` writes.
+# Writes a header that contains the files of sdk/project as strings. `ddprun init cpp` writes these files.
 set(project_files CMakeLists.txt README.md task.cpp train.json)
 set(project_folder ${CMAKE_BINARY_DIR}/generated/project)
 set(entries)

@@ -1,9 +1,8 @@
-# The files that users need to build their own worker program, as `cmake --install` installs them: headers, one library with the
-# whole trainer, and a package for find_package(ddprun). sdk/example is such a program; tests/whole_program/test_sdk.py builds
-# it.
+# Installs the files that users need to build their own worker program: headers, one library with the whole trainer, and a
+# package for find_package(ddprun). sdk/example is such a program; tests/whole_program/test_sdk.py builds it.
 include(CMakePackageConfigHelpers)
 
-# One archive of the modules' objects, and next to it the archives that they link.
+# One archive contains the objects of all modules. The archives that they link are installed next to it.
 add_library(ddprun_worker STATIC)
 set_target_properties(ddprun_worker PROPERTIES LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sdk)
 get_property(modules GLOBAL PROPERTY DDPRUN_MODULES)
@@ -39,7 +38,7 @@ install(FILES ${archives} DESTINATION lib/ddprun)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ddprun DESTINATION include)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
 install(FILES ${PROJECT_SOURCE_DIR}/examples/cpp-loop/loop.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/example)
-# Only the headers that those headers include.
+# Installs the headers that the public headers include, and no others.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
                trainer/data/source.hpp trainer/image_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
                trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)

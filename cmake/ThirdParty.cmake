@@ -1,9 +1,9 @@
-# The libraries that the launcher needs: Boost (headers), nlohmann/json, CLI11, xxHash, protozero and OpenSSL. They come from the
-# system if all their headers are there. Otherwise they come from third_party/headers.tar.xz, so that `pip install .` needs only
-# a compiler. third_party/bundle.py makes that file.
+# Finds the libraries that the launcher needs: Boost (headers), nlohmann/json, CLI11, xxHash, protozero and OpenSSL. They come
+# from the system if all their headers are installed. Otherwise they come from third_party/headers.tar.xz, so that `pip install
+# .` needs only a compiler. third_party/bundle.py creates that file.
 #
-# The bundle has headers only. Its OpenSSL headers are for version 3; the library is the system's libssl.so.3, which Python's ssl
-# module needs anyway. ddprun is never built without OpenSSL, since nodes talk to each other only through TLS.
+# The bundle contains only headers. Its OpenSSL headers are for version 3. The library is the system's libssl.so.3, which
+# Python's ssl module needs anyway. ddprun is never built without OpenSSL, since nodes communicate only through TLS.
 set(DDPRUN_BUNDLED_HEADERS AUTO CACHE STRING "Use third_party/headers.tar.xz: ON, OFF, or AUTO where headers are missing")
 
 find_package(Threads REQUIRED)

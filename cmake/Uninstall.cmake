@@ -1,5 +1,7 @@
-# cmake -DBUILD=b -P cmake/Uninstall.cmake: removes the files that `cmake --install b` has installed, and the folders that are
-# empty then. The target `uninstall` runs it. Files that no longer exist are skipped, and files of others stay.
+# usage: cmake -DBUILD=b -P cmake/Uninstall.cmake
+#
+# Removes the files that `cmake --install b` has installed, and the folders that are then empty. The target `uninstall` runs
+# this script. Files that no longer exist are skipped, and other files are not removed.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB manifests ${BUILD}/install_manifest*.txt)
 if(NOT manifests)
@@ -25,7 +27,7 @@ foreach(manifest ${manifests})
   endforeach()
   file(REMOVE ${manifest})
 endforeach()
-# The deepest folders first. rmdir leaves a folder that is not empty.
+# The deepest folders are removed first. rmdir does not remove a folder that is not empty.
 list(SORT folders ORDER DESCENDING)
 foreach(folder ${folders})
   execute_process(COMMAND rmdir "${folder}" ERROR_QUIET OUTPUT_QUIET RESULT_VARIABLE ignored)

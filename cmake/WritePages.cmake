@@ -1,5 +1,6 @@
-# cmake -DPROGRAM=ddprun -DFOLDER=pages -P cmake/WritePages.cmake: the manual page and the completions, in a layout like that of
-# share/. The build calls it (Install.cmake).
+# usage: cmake -DPROGRAM=ddprun -DFOLDER=pages -P cmake/WritePages.cmake
+#
+# Writes the manual page and the completions, in a layout like that of share/. The build runs this script (Install.cmake).
 cmake_minimum_required(VERSION 3.25)
 function(write file)
   execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)

@@ -24,7 +24,7 @@ def read(file):
 
 
 def reached(modules, name):
-    """All modules that it uses, directly or indirectly."""
+    """Returns all modules that the module uses, directly or indirectly."""
     below, ahead = set(), list(modules[name][0])
     while ahead:
         module = ahead.pop()
@@ -35,7 +35,8 @@ def reached(modules, name):
 
 
 def direct(modules, name):
-    """The modules that it uses directly and that none of its other modules uses: this drops redundant arrows from the diagram."""
+    """Returns the modules that the module uses directly and that none of its other modules uses. The diagram then has no
+    redundant arrows."""
     uses = modules[name][0]
     return [used for used in uses if not any(used in reached(modules, other) for other in uses if other != used)]
 

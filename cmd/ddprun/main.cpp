@@ -58,13 +58,13 @@ fs::path current_folder() {
 }
 
 void print_error(CalledAs called_as, const std::string& message) {
-  // Escaped, because a message may quote the command line and file names. Line ends are kept, because some messages have
-  // several lines.
+  // The message is escaped, because it may quote the command line and file names. Line ends are kept, because some messages
+  // have several lines.
   const std::string program = called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ";
   write_all(STDERR_FILENO, program + printable(message, LineEnds::kKeep) + "\n");
 }
 
-// Returns the text for --help and similar options, which start no job. nullopt if no such option is given.
+// Returns the text for --help and similar options, which start no job. Returns nullopt if no such option is given.
 std::optional<std::string> requested_text(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
@@ -103,7 +103,8 @@ int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
     return 0;
   }
   if (plan.preflight) {
-    // Before the rendezvous: a node with an error never joins, so that the other nodes of --nnodes MIN:MAX start without it.
+    // The checks run before the rendezvous. So a node with an error never joins, and the other nodes of --nnodes MIN:MAX start
+    // without it.
     for (std::string& warning : doctor::preflight(plan)) plan.warnings.push_back(std::move(warning));
   }
   std::optional<NetworkStart> network;
@@ -192,7 +193,7 @@ void open_missing_standard_streams() {
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
-  ::mallopt(M_ARENA_MAX, 1);   // our threads only write files and resolve names; a separate heap for each would waste memory
+  ::mallopt(M_ARENA_MAX, 1);   // our threads only write files and resolve names, so a heap for each would waste memory
   ::signal(SIGPIPE, SIG_IGN);  // a closed console must not end the job
   ::signal(SIGCHLD, SIG_DFL);  // with SIG_IGN inherited from the caller, the kernel would discard the workers' exit status
   using namespace ddprun;

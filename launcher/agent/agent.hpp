@@ -26,13 +26,14 @@ class JobLink;
 struct AgentFiles {
   int lock_fd = -1;                // descriptor of the run directory's lock; the guardian keeps a copy open; -1: no lock
   std::filesystem::path log_root;  // folder of the workers' logs; empty if no logs are written
-  // path of the report (JSON), which the guardian completes if the agent is killed; empty if none is written
+  // Path of the report (JSON), which the guardian completes if the agent is killed; empty if none is written.
   std::filesystem::path report;
   LogLayout layout = LogLayout::kRounds;
 };
 
-// Access to the agent for its observers (console, report). The report's observer first passes its text to the guardian
-// (keep_report), which writes it if the agent is killed. Then it writes the file through `files`.
+// The agent, as its observers (console, report) use it. The report's observer passes each new text of the report to the
+// guardian (keep_report) before it writes the file through `files`. If the agent is killed in between, the guardian writes the
+// text.
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;
@@ -47,7 +48,7 @@ struct AgentAccess {
   std::function<void(OutputReader::Tap tap)> tap_output;
 };
 
-// The agent calls the observers on its own thread. `service` is an object that answers queries about the job; it is destroyed
+// The agent calls the observers on its own thread. `service` is an object that answers queries about the job. It is destroyed
 // together with the observers.
 struct AgentObservers {
   std::vector<std::unique_ptr<RunObserver>> observers{};
@@ -57,12 +58,13 @@ struct AgentObservers {
 // Creates the observers (console, report). The agent calls this function after it has created the console.
 using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
 
-// The agent calls this function with the exit code when all its work is done. The guardian is exiting at that time, so slow
-// work can run in parallel.
+// The agent calls this function with the exit code when all its work is done. The guardian exits at the same time, so slow work
+// in this function runs in parallel to that exit.
 using AtEnd = std::function<void(int exit_code)>;
 
-// Runs the job that the plan describes and returns the exit code. `network`: set if the job runs on many machines, of which
-// this process is one node. Call it while the process has only one thread, since it first forks the guardian.
+// Runs the job that the plan describes and returns the exit code. `network` is set in a job on many machines, where this
+// process is one of the nodes. This function forks the guardian first, so the process must have only one thread when it is
+// called.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
               std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});
 

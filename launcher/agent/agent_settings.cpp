@@ -11,11 +11,11 @@
 namespace ddprun {
 namespace {
 
-// The number of this job's first round (a round is one start of all workers): one more than the newest folder logs/round-NNN.
-// So the numbers continue when ddprun is started again with the same run directory.
+// Returns the number of this job's first round (a round is one start of all workers): one more than the newest folder
+// logs/round-NNN. So the numbers continue when ddprun is started again with the same run directory.
 int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
-  if (layout != LogLayout::kRounds) return next;  // in the other layout each run has a new folder
+  if (layout != LogLayout::kRounds) return next;  // with the other layout, each call of ddprun creates a new folder
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();
@@ -29,9 +29,9 @@ int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   return next;
 }
 
-// The number of spare interpreters that may load at the same time. A spare uses a processor for some seconds while it imports
-// libraries, so each loading spare needs a processor without a worker. If every processor has a worker, one spare loads, with
-// the idle scheduling policy.
+// Returns the number of spare interpreters that may load at the same time. A spare uses a processor for some seconds while it
+// imports libraries, so each loading spare needs a processor without a worker. If every processor has a worker, one spare
+// loads, with the idle scheduling policy.
 int max_loading_spares(const Plan& plan) {
   if (plan.kind == Plan::Kind::kTrain || plan.standbys <= 1) return 1;
   return std::clamp(count_cpus().usable() - plan.nproc_per_node, 1, plan.standbys);

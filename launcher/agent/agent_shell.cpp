@@ -60,7 +60,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       guardian_(io_, std::move(guardian), *this) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
   if (network) {
-    files_.start_async();  // file work must not delay the heartbeats that renew the worker lease
+    files_.start_async();  // the heartbeats that renew the worker lease must not wait for file work
     network->shell.node.member.next_number = state_.first_round();
     job_ = std::make_unique<JobLink>(io_, *std::move(network), plan_, static_cast<JobLink::Agent&>(*this));
   }
@@ -104,12 +104,12 @@ int AgentShell::run() {
 // ---- the agent's own failures ----
 
 void AgentShell::save_and_stop(const agent_event::AgentFailed& failure) {
-  master_.release();  // frees a descriptor: the report needs one, and this process may have run out of them
+  master_.release();  // frees the store's sockets: the report needs a descriptor, and this process may have no free one
   feed(failure);
 }
 
-// Publishes RunEnded as for any other end of the job, so that the console and the report contain it. The guardian kills the
-// workers when it exits.
+// Publishes RunEnded, as at every end of the job, so that the console and the report contain it. The guardian kills the workers
+// when it exits.
 void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   exit_code_ = failure.exit_code;
   io_.stop();
@@ -122,7 +122,7 @@ void AgentShell::end_by(const agent_event::AgentFailed& failure) {
 
 void AgentShell::feed(const AgentEvent& event) {
   pending_.push_back(event);
-  // frees the reserved port's descriptor, since the report needs one and this process may have no free one
+  // An action or an observer may feed another event. The outer call of this function then handles it.
   if (feeding_) return;
   feeding_ = true;
   while (!pending_.empty()) {
@@ -173,7 +173,7 @@ void AgentShell::stop_as_on_signal(int signal) {
   if (swept_) check_round_end();
 }
 
-// The guardian's death has killed the workers.
+// The workers are dead: the kernel kills them when their parent, the guardian, dies.
 void AgentShell::on_guardian_death() {
   failure_.end_immediately(
       {static_cast<int>(ExitCode::kInternal),
@@ -184,7 +184,7 @@ void AgentShell::on_guardian_death() {
 
 void AgentShell::handle(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.start_async();  // notices mean that workers run, so file work must no longer block this thread
+  files_.start_async();  // After the first notice workers may run, so file work must no longer block this thread.
   if (notice.kind == Kind::kStoreMessage) return console_.line(Stream::kStderr, store_message_line(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
   if (notice.kind == Kind::kLeftoverAwaited) return on_awaited_leftover(notice);
@@ -210,8 +210,8 @@ void AgentShell::on_continued(const guardian::Notice& notice) {
   if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
 }
 
-// The worker's first process has exited, but one of its child processes (a leftover) continues the work. From now on the agent
-// reads /proc and stack traces of this child.
+// Handles the notice that a worker's first process has exited, but one of its child processes (a leftover) continues the work.
+// From now on the agent reads /proc and stack traces of this child.
 void AgentShell::on_awaited_leftover(const guardian::Notice& notice) {
   const std::optional<int> rank = workers_.rank_of(notice.worker);
   if (!rank) return;
@@ -293,7 +293,7 @@ void AgentShell::on_standby_message(int number, const channel::FromWorker& messa
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  // this standby already has a rank, so its message is late
+  // This standby already has a rank, so its message is late.
   if (std::holds_alternative<channel::StandbyReady>(message)) return;
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
@@ -359,7 +359,7 @@ std::optional<StackTool> AgentShell::find_tool(bool python) {
 
 // ---- the end of a round ----
 
-// A round has ended when all its processes have exited and all their output has been read.
+// Checks whether the round has ended: all its processes have exited, and all their output has been read.
 void AgentShell::check_round_end() {
   if (!swept_) return;
   reader_.all_writers_ended();
@@ -403,8 +403,8 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   if (file_timers_) file_timers_->forget_all();
   script_printed_ = train() || plan_.standbys == 0;
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
-  // Posted, so that observers receive the start of the round first. Workers that were spare interpreters already run, so their
-  // WorkerStarted events would otherwise come before it.
+  // These events are posted, so that observers receive the start of the round first. Workers that were spare interpreters
+  // already run, so their WorkerStarted events would otherwise come before it.
   if (!action.spares.empty()) {
     boost::asio::post(io_, [this] {
       for (const auto& [rank, pid] : workers_.taken_over()) publish_start(rank, instant_now().realtime_ns, true);
@@ -467,7 +467,7 @@ void AgentShell::carry_out(const agent_action::StartStandby& action) {
   }
 }
 
-// The settings of one worker. Apart from the ranks, all workers of this node have the same settings.
+// Returns the settings of one worker. Apart from the ranks, all workers of this node have the same settings.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
   master_.fill(settings);
@@ -483,8 +483,8 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
 void AgentShell::carry_out(const agent_action::SendMessage& action) {
   for (const int rank : action.ranks) {
     workers_.send(rank, action.message);
-    // After a Stop message the worker saves its state. If it is a child of a start script, the script may exit first. Signal 0
-    // informs the guardian of the stop, so that it then waits for the child.
+    // After a Stop message the worker saves its state. If a start script has started it, the script may exit first. Signal 0
+    // informs the guardian of the stop, so that the guardian then waits for the worker.
     if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
   }
 }

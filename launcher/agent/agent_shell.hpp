@@ -76,7 +76,7 @@ class AgentShell final : private InternalErrorHandler::Agent,
   AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
              const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
-  // Call it after run(). The guardian then exits, and this object's destructor waits for its exit.
+  // Call this after run(). The guardian then exits, and this object's destructor waits for its exit.
   void shut_down_cleanly() { guardian_.shut_down_cleanly(); }
 
  private:
@@ -190,13 +190,13 @@ class AgentShell final : private InternalErrorHandler::Agent,
   std::deque<AgentEvent> pending_;  // events that arrived while feed() handled an earlier event
   bool feeding_ = false;
   bool swept_ = false;  // all processes of the round have exited (the guardian has sent kSwept)
-  // a worker has printed in this round; also true if there are no spares, which load only after this output
+  // True after a worker has printed in this round. Spares load only after this output. Also true if there are no spares.
   bool script_printed_ = false;
-  // a signal has requested the job's end: the agent no longer waits for a slow reader of its output
+  // A signal has requested the job's end. From then on the agent does not wait for a slow reader of its output.
   bool stop_requested_ = false;
   int restart_count_ = 0;
   RestartFacts facts_;  // cause of the last restart and number of OOM kills, for the environment of scripts
-  // leftover processes that the guardian has ended, collected for the next LeftoversFound event
+  // Leftover processes that the guardian has ended, collected for the next LeftoversFound event.
   LeftoversFound ended_leftovers_;
   std::optional<FileTimerServer> file_timers_;
   StuckMonitor stuck_;
@@ -207,7 +207,8 @@ class AgentShell final : private InternalErrorHandler::Agent,
   std::optional<RunDirectoryWatch> run_directory_;  // set if this agent has locked the run directory
   std::optional<int> exit_code_;
   std::unique_ptr<JobLink> job_;  // null in a job on one machine
-  // The last member, so it is destroyed first: its destructor waits for the guardian while all other members still exist.
+  // This must be the last member, so that it is destroyed first: its destructor waits for the guardian, which needs the other
+  // members.
   GuardianLink guardian_;
 };
 

@@ -18,7 +18,7 @@ class BlockedSignals {
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // A new signalfd, owned by the caller. Throws InternalError.
+  // Returns a new signalfd for the blocked signals. The caller owns it. Throws InternalError.
   int descriptor() const;
 
  private:

@@ -1,5 +1,5 @@
-// Evidence about a failure that is in files, so the pure state machine cannot read it. The agent's shell reads it on this node
-// before it publishes the failure. A file that takes too long to read is left out.
+// Evidence about a failure, from files that the pure state machine cannot read. The agent's shell reads it on this node before
+// it publishes the failure. A file that takes too long to read is left out.
 #pragma once
 
 #include <filesystem>
@@ -20,18 +20,18 @@
 namespace ddprun {
 
 // Adds the path of the log and the last lines of stderr to each failure of this node. If the job ends, it also copies the first
-// failed worker's error file to the file named in ddprun's own TORCHELASTIC_ERROR_FILE. So a caller of ddprun can read the
-// error as from a worker.
+// failed worker's error file to the path in TORCHELASTIC_ERROR_FILE of ddprun's own environment. So the program that called
+// ddprun can read the error as if ddprun were a worker.
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 
 // Adds two findings from a failed script's stderr: the newest line that reports a failed memory allocation, and the last
-// exception. If a module is missing, the interpreter's path is added: "ModuleNotFoundError: No module named 'torch'; its Python
-// is /usr/bin/python3".
+// exception. If a module is missing, the text of the exception also names the interpreter: "ModuleNotFoundError: No module
+// named 'torch'; its Python is /usr/bin/python3".
 void add_stderr_errors(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
-// The content of a failed worker's error file. nullopt if `file` is empty (the worker has no error file), or if no valid file
-// could be read in time.
+// Returns the content of a failed worker's error file. Returns nullopt if `file` is empty (the worker has no error file), or if
+// no valid file could be read in time.
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);
 
 // Converts the guardian's notice of a worker's exit into an event. The event states whether the kernel killed the worker for

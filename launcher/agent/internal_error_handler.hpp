@@ -4,7 +4,7 @@
 // since the other nodes have the same state and continue.
 //
 // A second exception ends everything immediately, because the code that stops the workers may be broken. The same happens if
-// the workers have not stopped in time. Part of the agent's shell; one thread.
+// the workers have not stopped in time. The class is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <chrono>
@@ -27,14 +27,14 @@ class InternalErrorHandler {
   struct Agent {
     virtual bool is_over() const = 0;                    // true once the job's exit code is known
     virtual std::vector<int> running_ranks() const = 0;  // local ranks of workers whose processes run
-    virtual bool may_save() const = 0;  // false once AgentState has ended the job, since the workers then no longer save
+    virtual bool may_save() const = 0;  // false after AgentState has ended the job, since the workers then no longer save
     virtual void save_and_stop(const agent_event::AgentFailed& failure) = 0;
     virtual void end_by(const agent_event::AgentFailed& failure) = 0;  // ends everything immediately
 
    protected:
     ~Agent() = default;
   };
-  // `time_to_stop`: the workers are killed if they have not stopped within this time.
+  // If the workers have not stopped within `time_to_stop`, everything ends immediately.
   InternalErrorHandler(boost::asio::io_context& io, std::chrono::milliseconds time_to_stop, Agent& agent)
       : io_(io), limit_(io), time_to_stop_(time_to_stop), agent_(agent) {}
 
@@ -55,21 +55,22 @@ class InternalErrorHandler {
     return false;
   }
 
-  // Ends the job without saving. Called when all workers are already dead.
+  // Ends the job without saving. The agent calls this when all workers are already dead.
   void end_immediately(const agent_event::AgentFailed& why) {
     if (!first_) first_ = why;
     end_now();
   }
 
  private:
-  // Added to the workers' time to stop. If a worker survives SIGKILL, SlowStop reports it only after 60 s.
+  // This time is added to the workers' time to stop. It is longer than the 60 s after which SlowStop reports a worker that
+  // survives SIGKILL.
   static constexpr std::chrono::seconds kStopMargin{75};
 
   void on_error(agent_event::AgentFailed failure) {
     if (agent_.is_over()) return;
     if (first_ || !agent_.may_save()) {
       if (!first_) first_ = std::move(failure);
-      // Posted, since the function that threw is still using objects that end_now() closes.
+      // end_now() is posted, because the function that threw is still using objects that end_now() closes.
       return boost::asio::post(io_, [this] { end_now(); });
     }
     failure.running = agent_.running_ranks();

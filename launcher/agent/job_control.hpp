@@ -33,8 +33,8 @@ inline void stop_by(int signal) {
   ::sigaction(signal, &before_action, nullptr);
 }
 
-// True if a shell has continued this process in the background (`bg`), so another process group owns the terminal. False
-// without a shell, because no shell could then move the process to the foreground again.
+// Returns true if a shell has continued this process in the background (`bg`), so another process group owns the terminal.
+// Returns false if no shell controls this process, because no shell could then move it to the foreground again.
 inline bool is_background_job() {
   const pid_t foreground_group = ::tcgetpgrp(STDIN_FILENO);
   const pid_t parent = ::getppid();

@@ -1,4 +1,4 @@
-// The ranks of this node's workers in a round. Pure.
+// Computes the ranks of this node's workers in a round. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace ddprun {
 
-// Returns one entry for each local rank. `release`: the coordinator's message that started the round; null in a job on one
+// Returns one entry for each local rank. `release` is the coordinator's message that started the round, or null in a job on one
 // machine.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
-// The settings of a worker with these ranks, as far as the plan determines them.
+// Returns the settings of a worker with these ranks, without those that are known only when the worker starts.
 WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks);
 
 }  // namespace ddprun

@@ -146,8 +146,8 @@ OutputReader::ReadResult OutputReader::read(int rank, Stream stream) {
 void OutputReader::drain(int rank) {
   constexpr int kMaxChunks = 64;
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    // Reads until nothing is left. FIONREAD cannot replace the loop: it does not count the last bytes of a terminal that the
-    // kernel has not passed on yet.
+    // Reads until the terminal or pipe is empty. FIONREAD cannot replace the loop: it does not count the last bytes of a
+    // terminal that the kernel has not passed on yet.
     for (int i = 0; i < kMaxChunks && read(rank, stream) == ReadResult::kBytes; ++i) {
     }
   }

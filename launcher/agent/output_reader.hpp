@@ -1,8 +1,8 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
 // pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
 // but is slow, the worker's pipe fills and its write() blocks, as it would without ddprun. The same happens if the worker's log
-// file accepts no more data. After two seconds a message then names the rank and the file. Part of the agent's shell; one
-// thread.
+// file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part of the agent's
+// shell and runs on one thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -37,9 +37,10 @@ class OutputReader {
   struct Agent {
     virtual void on_output(int rank) = 0;
     virtual void publish(const RunEvent& event) = 0;  // called only with FirstOutput, before on_output()
-    // Called when a stream has ended or a slow console has caught up, since the round's output may then be complete.
+    // The reader calls this when a stream has ended or a slow console has caught up. The output of the round may then be
+    // complete.
     virtual void check_round_end() = 0;
-    // Called when no worker is blocked by its log file any more.
+    // The reader calls this when no worker is blocked by its log file any more.
     virtual void on_output_resumed() = 0;
 
    protected:
@@ -57,25 +58,26 @@ class OutputReader {
   void begin_round(std::size_t workers);
   // Takes ownership of the pipe from which the agent reads this stream, and starts to read it.
   void adopt(int rank, Stream stream, Pipe pipe);
-  // Reads the remaining output of a worker that has exited. It may explain a failure, and the worker's replacement gets new
-  // pipes. At most 64 chunks are read, since a child of the worker may still print.
+  // Reads the remaining output of a worker that has exited. This output may explain a failure, and it must be read before the
+  // worker's replacement gets new pipes. At most 64 chunks are read, since a child of the worker may still print.
   void drain(int rank);
-  // Call it when all processes of the round have exited. The remaining output fits into the pipes, so it is read without
-  // waiting for log files.
+  // Call this when all processes of the round have exited. Their remaining output is at most the content of the pipes. So it is
+  // read completely, even if log files are slow.
   void all_writers_ended();
-  // True if a worker's output is not being read, because its log file or the console is slow. A worker without new output may
-  // then be blocked, so it does not count as hung.
+  // Returns true if a worker's output is not being read, because its log file or the console is slow. A worker without new
+  // output may then be blocked, so it does not count as hung.
   bool is_throttling() const { return !paused_.empty() || waiting_ > 0; }
   // Closes both pipes of this worker. Output that was not read is lost.
   void end(int rank);
   // Sets the size of the terminal to which the worker writes this stream. Returns false if the stream is not a terminal.
   bool resize(int rank, Stream stream, const winsize& size) const;
-  // True while any worker's pipe is open.
+  // Returns true while any worker's pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  // A counter of the pipes that this stream has had. A callback that belongs to an earlier pipe must do nothing.
+  // Returns the number of pipes that this stream has had. A callback compares it with the number at its start, and does nothing
+  // if its pipe has been replaced.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
@@ -93,13 +95,13 @@ class OutputReader {
   WorkerOutput& output_;
   Agent& agent_;
   Tap tap_;                                 // may be empty
-  std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null after the end of the stream
+  std::vector<std::array<Pipe, 2>> pipes_;  // indices: local rank, Stream; null after the end of the stream
   std::unique_ptr<char[]> chunk_;           // read buffer, used for one pipe at a time
   int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
-  // start of the round; nullopt after the first output of the round
+  // Start of the round; nullopt after the first output of the round.
   std::optional<std::chrono::steady_clock::time_point> started_;
   int waiting_ = 0;  // number of pipes that are not read because the console is behind
-  // A pipe that is not read while the worker's log file accepts no data. paused_ maps it to the start of the pause.
+  // A pipe that is not read, because the worker's log file accepts no data. paused_ maps it to the start of the pause.
   struct PausedPipe {
     int rank = 0;
     Stream stream{};

@@ -53,7 +53,8 @@ void RunDirectoryWatch::watch_directory() {
   parent_watch_ = ::inotify_add_watch(events_.native_handle(), run_dir_.parent_path().c_str(), IN_DELETE | IN_MOVED_FROM);
 }
 
-// The parent directory may contain many other entries, so events with other names are ignored.
+// Returns true if an event concerns the run directory. The parent directory may contain many other entries, so events with
+// other names are ignored.
 bool RunDirectoryWatch::concerns_directory(std::size_t bytes) const {
   const std::string name = run_dir_.filename().string();
   for (std::size_t at = 0; at + sizeof(inotify_event) <= bytes;) {

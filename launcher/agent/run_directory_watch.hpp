@@ -1,7 +1,7 @@
-// Detects that the run directory was removed or renamed. The agent (agent_shell.cpp) owns one if it has locked the directory.
-// The agent also calls probe() at the start of each round and of each worker, since the kernel does not report a removal by
-// another machine. The watch reports the removal once. It then creates the directory again (common/run_directory/moved_run.hpp)
-// and keeps the lock of the new directory.
+// Detects that the run directory was removed or renamed. The agent (agent_shell.cpp) has one watch if it has locked the
+// directory. The kernel does not report a removal by another machine, so the agent also calls probe() at the start of each
+// round and of each worker. The watch reports the removal once. It then creates the directory again
+// (common/run_directory/moved_run.hpp) and keeps the lock of the new directory.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace ddprun {
 
 class RunDirectoryWatch {
  public:
-  // `lock_fd` belongs to the caller. `config`: text for config.json in a new directory; empty if the job has no config. If
-  // inotify is not available, only probe() and changed mounts reveal a removal.
+  // `lock_fd` belongs to the caller. `config` is the text for config.json in a new directory, or empty if the job has no
+  // config. If inotify is not available, only probe() and changed mounts reveal a removal.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::string config, std::function<void()> on_removed);
   // Starts a check on the file queue's thread, since a file system may take long to answer.
@@ -38,7 +38,7 @@ class RunDirectoryWatch {
     int lock_fd = -1;
     Descriptor own_lock{};  // the lock, if probe() opened it
     WatchedDirectory(std::filesystem::path path, std::string text, int fd);
-    // Both are false if the directory is still in its place.
+    // If both are false, the directory is still in its place.
     struct Changes {
       bool removed = false;
       bool remade = false;
@@ -59,7 +59,7 @@ class RunDirectoryWatch {
   std::function<void()> on_removed_;  // empty after the removal was reported
   int parent_watch_ = -1;
   alignas(8) std::array<char, 4096> buffer_{};
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // expires with this object, since file work may end later
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // expires with this object; file work that ends later checks it
 };
 
 }  // namespace ddprun

@@ -2,8 +2,8 @@
 // the kernel. If a process still exists 60 s after SIGKILL, it reports that the process cannot be killed. Without this report,
 // a worker in state D (a dead network file system, a hung driver) would block the job without any message.
 //
-// It also repeats a SIGINT that was sent while a worker was starting, because Python ignores a SIGINT that arrives while it
-// imports its own modules. Part of the agent's shell; one thread.
+// The class also repeats a SIGINT that was sent while a worker was starting: while Python imports its own modules, it ignores
+// SIGINT. The class is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,10 @@ class SlowStop {
     std::chrono::milliseconds repeat{1'000};       // time after which a SIGINT that may be lost is sent again
   };
   struct Agent {
-    virtual std::vector<pid_t> worker_pids() const = 0;  // by local rank; 0: the process has ended
-    // Called at most once per round.
+    virtual std::vector<pid_t> worker_pids() const = 0;  // returns pids, index: local rank; 0: the process has ended
+    // SlowStop calls this at most once per round.
     virtual void report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) = 0;
-    virtual void feed(const AgentEvent& event) = 0;  // called only with WorkerStuck, at most once per process
+    virtual void feed(const AgentEvent& event) = 0;  // `event` is always WorkerStuck; called at most once per process
     virtual void interrupt(int rank) = 0;            // sends SIGINT; called at most once per round and rank
 
    protected:
@@ -41,11 +41,11 @@ class SlowStop {
   SlowStop(boost::asio::io_context& io, Limits limits, Agent& agent);
 
   void begin_round();
-  // Call it when the agent starts to stop the workers. Only the first call in a round has an effect.
+  // Call this when the agent starts to stop the workers. Only the first call in a round has an effect.
   void stops();
-  // Call it after SIGINT was sent to workers with Python's default handling of SIGINT.
+  // Call this after SIGINT was sent to workers with Python's default handling of SIGINT.
   void interrupted();
-  // Call it after SIGKILL was sent to the workers of these ranks.
+  // Call this after SIGKILL was sent to the workers of these ranks.
   void killed(const std::vector<int>& ranks);
 
  private:
@@ -64,7 +64,7 @@ class SlowStop {
   Agent& agent_;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  std::deque<Killed> killed_;  // earliest deadline first
+  std::deque<Killed> killed_;  // sorted by deadline, earliest first
 };
 
 }  // namespace ddprun

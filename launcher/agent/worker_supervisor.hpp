@@ -1,7 +1,7 @@
-// The worker processes of a round on this node. It starts them through the guardian, connects their output and their channels,
-// and replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the guardian's name for a
-// process: a worker's local rank, or a higher number if the process was started as a standby. Part of the agent's shell; one
-// thread.
+// Manages the worker processes of a round on this node. The class starts them through the guardian, connects their output and
+// their channels, and replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the
+// guardian's name for a process: a worker's local rank, or a higher number if the process was started as a standby. The class
+// is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <map>
@@ -39,9 +39,9 @@ class WorkerSupervisor {
   };
   struct Agent {
     virtual void on_message(int number, const channel::FromWorker& message) = 0;
-    // The worker has closed its channel although the agent had not requested it.
+    // The supervisor calls this when the worker has closed its channel although the agent had not requested it.
     virtual void on_channel_closed(int rank, const std::string& why) = 0;
-    virtual void publish(const RunEvent& event) = 0;  // called only with InputWasRead
+    virtual void publish(const RunEvent& event) = 0;  // `event` is always InputWasRead
 
    protected:
     ~Agent() = default;
@@ -52,11 +52,11 @@ class WorkerSupervisor {
         input_(parts.plan.input == WorkersInput::kOurs),
         snapshots_(train() ? 0 : parts.plan.nproc_per_node) {}
 
-  // Starts a round with this number of ranks, still without workers. `spares`: numbers of the spare interpreters that will run
-  // the workers of ranks 0, 1, ...
+  // Starts a round with this number of ranks. start() then adds the workers. `spares` has the numbers of the spare interpreters
+  // that will run the workers of ranks 0, 1, ...
   void begin_round(std::size_t workers, std::vector<int> spares);
-  // Starts the worker of settings.ranks.local_rank. It runs in the spare interpreter of this rank if that process still runs.
-  // Sets the worker's error file, device and snapshot memory in the settings. Throws InternalError.
+  // Starts the worker of settings.ranks.local_rank. If this rank has a spare interpreter that still runs, the worker runs in
+  // that process. Sets the worker's error file, device and snapshot memory in the settings. Throws InternalError.
   void start(WorkerSettings settings);
   // Removes a lost worker, so that another process can get its rank.
   void free_rank(int rank, const OutputRound& round);
@@ -72,20 +72,20 @@ class WorkerSupervisor {
   std::size_t size() const { return workers_.size(); }
   WorkerProcess& at(int rank) { return of_rank(workers_, rank); }
   const std::vector<WorkerProcess>& all() const { return workers_; }
-  std::vector<pid_t> pids() const;  // by local rank; 0: the process does not run
+  std::vector<pid_t> pids() const;  // index: local rank; 0: the process does not run
   std::vector<int> running() const;
-  // Call it when the process of a rank has exited or could not be started.
+  // Call this when the process of a rank has exited or could not be started.
   const WorkerProcess& ended(int rank);
-  // Does nothing if the worker has exited or has no channel.
+  // Sends a message to the worker. Drops it if the worker has exited or has no channel.
   void send(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal, GuardianLink::Purpose purpose = GuardianLink::Purpose::kAny) const;
   void signal_all(int signal) const;
-  // Call it when the size of ddprun's terminal has changed. Workers with a terminal for their output get the new size and
+  // Call this when the size of ddprun's terminal has changed. Workers with a terminal for their output get the new size and
   // SIGWINCH.
   void terminal_resized() const;
 
-  // Functions that take the guardian's number of a process. A waiting standby has a channel but no rank; an unknown process has
-  // neither.
+  // These functions take the guardian's number of a process. A waiting standby has a channel but no rank. An unknown process
+  // has neither.
   std::optional<int> rank_of(int number) const;
   // Pids of the running workers that were started as standbys or spares, by rank.
   std::map<int, pid_t> taken_over() const;
@@ -100,9 +100,9 @@ class WorkerSupervisor {
   Agent& agent_;
   WorkerInput input_;
   SnapshotBuffer snapshots_;
-  std::vector<WorkerProcess> workers_;  // by local rank
-  std::map<int, int> spares_;           // numbers of the spare interpreters that this round's workers will use, by rank
-  // local ranks of the workers that were started as standbys or spares, by the guardian's number
+  std::vector<WorkerProcess> workers_;  // index: local rank
+  std::map<int, int> spares_;           // key: local rank; value: number of the spare interpreter that this worker will use
+  // Local ranks of the workers that were started as standbys or spares, by the guardian's number.
   std::map<int, int> taken_over_;
 };
 

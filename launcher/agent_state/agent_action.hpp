@@ -60,9 +60,9 @@ struct SendSignal {  // sends a signal to the process groups of these workers
 // end. A later Sweep replaces an earlier one.
 struct Sweep {
   enum class How {
-    kKill,  // SIGKILL now
-    kStop,  // the job is being stopped: the leftover processes must exit within `timeout`
-    kEnd,   // the round failed: leftover processes get a grace period, then SIGTERM, and SIGKILL `timeout` later
+    kKill,  // leftover processes are killed immediately
+    kStop,  // the job is being stopped: processes that still run after `timeout` are killed
+    kEnd,   // the round failed: leftover processes get some time, then SIGTERM, and SIGKILL `timeout` later
     kDone,  // all workers exited with 0: like kEnd, but the agent first waits for leftovers that still work for the job
   } how = How::kKill;
   std::chrono::milliseconds timeout{0};
@@ -81,7 +81,8 @@ struct Emit {
 };
 // ---- from a member to the coordinator ----
 
-// A worker has failed. Sent for the first failure of a round, and again if the agent later finds a different first cause.
+// A worker has failed. This action is emitted for the first failure of a round, and again if the agent later finds a different
+// first cause.
 struct ReportFailure {
   Failure failure;
   FailedRound record;
@@ -90,7 +91,7 @@ struct ReportFailure {
 // All workers of the round on this node have exited or wait with their state. kDone: all exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // this node's exit code, if its device has failed and it must leave the job
+  std::optional<int> leaves_with{};  // the exit code of this node if it must leave the job because its device has failed
   bool holds = false;                // true: a stop interrupted live recovery, and workers of this node wait with their state
 };
 struct ReportSignal {

@@ -34,16 +34,16 @@ struct WorkerExited {
   std::int64_t time_ns = 0;
   std::optional<ErrorFile> error_file{};  // error file that the worker wrote when it failed
   OomVerdict memory{};
-  // stderr line with which a script reported a failed memory allocation (oom_verdict.hpp); empty if none
+  // Stderr line with which a script reported a failed memory allocation (oom_verdict.hpp); empty if none.
   std::string out_of_memory{};
   std::string exception{};  // last exception that a script wrote to stderr (last_exception.hpp); empty if none
-  // Set if the guardian killed the worker because its lease had expired: seconds since the coordinator's last answer.
+  // Seconds since the coordinator's last answer. Set if the guardian killed the worker because its lease had expired.
   std::optional<double> unanswered_s{};
 };
 // The guardian could not execute the worker's program or could not create a process for it.
 struct SpawnFailed {
   int rank = 0;
-  int error = 0;  // errno
+  int error = 0;  // the errno value
   std::string message;
   std::int64_t time_ns = 0;
 };
@@ -104,7 +104,7 @@ struct RoundSwept {};
 
 // ---- events from the coordinator, only in a multi-node job ----
 
-// The coordinator has started the next round, in which this node takes part.
+// The coordinator has started the next round, and this node takes part in it.
 struct RoundReleased {
   int round = 0;
   int restart_count = 0;
@@ -112,14 +112,14 @@ struct RoundReleased {
   int world_size = 1;   // number of workers on all nodes
   int group_rank = 0;
   int nodes = 1;
-  int first_number = 0;  // number of round 0 in messages; this round is shown as first_number + round
+  int first_number = 0;  // messages show this round as first_number + round
 };
 // The coordinator orders this node to end the round.
 struct StopOrdered {
-  bool immediately = false;        // stop with SIGKILL
+  bool immediately = false;        // true: the workers are killed with SIGKILL
   std::string why;                 // reason that messages show to users
   std::optional<Failure> failure;  // set if the reason is a failed worker of another node
-  // Set if the coordinator does not answer and the lease has expired, as in WorkerExited: seconds without an answer.
+  // Seconds without an answer from the coordinator. Set if the lease has expired, as in WorkerExited.
   std::optional<double> unanswered_s{};
   bool hold = false;  // true: workers that can keep their state wait for the next round instead of stopping
 };
@@ -127,8 +127,8 @@ struct StopOrdered {
 struct HeldDismissed {
   std::string why;
 };
-// A signal ends the job: the workers agree on a step and save. `held`: no round follows, so only the waiting workers of
-// this node save their state.
+// A signal ends the job: the workers agree on a step and save. If `held` is true, no round follows, so only the waiting workers
+// of this node save their state.
 struct SaveOrdered {
   int signal = 0;
   bool held = false;

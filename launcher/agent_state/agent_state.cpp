@@ -19,9 +19,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang
+// Time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang.
 constexpr milliseconds kGraceAfterRegroup{5000};
-// time between SIGTERM and SIGKILL for held workers, which only have to finish a checkpoint
+// Time between SIGTERM and SIGKILL for held workers. They need it only to finish a checkpoint.
 constexpr milliseconds kHeldGrace{5000};
 
 }  // namespace
@@ -136,7 +136,7 @@ void AgentState::on_message(int rank, const channel::PhaseChange& message) {
   if (sender.reported_done) stop_.leave(rank);
 }
 
-// A worker reports that it received a signal.
+// Handles the report of a worker that it received a signal.
 // - During a save or stop: the signal came from the agent or repeats its request. So the agent sends its Stop message again.
 // - ddptrain during training: the worker must ignore the signal. If all processes received it, the agent did too and sends its
 //   own Stop message.
@@ -171,7 +171,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   if (stop_.signal == 0) return stop_job(event.signal, repeated_interrupt ? Effect::kKills : Effect::kStops);
   turn_.emit(StopRequested{event.signal, repeated_interrupt ? Effect::kKills : Effect::kNothingNew, turn_.now.realtime_ns});
-  // the coordinator has not yet answered the first signal
+  // The coordinator has not yet answered the first signal.
   if (settings_.is_member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {
     handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
     if (repeated_interrupt && held_.are_dismissed()) kill_all();
@@ -205,7 +205,7 @@ void AgentState::handle(const agent_event::WorkerStuck& event) {
   stuck.stuck = event.message;
   stuck.pid = event.pid;
   stuck.ended_ns = turn_.now.realtime_ns;
-  // SIGKILL takes effect when the worker leaves uninterruptible sleep
+  // SIGKILL takes effect only when the worker leaves uninterruptible sleep.
   turn_.act(agent_action::SendSignal{{event.rank}, SIGKILL});
   if (workers_.live().empty()) {
     end_job();
@@ -287,7 +287,7 @@ void AgentState::start_round() {
   become(Phase::kRunning);
   workers_.start_all();
   recovery_.begin_round();
-  // StartRound is the first action, so that the processes start before observers handle RoundStarted.
+  // StartRound is the first action. So the processes start before observers spend time on RoundStarted.
   turn_.act(agent_action::StartRound{round_.number(), round_.restart_count(), round_.restart_facts(),
                                      standbys_.begin_round(workers_)});
   round_.announce(false);
@@ -295,7 +295,7 @@ void AgentState::start_round() {
 
 void AgentState::worker_gone(int rank) {
   WorkerRecord& gone = workers_.at(rank);
-  gone.stuck.reset();  // a worker that could not be killed has exited after all
+  gone.stuck.reset();  // this worker counted as unkillable, but it has exited now
   standbys_.release(gone);
   round_.note_end(gone);
   // During a regroup, a worker that exits with 0 leaves its rank empty, so the new group cannot form and the regroup ends.
@@ -347,12 +347,12 @@ void AgentState::cut_off(double unanswered_s) {
   kill_all();
 }
 
-// Handles the first signal that stops the job. Further signals do not call this function.
+// Handles the first signal that stops the job. It is not called for further signals.
 void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   turn_.emit(StopRequested{signal, effect, turn_.now.realtime_ns});
   stop_.signal = signal;
-  // The signal may have reached the workers first, and they exited while their child processes still save. A new order gives
-  // these processes the full shutdown timeout.
+  // The workers may have received the signal before the agent and have exited, while their child processes still save. A new
+  // order gives these processes the full shutdown timeout.
   if (phase_ == Phase::kSweeping) order_sweep();
   if (settings_.is_member()) {
     const bool can_save = (settings_.workers_have_channel || workers_.all_can_save()) && settings_.shutdown_timeout.count() > 0;
@@ -393,8 +393,8 @@ bool AgentState::next_round_follows() const {
   return settings_.is_member() || stop_.round.fell_back || round_.verdict_on(round_.judged().first).restart;
 }
 
-// Called after each message of a worker. The messages of different workers arrive in any order, so the last missing condition
-// may be met by any of them.
+// AgentState calls this after each message of a worker, because messages arrive in any order: each may meet the last condition
+// for the start of standbys.
 void AgentState::start_missing_standbys() {
   if (settings_.keeps_spares() || phase_ != Phase::kRunning || stop_.signal != 0) return;
   if (!workers_.regroupable() || !round_.first_step() || recovery_.is_pending()) return;
@@ -413,7 +413,7 @@ EndFacts AgentState::end_facts(std::optional<rendezvous::Verdict> verdict) const
   return {workers_, stop_, round_, phase_ == Phase::kSweeping, std::move(verdict)};
 }
 
-// Ends the job for a reason other than the restart policy's verdict.
+// Ends the job if a reason other than the restart policy's verdict requires it.
 void AgentState::end_job() {
   const std::optional<JobEnding> ending = ending_of(end_facts());
   finish(existing(ending, "expected a recorded reason for the end of the job, found none"));
@@ -432,11 +432,12 @@ void AgentState::finish(const JobEnding& ending) {
 }
 
 // ---- a lost worker ----
+
 //
 // With live recovery the other workers keep their processes and their state. The restart policy decides whether the lost worker
 // is replaced, and when.
 
-// True if the other workers may keep their processes and state after the worker of rank `lost` has failed.
+// Returns true if the other workers may keep their processes and state after the worker of rank `lost` has failed.
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !(settings_.workers_have_channel || workers_.regroupable())) return false;
   if (stop_.signal != 0 || stop_.round.self_preempted) return false;
@@ -456,7 +457,8 @@ bool AgentState::replace(int rank) {
 
   RoundFailed event = round_.judged();
   const rendezvous::Verdict verdict = round_.verdict_on(event.first);
-  // A verdict against a restart is not applied yet: at the end of the round the failure is judged again, with more evidence.
+  // If the verdict is against a restart, it is not applied yet: at the end of the round the failure is judged again, with more
+  // evidence.
   if (!verdict.restart) return verdict.others_save && save_without_lost(alive);
   round_.begin_regroup();
   recovery_.replace(rank, alive, verdict.after.restart_count);
@@ -466,7 +468,7 @@ bool AgentState::replace(int rank) {
   return true;
 }
 
-// The job ends without a replacement for a lost worker. The other workers form a smaller group, agree on a step as at any other
+// Ends the job without a replacement for a lost worker. The other workers form a smaller group, agree on a step as at any other
 // stop, and save. A replacement that is still loading is killed, since it has no state.
 bool AgentState::save_without_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0 || alive.empty()) return false;
@@ -479,9 +481,9 @@ bool AgentState::save_without_lost(const std::set<int>& alive) {
   return true;
 }
 
-// Used when a stop arrives during a regroup and the replacement is late or has failed. Returns false if no worker has the state
-// or there is no time to save. In a multi-node job, other nodes may have the same state, but only one may write the checkpoint.
-// So the workers wait until the coordinator orders one node to save (SaveOrdered).
+// Saves with the surviving workers when a stop arrives during a regroup and the replacement is late or has failed. Returns
+// false if no worker has the state or there is no time to save. In a multi-node job, other nodes may have the same state, but
+// only one may write the checkpoint. So the workers wait until the coordinator orders one node to save (SaveOrdered).
 bool AgentState::save_with_survivors() {
   const std::set<int> alive = recovery_.survivors();
   if (!settings_.is_member()) return save_without_lost(alive);
@@ -527,7 +529,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   publish_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_.set_release(event);
   workers_.set_first_rank(event.rank_offset);
-  if (event.round > 1) workers_.note_training();  // this node may have joined a job that trained before
+  if (event.round > 1) workers_.note_training();  // this node may have joined a job that had already trained
   return held ? continue_round() : start_round();
 }
 
@@ -550,8 +552,8 @@ void AgentState::handle(const agent_event::StopOrdered& event) {
   }
 }
 
-// With `held`, no round follows for the workers that wait with their state, so they save. A node without such workers reports
-// the end of its round immediately, and the coordinator orders another node to save.
+// If `held` is set, no round follows for the workers that wait with their state, so they save. A node without such workers
+// reports the end of its round immediately, and the coordinator orders another node to save.
 void AgentState::handle(const agent_event::SaveOrdered& event) {
   if (event.held) {
     std::set<int> waiting;

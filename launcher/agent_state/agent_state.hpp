@@ -79,13 +79,13 @@ class AgentState {
   // no effect.
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
-  // Number of the first round since ddprun was started, as shown in messages.
+  // Returns the number of the first round since ddprun was started, as shown in messages.
   int first_round() const { return settings_.first_round; }
-  // True while workers run and are neither being stopped nor held. Only then does missing progress indicate a hang.
+  // Returns true while workers run and are neither being stopped nor held. Only then does missing progress indicate a hang.
   bool at_work() const { return phase_ == Phase::kRunning; }
-  // True after on() has returned the action Finish.
+  // Returns true after on() has returned the action Finish.
   bool finished() const { return phase_ == Phase::kFinished; }
-  // The first cause among this round's failures so far. nullopt if no worker has failed.
+  // Returns the first cause among this round's failures so far. Returns nullopt if no worker has failed.
   std::optional<Failure> first_failure() const { return round_.first_failure(); }
 
  private:
@@ -174,7 +174,7 @@ class AgentState {
   std::optional<Failure> reported_;      // failure of this round that was reported to the coordinator
   bool script_printed_ = false;          // true after the script's first output in this round, or after 10 s: spares may start
   int keyboard_signals_ = 0;             // number of keyboard signals (SIGINT, SIGQUIT) received so far
-  decltype(Instant::steady) started_{};  // start of ddprun
+  decltype(Instant::steady) started_{};  // time at which ddprun was started
 };
 
 }  // namespace ddprun

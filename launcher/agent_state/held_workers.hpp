@@ -1,6 +1,6 @@
 // The held workers of one node in a multi-node job. After the loss of another worker, they have left their process group and
 // wait with their state for the next round. The agent has already reported to the coordinator that the round has ended on this
-// node. Pure; AgentState decides when workers are held.
+// node. AgentState decides when workers are held. The code is pure: no I/O, no clock.
 //
 // The coordinator's message RoundReleased starts the next round and contains the new ranks. The agent then starts the missing
 // workers, and all form a new group. The wait has no time limit, because the coordinator or its successor sends either this
@@ -24,7 +24,7 @@ class HeldWorkers {
  public:
   explicit HeldWorkers(AgentTurn& turn) : turn_(turn) {}
 
-  // `for_stop`: a stop arrived during a regroup, so these workers wait for an order to save.
+  // If `for_stop` is true, a stop arrived during a regroup, and these workers wait for an order to save.
   void hold(std::vector<int> ranks, bool for_stop) {
     since_ = turn_.now.steady;
     turn_.act(agent_action::SendMessage{std::move(ranks), channel::Hold{}});
@@ -32,20 +32,20 @@ class HeldWorkers {
   }
   std::chrono::steady_clock::time_point since() const { return since_; }
 
-  // No round will use the state of the held workers, so they are being stopped.
+  // Call this when no round will use the state of the held workers, so they are being stopped.
   void dismiss() { dismissed_ = true; }
   bool are_dismissed() const { return dismissed_; }
-  // Stores the event if dismissed workers are still exiting. Returns true in that case; the round must not start yet.
+  // If dismissed workers are still exiting, stores the event and returns true. The round must then not start yet.
   bool delay(const agent_event::RoundReleased& event) {
     if (dismissed_) next_release_ = event;
     return dismissed_;
   }
-  // The coordinator has ended the round of the stored RoundReleased event. Reports the end, although no worker ran in this
-  // round.
+  // Call this when the coordinator has ended the round of the stored RoundReleased event. Reports the end of the round on this
+  // node, although no worker ran in it.
   void refuse_release() {
     if (dismissed_ && std::exchange(next_release_, std::nullopt)) report_round_over();
   }
-  // Call it when all workers of this node have exited. Returns true if they were held workers that had been dismissed.
+  // Call this when all workers of this node have exited. Returns true if they were held workers that had been dismissed.
   bool end() { return std::exchange(dismissed_, false); }
   std::optional<agent_event::RoundReleased> take_release() { return std::exchange(next_release_, std::nullopt); }
 

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 
-// True if the worker saved at the agreed step and then exited. ddptrain exits with 85 after a save. A script may also exit with
-// 0; then it counts as saved if it had reported that it was saving.
+// Returns true if the worker saved at the agreed step and then exited. ddptrain exits with 85 after a save. A script may also
+// exit with 0; then it counts as saved if it had reported that it was saving.
 bool has_saved(const WorkerRecord& worker, const RoundStop& stop) {
   return worker.exited_preempted() || (worker.exited_ok() && worker.saves_now && !stop.ordered);
 }
 
-// True if at least one worker has saved, and every other worker has saved, has finished the job or was abandoned.
+// Returns true if at least one worker has saved, and every other worker has saved, has finished the job or was abandoned.
 bool all_have_saved(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto saved = [&stop](const WorkerRecord& worker) { return has_saved(worker, stop); };
@@ -32,7 +32,8 @@ bool others_have_saved(const EndFacts& facts) {
   return facts.workers.count() > 1;
 }
 
-// If no worker finished a step since the start, there was no new state to save.
+// Returns the end of the job's last message, about the saved state. If no worker finished a step since the start, there was no
+// new state to save.
 std::string saved_state(const EndFacts& facts) {
   if (facts.workers.settings().workers_have_channel) {  // the agent does not receive the step numbers of scripts
     const std::int64_t made = std::ranges::max_element(facts.workers.all(), {}, &WorkerRecord::step)->step;
@@ -42,8 +43,8 @@ std::string saved_state(const EndFacts& facts) {
   return " after saving: run the job again to continue";
 }
 
-// A worker that cannot be killed still holds resources (a GPU, a port), so no round can follow. The guardian keeps running
-// until the kernel has ended this worker.
+// Ends the job because a worker cannot be killed. Such a worker still holds resources (a GPU, a port), so no round can follow.
+// The guardian keeps running until the kernel has ended this worker.
 JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
   const StopInProgress& stop = facts.stop;
   JobEnding ending{.exit_code = static_cast<int>(ExitCode::kInternal),  // not a usage error: the job may run on another machine
@@ -53,7 +54,8 @@ JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
                        "machine if the process does not end",
                    .abandons = true};
   const Failure first = facts.round.judged().first;
-  if (first.status) ending.exit_code = first.status->as_exit_code();  // another worker failed first, so its exit code is used
+  // Another worker failed first, so the job's exit code is that of this worker.
+  if (first.status) ending.exit_code = first.status->as_exit_code();
   if (stop.signal != 0) ending.exit_code = 128 + stop.signal;
   const auto follow = [&ending](const auto& order) {
     if (!order) return;
@@ -92,8 +94,8 @@ JobEnding ending_by_verdict(const EndFacts& facts) {
   return ending;
 }
 
-// True if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they were
-// ordered to save and none of them started to save.
+// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they
+// were ordered to save and none of them started to save.
 bool all_have_finished(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const bool in_time = stop.agreement && !stop.ordered && std::ranges::none_of(facts.workers.all(), &WorkerRecord::saves_now);
@@ -123,7 +125,8 @@ agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto& workers = facts.workers.all();
   const bool is_script = !facts.workers.settings().workers_have_channel;
-  // A script that exits with 0 after an order to stop has not finished its work. It has saved only if it reported that.
+  // A script that exits with 0 after an order to stop has not finished its work. It counts as saved only if it reported that it
+  // saves.
   const bool cut_short = is_script && (stop.ordered || !stop.agreement);
   const auto stopped = [&](const WorkerRecord& worker) {
     return is_script && worker.stop_requested && (cut_short || has_saved(worker, stop));

@@ -1,6 +1,6 @@
-// Decides whether the job ends and with which exit code, from the records of the workers and of the stop. Pure functions. Only
-// ending_of() chooses the exit code of the agent. In a multi-node job most codes come from the coordinator, which chooses them
-// in rendezvous/protocol/job_end.hpp.
+// Decides whether the job ends and with which exit code, from the records of the workers and of the stop. The functions are
+// pure: no I/O, no clock. Only ending_of() chooses the exit code of the agent. In a multi-node job most codes come from the
+// coordinator, which chooses them in rendezvous/protocol/job_end.hpp.
 //
 // Several reasons may be known when the job ends. The first reason of this list that applies sets the exit code:
 //   1. A worker cannot be killed. No round can follow, and the agent must not wait for it.
@@ -29,16 +29,17 @@ struct EndFacts {
 
 struct JobEnding {
   int exit_code = 0;
-  std::string why;                            // the last message that the job prints
-  std::optional<std::string> round_failed{};  // Reason why no round follows. Set if the failure of the round must be reported.
-  bool abandons = false;                      // true: the agent exits without waiting for a process that cannot be killed
+  std::string why;  // the last message that the job prints
+  // The reason why no round follows; set if the failure of the round must be reported.
+  std::optional<std::string> round_failed{};
+  bool abandons = false;  // true: the agent exits without waiting for a process that cannot be killed
 };
 
 // Returns nullopt if the job does not end, or if the restart policy must decide. In the second case the caller calls it again
 // with `verdict`.
 std::optional<JobEnding> ending_of(const EndFacts& facts);
 
-// The result of a round on one node of a multi-node job: done, saved or ended.
+// Returns how the round has ended on one node of a multi-node job: done, saved or ended.
 agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts);
 
 }  // namespace ddprun

@@ -55,7 +55,7 @@ void LiveRecovery::continue_held(std::chrono::steady_clock::time_point lost_at) 
 bool LiveRecovery::absorb(int rank) {
   if (!pending_) return false;
   const WorkerRecord& lost = workers_.at(rank);
-  // the standby exited before it sent its first message as a worker
+  // True if the standby exited before it sent its first message as a worker.
   const bool was_still_standby = lost.standby && !lost.has_sent_message;
   if (!pending_->add_lost(rank) && !was_still_standby) return false;
   workers_.start(rank);
@@ -66,7 +66,7 @@ bool LiveRecovery::absorb(int rank) {
 }
 
 void LiveRecovery::replace_lost(milliseconds pause) {
-  // the replacement may take as long to load as the first workers
+  // The replacement may take as long to load as the first workers.
   const auto startup_limit = std::chrono::ceil<milliseconds>(2 * startup_time_);
   turn_.act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(workers_.settings().regroup_limit, startup_limit) + pause});
   if (pause.count() > 0) {

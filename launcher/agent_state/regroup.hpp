@@ -1,7 +1,7 @@
 // Live recovery on one node: after the loss of a worker, the other workers keep their processes and their state. A replacement
 // gets the lost rank, and all workers form a new process group (a regroup). AgentState decides whether a loss is handled in
 // this way. LiveRecovery carries out the regroup and detects when the group is complete. PendingRegroup stores the replies of
-// the workers during one regroup. Pure. Ranks are local.
+// the workers during one regroup. The code is pure: no I/O, no clock. All ranks here are local ranks.
 //
 //     a worker is lost -> the agent sends Regroup to the other workers and starts a replacement
 //          -> RegroupReady from each of them: it has left the old group, and reports the step of its state
@@ -31,7 +31,7 @@ class PendingRegroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `lost`: ranks whose workers have exited. `alive`: ranks whose workers keep running.
+  // `lost` are the ranks whose workers have exited. `alive` are the ranks whose workers keep running.
   PendingRegroup(int generation, std::set<int> lost, std::set<int> alive, Clock::time_point started_at)
       : generation_(generation), replaced_(std::move(lost)), awaited_(std::move(alive)), started_at_(started_at) {
     for (const int rank : replaced_)
@@ -48,11 +48,11 @@ class PendingRegroup {
     return true;
   }
 
-  // A rank has sent RegroupReady: it has left the old group and has the state after `step` steps (-1: no state).
+  // Call this when a rank has sent RegroupReady: it has left the old group and has the state after `step` steps (-1: no state).
   void ready(int rank, int generation, std::int64_t step) {
     if (generation == generation_ && awaited_.erase(rank) > 0) kept_[rank] = step;
   }
-  // A rank has sent GroupFormed: it is in the new group. Returns true when all `world` ranks are in this group.
+  // Call this when a rank has sent GroupFormed: it is in the new group. Returns true when all `world` ranks are in this group.
   bool joined(int rank, int generation, std::int64_t step, int world) {
     if (generation != generation_) return false;
     joined_.insert(rank);
@@ -60,9 +60,9 @@ class PendingRegroup {
     return static_cast<int>(joined_.size()) == world;
   }
 
-  // Ranks whose lost worker is replaced by another process.
+  // Returns the ranks whose lost worker is replaced by another process.
   const std::set<int>& replaced() const { return replaced_; }
-  // Ranks that kept their state. All ranks continue from the newest state among them.
+  // Returns the ranks that kept their state. All ranks continue from the newest state among them.
   std::vector<int> keepers() const {
     std::vector<int> ranks;
     for (const auto& [rank, step] : kept_) {
@@ -71,7 +71,7 @@ class PendingRegroup {
     return ranks;
   }
   std::int64_t step() const { return step_; }
-  // Ranks that kept their state, and ranks that have not yet reported whether they did.
+  // Returns the ranks that kept their state, and those that have not yet reported whether they did.
   std::set<int> survivors() const {
     std::set<int> ranks = awaited_;
     for (const int rank : keepers()) ranks.insert(rank);
@@ -93,19 +93,19 @@ class LiveRecovery {
   LiveRecovery(RoundWorkers& workers, const JudgedRound& round, StandbyRules& standbys, AgentTurn& turn)
       : workers_(workers), round_(round), standbys_(standbys), turn_(turn) {}
 
-  // Call it when a round starts in which all workers are new processes.
+  // Call this when a round starts in which all workers are new processes.
   void begin_round() { group_members_.clear(); }
 
   bool is_pending() const { return pending_.has_value(); }
-  // True while lost ranks wait for the pause before their replacement. No replacement process exists yet.
+  // Returns true during the pause before lost workers are replaced. No replacement process exists yet.
   bool is_paused() const { return !unstarted_.empty(); }
-  // The running ranks, which stay if the lost ranks are replaced. Empty if any rank has already finished, since the group would
-  // never be complete.
+  // Returns the running ranks, which keep their workers if the lost ranks are replaced. The result is empty if any rank has
+  // already finished, since the group would never be complete.
   std::set<int> others() const;
-  // Running ranks of the pending regroup that have the state or may still report that they do.
+  // Returns the running ranks of the pending regroup that have the state, or may still report that they do.
   std::set<int> survivors() const;
 
-  // Starts a regroup: the ranks in `alive` stay, and `lost` gets another process.
+  // Starts a regroup: the ranks in `alive` keep their workers, and rank `lost` gets another process.
   void replace(int lost, const std::set<int>& alive, int generation);
   // Starts a regroup for a node's next round in a multi-node job. Its held workers (which waited with their state) continue,
   // and the other ranks get new processes.
@@ -125,7 +125,7 @@ class LiveRecovery {
   // Kills the replacements that are still loading, since ranks outside `alive` have no state. The round then no longer waits
   // for them.
   void abandon_replacements(const std::set<int>& alive);
-  // Lets the ranks in `alive` form a group by themselves, so that they can save.
+  // Orders the ranks in `alive` to form a group without the lost ranks, so that they can save.
   void form_group(const std::set<int>& alive, int generation);
 
  private:
@@ -139,7 +139,7 @@ class LiveRecovery {
   std::optional<PendingRegroup> pending_;
   std::set<int> unstarted_;      // lost ranks whose replacements have not been started
   std::set<int> group_members_;  // ranks that have joined the first group of a round with new workers
-  // time from the start of the last round with new workers until its group formed
+  // Time from the start of the last round with new workers until its group formed.
   std::chrono::steady_clock::duration startup_time_{};
 };
 

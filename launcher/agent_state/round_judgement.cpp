@@ -36,21 +36,22 @@ Cause cause_of(ErrorKind kind) {
   check_failed("unknown kind of worker error");
 }
 
-// A missing or non-executable program is a usage error. Any other error of fork or exec is a fault of the machine.
+// Returns the exit code of the job if a program could not be started. A missing or non-executable program is a usage error. Any
+// other error of fork or exec is a fault of the machine.
 int exit_code_for_spawn_error(int error) {
   const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
                      error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;
   return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
 }
 
-// True if the worker's error file is older than the agent's order to stop, although the worker exited later.
+// Returns true if the worker wrote its error file before the agent ordered it to stop, although it exited later.
 bool reported_before_stop(const WorkerRecord& worker) {
   const auto& file = worker.end.error_file;
   return file && file->timestamp_ns && time_of_failure(*file, worker.ended_ns) < worker.stop_requested_ns;
 }
 
-// The newest step that this rank has certainly finished, or -1. In synchronous training, a rank can finish step n only after
-// all ranks have finished step n - 1.
+// Returns the newest step that this rank has certainly finished, or -1. In synchronous training, a rank can finish step n only
+// after all ranks have finished step n - 1.
 std::int64_t known_step(const RoundWorkers& workers, const WorkerRecord& worker) {
   if (worker.step < 0) return worker.step;  // this rank does not report steps
   return std::max(worker.step, std::ranges::max_element(workers.all(), {}, &WorkerRecord::step)->step - 1);
@@ -161,7 +162,7 @@ JudgedRound::JudgedRound(const RoundWorkers& workers, AgentTurn& turn)
 
 void JudgedRound::set_release(const agent_event::RoundReleased& release) {
   release_ = release;
-  number_ = release.first_number + release.round - 1;  // begin(), which is called next, adds 1
+  number_ = release.first_number + release.round - 1;  // begin() is called next and adds 1
   budget_.restart_count = release.restart_count;
 }
 
@@ -257,7 +258,7 @@ void JudgedRound::restart(RoundFailed event, RoundFailed::Decision how, const re
   budget_ = verdict.after;
   event.decision = how;
   event.why = verdict.why;
-  // The agent does not yet know which other ranks still have the state. The event Regrouped lists them later.
+  // At this time the agent does not know which other ranks still have the state. The later event Regrouped lists them.
   if (how == RoundFailed::Decision::kRegroup) event.why += ": rank " + std::to_string(event.first.rank) + " is replaced";
   if (verdict.delay.count() > 0) event.why += " in " + std::to_string(verdict.delay.count()) + " ms";
   turn_.emit(std::move(event));

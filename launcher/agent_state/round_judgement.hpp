@@ -1,7 +1,7 @@
 // Finds the first cause of a round's failure: which workers failed independently, which failed as a consequence, and why. It
 // reads the agent's records of its workers. JudgedRound adds the facts about the round that the restart policy needs: its
 // number, its start, the step from which it continued, and the restarts so far. The policy
-// (launcher/restart_policy/job_judge.hpp) decides what follows, on one machine and on many. Pure.
+// (launcher/restart_policy/job_judge.hpp) decides what follows, on one machine and on many. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <chrono>
@@ -25,25 +25,25 @@ enum class Blame {
 
 Blame blame_of(const WorkerRecord& worker, bool has_channel);
 
-// Describes the failure of the worker with this local rank. Call it only for a worker that has failed.
+// Describes the failure of the worker with this local rank. Call this only for a worker that has failed.
 Failure worker_failure(const RoundWorkers& workers, int rank);
 
-// The current round and its failures. Between two rounds: the last round.
+// The current round and its failures. Between two rounds it describes the last round.
 class JudgedRound {
  public:
   JudgedRound(const RoundWorkers& workers, AgentTurn& turn);
 
   // ---- the round's start ----
 
-  // Multi-node only: the coordinator starts the next round, with these ranks for this node.
+  // Call this when the coordinator of a multi-node job starts the next round. `release` contains the ranks of this node.
   void set_release(const agent_event::RoundReleased& release);
   void begin();
   // Counts the replacement of a lost worker as another round. Checkpoints that were written so far count as progress of the
   // previous round.
   void begin_regroup();
   void announce(bool regroup);
-  // All ranks have joined the group and continue from this step. The restart policy compares the steps at which rounds start to
-  // detect progress.
+  // Call this when all ranks have joined the group and continue from this step. The restart policy detects progress by
+  // comparing the steps at which rounds start.
   void note_first_step(std::int64_t step);
 
   int number() const { return number_; }
@@ -52,26 +52,27 @@ class JudgedRound {
   const agent_event::RoundReleased& release() const { return release_; }
   int restart_count() const { return budget_.restart_count; }
   RestartFacts restart_facts() const { return facts_of(budget_.history); }
-  // The action that starts a new process for a rank.
+  // Returns the action that starts a new process for a rank.
   agent_action::StartWorker new_worker(int rank) const { return {rank, number_, restart_count(), restart_facts()}; }
 
   // ---- the round's failures ----
 
   void note_end(const WorkerRecord& ended);
-  // The newest failure is covered by a regroup that is already under way, so it does not count as the first failure of a round.
+  // Call this if a regroup that has already started also handles the newest failure. The failure then does not count as the
+  // first of a round.
   void forget_failure() { first_failed_at_.reset(); }
-  // True if a worker failed before the agent ordered it to stop.
+  // Returns true if a worker failed before the agent ordered it to stop.
   bool failed_before_stop() const { return first_failed_at_.has_value(); }
-  // True if at least one worker failed for a reason other than an order to stop.
+  // Returns true if at least one worker failed for a reason other than an order to stop.
   bool any_by_itself() const;
-  // The first cause among the failures so far. nullopt if no worker has failed.
+  // Returns the first cause among the failures so far. Returns nullopt if no worker has failed.
   std::optional<Failure> first_failure() const;
-  // All failures of the round, starting with the first cause. Call it only if a worker has failed. The decision in the result
-  // is kGiveUp until the restart policy decides.
+  // Returns all failures of the round, starting with the first cause. Call this only if a worker has failed. The decision in
+  // the result is kGiveUp until the restart policy decides.
   RoundFailed judged() const;
-  // The facts about the first cause that the restart policy needs.
+  // Returns the facts about the first cause that the restart policy needs.
   FailedRound record_of(const Failure& first) const;
-  // The restart policy's decision about this failure. Only for a job on one machine. Does not apply the decision.
+  // Returns the restart policy's decision about this failure, but does not apply it. Call this only in a job on one machine.
   rendezvous::Verdict verdict_on(const Failure& first) const;
   // Applies the decision to restart: counts the restart and emits RoundFailed with the reason why the job continues.
   void restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict);
@@ -80,14 +81,14 @@ class JudgedRound {
   const RoundWorkers& workers_;
   AgentTurn& turn_;
   int number_;
-  // the coordinator's message for this round; on one machine: the values of a single node
+  // The coordinator's message for this round. On one machine it has the values of a job with a single node.
   agent_event::RoundReleased release_;
-  // restart history; in a multi-node job the coordinator owns it, and only restart_count is valid here
+  // The restarts so far. In a multi-node job the coordinator stores them, and only restart_count is valid here.
   rendezvous::Budget budget_;
   Instant started_;
-  // time at which the agent handled the round's first failure
+  // Time at which the agent handled the round's first failure.
   std::optional<std::chrono::steady_clock::time_point> first_failed_at_;
-  std::int64_t resumed_from_ = -1;  // as in FailedRound
+  std::int64_t resumed_from_ = -1;  // same meaning as FailedRound::resumed_from
   std::optional<std::int64_t> first_step_;
 };
 

@@ -38,7 +38,8 @@ bool RoundWorkers::end(const agent_event::WorkerExited& event) {
            "program that is built with ddprun's library; start any other program without a train.json");
   }
   if (ended.refused && event.status.ok())
-    // it exited before the agent's SIGKILL, or it never sent a message
+    // The exit status is 0, because the worker exited before the agent's SIGKILL or never sent a message. The usage error
+    // replaces it.
     ended.status->code = static_cast<int>(ExitCode::kUsage);
   ended.end = event;
   return true;
@@ -106,7 +107,8 @@ void RoundWorkers::refuse(WorkerRecord& worker, std::string why) {
       .kind = channel::ErrorKind::kUsage, .message = std::move(why), .step = -1, .time_ns = turn_.now.realtime_ns};
 }
 
-// The evidence also lists ranks that exited with 0, since the hanging ranks may be waiting for them.
+// Records the evidence of the hang. The evidence also names ranks that exited with 0, since the hanging ranks may be waiting
+// for them.
 std::vector<int> RoundWorkers::note(const agent_event::HangFound& event) {
   std::vector<int> blamed;
   for (const HangFinding& finding : event.findings) {

@@ -1,5 +1,6 @@
-// The workers of one node in the current round, or between two rounds in the last one. There is one record per local rank.
-// AgentState reads the records through this class. Only reports from workers and orders to workers change them. Pure.
+// The workers of one node in the current round. Between two rounds, they are those of the last round. There is one record per
+// local rank. AgentState reads the records through this class. Only reports from workers and orders to workers change them. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class RoundWorkers {
 
   void start(int rank);  // a new process gets this rank
   void start_all();
-  // The worker has exited or could not be started. Returns false if this was recorded before.
+  // Call this when the worker has exited or could not be started. Returns false if this was recorded before.
   bool end(const agent_event::WorkerExited& event);
   bool end(const agent_event::SpawnFailed& event);
   void end_all_except(const std::vector<int>& running);
@@ -48,17 +49,19 @@ class RoundWorkers {
   WorkerRecord& at(int rank) { return of_rank(records_, rank); }
   const WorkerRecord& at(int rank) const { return of_rank(records_, rank); }
   const std::vector<WorkerRecord>& all() const { return records_; }
-  // Ranks whose worker runs and can be killed. The round waits for their exit.
+  // Returns the ranks whose worker runs and can be killed. The round waits for their exit.
   std::vector<int> live() const;
   std::optional<int> stuck() const;
   bool all_ok() const { return std::ranges::all_of(records_, &WorkerRecord::exited_ok); }
-  // True if every running worker can save on a stop: ddptrain after it has sent Hello, a script after it has sent SavesOnStop.
+  // Returns true if every running worker can save on a stop: ddptrain after it has sent Hello, a script after it has sent
+  // SavesOnStop.
   bool all_can_save() const;
-  // True after any worker has sent Regroupable. All workers run the same program, so this is true for all of them and for all
-  // later rounds.
+  // Returns true after any worker has sent Regroupable. All workers run the same program, so this is true for all of them and
+  // for all later rounds.
   bool regroupable() const { return regroupable_; }
-  // True if ddptrain or a program with ddprun's C++ library has trained with this command line before. A later usage error
-  // then has another cause (Cause::kLateUsage). Never true for a plain script, whose usage errors always count as such.
+  // Returns true if the workers run ddptrain or a program with ddprun's C++ library, and this command line has trained before.
+  // A usage error that occurs later must then have another cause (Cause::kLateUsage). Always false for a plain script, whose
+  // usage errors always count as such.
   bool have_trained() const { return has_trained_ && (settings_.workers_have_channel || regroupable_); }
   std::int64_t newest_checkpoint() const { return newest_checkpoint_; }
 

@@ -1,5 +1,5 @@
-// Manages processes that wait to become workers: standbys of ddptrain (--standby) and spare interpreters of scripts. Pure;
-// AgentState uses it.
+// Manages processes that wait to become workers: standbys of ddptrain (--standby) and spare interpreters of scripts. The code
+// is pure: no I/O, no clock. AgentState uses it.
 //
 // A standby of ddptrain has already loaded the model and the data. So it can replace a lost worker without the delay of a new
 // process. Standbys start after the first finished step of a round or regroup, since their loading would delay this step. They
@@ -28,7 +28,7 @@
 
 namespace ddprun {
 
-// Bookkeeping of standbys or spares: which numbers wait, which one becomes a worker next, and how long to pause after one has
+// Records which numbers of standbys or spares are in use, which one becomes a worker next, and how long to pause after one has
 // exited by itself.
 class Standbys {
  public:
@@ -38,8 +38,8 @@ class Standbys {
 
   static constexpr int kAll = std::numeric_limits<int>::max();
 
-  // `first`: the lowest number of a standby; lower numbers are local ranks. At most `max_loading` standbys load at the same
-  // time.
+  // `first` is the lowest number of a standby, since lower numbers are local ranks. At most `max_loading` standbys load at the
+  // same time.
   Standbys(int wanted, int first, int max_loading = kAll) : wanted_(wanted), first_(first), max_loading_(max_loading) {}
 
   bool wanted() const { return wanted_ > 0; }
@@ -56,7 +56,7 @@ class Standbys {
     return started;
   }
 
-  // Remaining time of the pause in which no standby is started; 0 if there is no pause.
+  // Returns the remaining time of the pause in which no standby is started; 0 if there is no pause.
   std::chrono::milliseconds pause(Clock::time_point now) const {
     return wanted() && now < not_before_ ? std::chrono::ceil<std::chrono::milliseconds>(not_before_ - now)
                                          : std::chrono::milliseconds{};
@@ -66,8 +66,8 @@ class Standbys {
     if (const auto found = waiting_.find(number); found != waiting_.end()) found->second.ready_since = now;
   }
 
-  // Chooses the standby that becomes a worker: the first one that is ready, or else the first one that is loading, since a new
-  // process would start even later.
+  // Chooses the standby that becomes a worker: the first ready one, or else the first one that is still loading, because a new
+  // process would be ready even later.
   std::optional<int> take() {
     const auto chosen = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
       return std::pair(!a.second.ready_since, a.second.started) < std::pair(!b.second.ready_since, b.second.started);
@@ -79,17 +79,18 @@ class Standbys {
     check(taken_.insert(number).second, "expected a different number for each standby process, found the same number twice");
     return number;
   }
-  // Chooses a ready standby. nullopt if all waiting standbys are still loading, since these are not taken.
+  // Chooses a ready standby. Returns nullopt if all waiting standbys are still loading.
   std::optional<int> take_ready() {
     const bool any_ready =
         std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return one.second.ready_since.has_value(); });
     return any_ready ? take() : std::nullopt;
   }
-  // The worker that this standby became has exited, so its number is free again.
+  // Call this when the worker that this standby became has exited. Its number is free again.
   void release(int number) { taken_.erase(number); }
 
-  // A standby exited while it waited. Returns the pause before the next one is started. The pause doubles each time, until a
-  // standby has waited for kMaxPause or has become a worker. nullopt if no waiting standby has this number.
+  // Call this when a standby exited while it waited. Returns the pause before the next one is started. The pause doubles each
+  // time, until a standby has waited for kMaxPause or has become a worker. Returns nullopt if no waiting standby has this
+  // number.
   std::optional<std::chrono::milliseconds> gone(int number, Clock::time_point now) {
     const auto found = waiting_.find(number);
     if (found == waiting_.end()) return std::nullopt;
@@ -104,10 +105,10 @@ class Standbys {
     return pause;
   }
 
-  // Starts no more standbys, because none can succeed. Standbys that already wait remain usable.
+  // After this call no standby is started, because none can succeed. Standbys that already wait remain usable.
   void give_up() { wanted_ = 0; }
 
-  // All processes of the round have exited. A pause continues.
+  // Call this when all processes of the round have exited. A pause continues.
   void clear() {
     waiting_.clear();
     taken_.clear();
@@ -142,7 +143,7 @@ class Standbys {
 // Emits the actions that start, use and dismiss the standbys or spares of a job.
 class StandbyRules {
  public:
-  // Time after the start of a round. A script that prints nothing is then assumed to have finished its imports.
+  // Time from the start of a round after which a script that prints nothing is assumed to have finished its imports.
   static constexpr std::chrono::milliseconds kSparesAfter{10000};
 
   StandbyRules(const AgentSettings& settings, AgentTurn& turn)
@@ -151,7 +152,8 @@ class StandbyRules {
         numbers_(settings.regroup_limit.count() > 0 || spares_ ? settings.standbys : 0, settings.world_size,
                  spares_ ? settings.max_loading_spares : Standbys::kAll) {}
 
-  // All workers of a round start. Returns the numbers of the ready spares, which become the workers of ranks 0, 1, ...
+  // Call this when all workers of a round start. Returns the numbers of the ready spares, which become the workers of ranks 0,
+  // 1, ...
   std::vector<int> begin_round(RoundWorkers& workers) {
     std::vector<int> taken;
     if (!spares_) {
@@ -171,13 +173,13 @@ class StandbyRules {
   void start_missing() {
     for (const int number : numbers_.start_missing(turn_.now.steady)) turn_.act(agent_action::StartStandby{number});
   }
-  // The timer has fired. Sets it again if starts are still paused, after a spare has exited.
+  // Call this when the timer has fired. Sets the timer again if starts are still paused after the exit of a spare.
   void extend_timer() {
     const auto rest = numbers_.pause(turn_.now.steady);
     if (rest.count() > 0) turn_.act(agent_action::SetTimer{AgentTimer::kSpares, rest});
   }
 
-  // Chooses the standby that replaces a lost worker. nullopt if none waits, so the rank needs a new process.
+  // Chooses the standby that replaces a lost worker. Returns nullopt if none waits. The rank then needs a new process.
   std::optional<int> take() { return spares_ ? std::nullopt : numbers_.take(); }
   void release(const WorkerRecord& ended) {
     if (ended.standby) numbers_.release(*ended.standby);

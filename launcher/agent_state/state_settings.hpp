@@ -15,8 +15,9 @@ struct AgentSettings {
   int first_round = 0;  // number of the first round; the numbers continue from earlier ddprun calls with the same run directory
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
-  // Time limit for replacing a lost worker while the other workers keep their state. Zero: any failure ends the round. The
-  // limit is extended to twice the time that the workers needed to start. Used only if the workers report Regroupable.
+  // Time limit for replacing a lost worker while the other workers keep their state. If it is zero, any failure ends the round.
+  // The limit is extended to twice the time that the workers needed to start. It is used only if the workers report
+  // Regroupable.
   std::chrono::milliseconds regroup_limit{0};
   // ddptrain: number of standby processes that wait to replace a lost worker, if regroup_limit is not zero. Scripts: number of
   // spare interpreters that wait to become workers of the next round.

@@ -41,7 +41,7 @@ void StopInProgress::announce_step() {
   const std::optional<std::int64_t> step = round.agreement->step();
   if (!step || round.agreed_step) return;
   if (settings_.is_member()) {
-    // the coordinator picks the largest step, since workers of other nodes may have started more steps
+    // The coordinator picks the largest step, since workers of other nodes may have started more steps.
     turn_.act(agent_action::ReportSteps{*step});
   } else if (!round.ordered) {  // after an order to stop it is too late to save
     agree_on(*step);

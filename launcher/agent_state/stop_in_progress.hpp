@@ -1,5 +1,6 @@
 // Stops the workers at the end of a round (one start of all workers) or of the job. Records the reason, the orders that were
-// sent to the workers, and the deadline. AgentState decides when workers save or stop, and this class sends the orders. Pure.
+// sent to the workers, and the deadline. AgentState decides when workers save or stop, and this class creates the orders. The
+// code is pure: no I/O, no clock.
 //
 // The problem. A stop has three steps. Workers that can save agree on a step and save (order_save). Workers that cannot save,
 // or take too long, get a signal (order_stop). Workers that ignore the signal get SIGKILL (kill_all). Afterwards the processes
@@ -34,18 +35,18 @@ namespace ddprun {
 // reach it.
 class StopAgreement {
  public:
-  // `ranks`: workers that received Stop{save} and have not finished the job.
+  // `ranks` are those of the workers that received Stop{save} and have not finished the job.
   explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
 
-  // The rank has replied. Repeated replies have no effect.
+  // Call this when the rank has replied. Repeated replies have no effect.
   void ready(int rank, std::int64_t started) {
     if (awaited_.erase(rank) > 0) started_.emplace(rank, started);
   }
-  // The rank has finished the job or is about to, so its reply is not needed.
+  // Call this when the rank has finished the job or is about to. Its reply is then not needed.
   void left(int rank) { awaited_.erase(rank); }
 
-  // The agreed step, which does not change once it is known. nullopt while a reply is missing, and also if all ranks have
-  // finished without a reply.
+  // Returns the agreed step, which does not change once it is known. Returns nullopt while a reply is missing, and also if all
+  // ranks have finished without a reply.
   std::optional<std::int64_t> step() const {
     if (!awaited_.empty() || started_.empty()) return std::nullopt;
     std::int64_t largest = 0;
@@ -64,12 +65,12 @@ struct RoundStop {
   std::optional<std::chrono::steady_clock::time_point> deferred_since{};
   std::optional<StopAgreement> agreement{};  // set if workers were ordered to save at a common step
   std::optional<std::int64_t> agreed_step{};
-  // the workers save without a lost worker; on one machine this is set only if no signal stops the job
+  // The workers save without a lost worker; on one machine this is set only if no signal stops the job.
   bool without_lost = false;
   bool ordered = false;          // workers were ordered to stop or were killed, possibly before they could save
   bool self_preempted = false;   // a worker exited with kPreempted although it was not ordered to stop
   bool cut_off = false;          // the coordinator does not answer, and the event CutOff was emitted
-  bool fell_back = false;        // a regroup failed; the restart that follows was already counted when the worker was lost
+  bool fell_back = false;        // a regroup failed; its restart was already counted when the worker was lost
   bool kills_leftovers = false;  // a second Ctrl-C arrived during the sweep: kill the processes that workers left behind
   std::optional<std::chrono::steady_clock::time_point> deadline{};  // time at which SIGKILL is sent
 };
@@ -79,7 +80,7 @@ class StopInProgress {
   StopInProgress(const AgentSettings& settings, RoundWorkers& workers, AgentTurn& turn)
       : settings_(settings), workers_(workers), turn_(turn) {}
 
-  // The part of the shutdown timeout that is reserved for stopping workers that could not save.
+  // Returns the part of the shutdown timeout that is reserved for stopping workers that could not save.
   std::chrono::milliseconds reserve() const {
     return std::min(settings_.shutdown_timeout / 4, std::chrono::milliseconds{5000});
   }
@@ -88,9 +89,9 @@ class StopInProgress {
   // save is shorter by this delay.
   void order_save(const std::vector<int>& ranks);
   void on_ready(int rank, std::int64_t started);  // StopReady of a rank: the number of steps that it has started
-  void leave(int rank);                           // the rank has finished or saved, so its StopReady is not needed
+  void leave(int rank);                           // the rank has finished or saved, so its StopReady is not awaited
   void agree_on(std::int64_t step);
-  // A worker reports that it received a signal although it is already stopping. Sends the Stop message again.
+  // Sends the Stop message again. Call this when a worker reports a signal although it is already stopping.
   void repeat_order(int rank, channel::Stop::Mode mode);
 
   // Orders all workers to stop without saving. SIGKILL follows after `grace`.

@@ -19,7 +19,7 @@ using Type = DataConfig::Type;
 
 enum class Kind { kFile, kFolder, kEither };
 
-// Describes why the file cannot be used; empty if it exists, is of that kind, and is readable.
+// Describes why the file cannot be used. The text is empty if the file exists, is of that kind, and is readable.
 std::string problem_with(const fs::path& path, Kind kind) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -39,7 +39,7 @@ class FileCheck {
   void at(const std::string& key, const fs::path& path, Kind kind) {
     if (const std::string problem = problem_with(path, kind); !problem.empty()) add(key, path, problem);
   }
-  // Checks the file or, if there is none, the same name with .gz.
+  // Checks the file. If it does not exist, checks the same name with .gz.
   void at_plain_or_gz(const std::string& key, const fs::path& path) {
     const fs::path compressed = path.string() + ".gz";
     std::error_code unknown;
@@ -57,7 +57,7 @@ class FileCheck {
   std::vector<std::string> problems_;
 };
 
-// Removes the array's name: returns the file in FILE.npy or FILE.safetensors:NAME.
+// Returns the file in FILE.npy or FILE.safetensors:NAME, without the array's name.
 std::string file_of_array(const std::string& text) {
   constexpr std::string_view kEnding = ".safetensors:";
   const std::size_t at = text.find(kEnding);

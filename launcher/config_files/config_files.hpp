@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// One line per problem, with the key and the path. `custom_program`: the config belongs to a worker program with its own data.
-// Only the program knows the names of its files.
+// Returns one line per problem, with the key and the path. `custom_program` is true if the config belongs to a worker program
+// with its own data. Only that program knows the names of its files, so they are not checked.
 std::vector<std::string> missing_files(const TrainConfig& config, bool custom_program);
 
 // Throws a UsageError that lists all problems found by missing_files().

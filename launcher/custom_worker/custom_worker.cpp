@@ -34,7 +34,7 @@ fs::path program_of(const NamedWorker& named, const Machine& machine, const fs::
   return file;
 }
 
-// The last non-blank line, cut to a maximum length.
+// Returns the last non-blank line, cut to a maximum length.
 std::string last_output(std::string_view text) {
   constexpr std::size_t kShown = 200;
   const auto is_blank = [](char c) { return c == '\n' || c == '\r' || c == ' ' || c == '\t'; };
@@ -44,7 +44,7 @@ std::string last_output(std::string_view text) {
   return printable(text.substr(0, kShown));
 }
 
-// Describes why the program failed; empty if it succeeded.
+// Describes why the program failed. The text is empty if it succeeded.
 std::string problem_of(const ProgramOutput& output) {
   switch (output.end) {
     case ProgramOutput::End::kNotStarted:

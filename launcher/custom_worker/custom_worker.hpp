@@ -1,6 +1,6 @@
-// A custom worker program, named by --worker or by the config's key "worker". This module finds the program, and runs it with
-// --describe to get its description. plan.cpp and `ddprun validate` do that before they read the rest of the config, since the
-// program defines the keys of the section "task".
+// Finds a custom worker program, which is named by --worker or by the config's key "worker", and runs it with --describe to get
+// its description. plan.cpp and `ddprun validate` do that before they read the rest of the config, since the program defines
+// the keys of the section "task".
 #pragma once
 
 #include <filesystem>
@@ -13,12 +13,12 @@
 namespace ddprun {
 
 struct CustomWorker {
-  std::filesystem::path program;  // absolute
-  std::string source;             // the option or key that names it: "flag --worker"
+  std::filesystem::path program;  // an absolute path
+  std::string source;             // the option or key that names the program: "flag --worker"
   WorkerDescription description;
 };
 
-// The program's name and the source of the name: {"./mytrain", "flag --worker"}.
+// The program's name, and the option or key that contains it: {"./mytrain", "flag --worker"}.
 struct NamedWorker {
   std::string name;
   std::string source;

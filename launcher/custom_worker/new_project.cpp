@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPlaceholder = "@NAME@";
 
-// Whether the name is valid for CMake, as a file name, and as the config's `name`.
+// Returns whether the name is valid for CMake, as a file name, and as the config's `name`.
 bool is_program_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return !name.empty() && name.size() <= 60 && is_letter(name.front()) && std::all_of(name.begin(), name.end(), [&](char c) {

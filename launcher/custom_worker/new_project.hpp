@@ -1,4 +1,5 @@
-// `ddprun init cpp FOLDER`: creates a project for a custom worker program. Its four files can be built and run without changes.
+// Implements `ddprun init cpp FOLDER`, which creates a project for a custom worker program. Its four files can be built and run
+// without changes.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +9,7 @@
 namespace ddprun {
 
 // Writes the files and returns their names. The folder's name becomes that of the program. Throws UsageError if the name is not
-// valid for a program, if the folder exists and is not empty, or if it can't be written.
+// valid for a program, or if the folder exists and is not empty, or if it can't be written.
 std::vector<std::string> write_new_project(const std::filesystem::path& folder);
 
 }  // namespace ddprun

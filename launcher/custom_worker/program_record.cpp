@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Returns the record. The value is not a JSON object if there is no record or the file can't be read.
+// Returns the record. The result is not a JSON object if there is no record or the file can't be read.
 Json recorded(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return Json::parse(in, nullptr, /*allow_exceptions=*/false);

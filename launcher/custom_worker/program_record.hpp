@@ -10,12 +10,12 @@
 
 namespace ddprun {
 
-// A digest of the file's content, in lower-case hexadecimal. Throws UsageError if the program can't be read.
+// Returns a digest of the file's content, in lower-case hexadecimal. Throws UsageError if the program can't be read.
 std::string digest_of_program(const std::filesystem::path& program);
 
-// Updates the record if the training program differs from the recorded one. Returns a message for the user: that the program is
-// different, or that the record can't be written; empty if there is nothing to report. Without a worker (ddptrain trains) the
-// file is not changed.
+// Updates the record if the training program differs from the recorded one. Returns a message for the user if the program is
+// different, or if the record can't be written; otherwise an empty text. If `worker` is empty (ddptrain trains), the file is
+// not changed.
 std::string update_program_record(const std::filesystem::path& file, const std::optional<CustomWorker>& worker);
 
 }  // namespace ddprun

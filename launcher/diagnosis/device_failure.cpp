@@ -11,7 +11,7 @@ std::optional<std::string_view> device_failure_in(std::string_view message) {
       "peer GPU memory over nvlink or a hardware error",  // cudaErrorContained
       "hardware stack error",                             // cudaErrorHardwareStackError
       "GPU is lost",                                      // NVML_ERROR_GPU_IS_LOST
-      "fallen off the bus",                               // the driver's own line
+      "fallen off the bus",                               // the wording of the NVIDIA driver
   };
   for (const std::string_view words : kPhrases)
     if (message.find(words) != std::string_view::npos) return words;

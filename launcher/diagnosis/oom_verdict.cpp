@@ -60,8 +60,8 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   const std::string figures = numbers(e);
   const std::string tail = figures.empty() ? "" : "; " + figures;
 
-  // The worker's own counter and the kernel's log are always proof. The job's counter is proof only if the worker has no
-  // counter.
+  // An increase of the worker's own counter and an entry in the kernel's log are always proof. An increase of the job's counter
+  // is proof only if the worker has no separate counter.
   const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && status.by_sigkill();
   if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
     verdict.proof = OomVerdict::Proof::kProven;
@@ -85,14 +85,14 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
 bool reports_out_of_memory(std::string_view line) {
   constexpr std::array<std::string_view, 9> kPhrases{
       "OutOfMemoryError",            // torch.OutOfMemoryError, torch.cuda.OutOfMemoryError
-      "CUDA out of memory",          // before PyTorch had a type for it
-      "HIP out of memory",           // the same on ROCm
-      "XPU out of memory",           // the same on Intel's GPUs
+      "CUDA out of memory",          // from PyTorch versions without the type OutOfMemoryError
+      "HIP out of memory",           // from PyTorch on ROCm
+      "XPU out of memory",           // from PyTorch on Intel's GPUs
       "CUDA error: out of memory",   // cudaErrorMemoryAllocation
-      "can't allocate memory",       // DefaultCPUAllocator
-      "CUBLAS_STATUS_ALLOC_FAILED",  // cuBLAS
+      "can't allocate memory",       // from PyTorch's DefaultCPUAllocator
+      "CUBLAS_STATUS_ALLOC_FAILED",  // from cuBLAS
       "std::bad_alloc",              // C++
-      "Cannot allocate memory",      // ENOMEM
+      "Cannot allocate memory",      // the text of ENOMEM
   };
   if (line.starts_with("MemoryError")) return true;
   if (line.starts_with("numpy") && line.find("MemoryError") != std::string_view::npos) return true;
@@ -106,9 +106,9 @@ std::uint16_t memory_requested_in(std::string_view line) {
     if (at == std::string_view::npos) continue;
     std::string_view amount = line.substr(at + words.size());
     std::size_t end = amount.find(' ');                                               // end of the number, before the unit
-    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // after its unit
+    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // end of the unit
     amount = amount.substr(0, end);
-    std::uint32_t hash = 2166136261U;  // FNV-1a
+    std::uint32_t hash = 2166136261U;  // a hash of the amount, computed with FNV-1a
     for (const char c : amount) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
     return static_cast<std::uint16_t>(1 + (hash ^ hash >> 16) % 0xFFFF);
   }

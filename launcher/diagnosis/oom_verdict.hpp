@@ -1,4 +1,5 @@
-// Decides whether the kernel's OOM killer killed a worker, and how certain that is. Pure functions of counters and text.
+// Decides whether the kernel's OOM killer killed a worker, and how certain that is. The functions are pure: their input is
+// counters and text.
 //
 // The OOM killer sends SIGKILL. The worker cannot catch it, so it reports nothing, and `kill -9` leaves the same exit status.
 // The difference matters, because a worker that ran out of memory does so again after a restart: two kills by the kernel in a
@@ -42,17 +43,19 @@ namespace ddprun {
 
 struct OomVerdict {
   enum class Proof { kNone, kSuspected, kProven } proof = Proof::kNone;
-  std::string message;   // one line for users; empty if there is no proof and no suspicion
-  std::string evidence;  // memory values, even if memory was not the cause; empty unless SIGKILL or an OOM kill was detected
+  std::string message;  // one line for users; empty if there is no proof and no suspicion
+  // Memory values; empty unless SIGKILL or an OOM kill was detected, but set even if memory was not the cause.
+  std::string evidence;
 };
 
-// The agent calls this for every worker that ends.
+// Evaluates the evidence about one worker. The agent calls this for every worker that ends.
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);
 
-// True if a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's OutOfMemoryError.
+// Returns true if a line of a script's error reports a refused allocation, such as Python's MemoryError or PyTorch's
+// OutOfMemoryError.
 bool reports_out_of_memory(std::string_view line);
-// Hash of the amount in the line ("Tried to allocate 2.00 GiB"), so that two failures can be compared. 0 if the line has no
-// amount.
+// Returns a hash of the amount in the line ("Tried to allocate 2.00 GiB"), so that two failures can be compared. Returns 0 if
+// the line has no amount.
 std::uint16_t memory_requested_in(std::string_view line);
 
 // "512 MiB", "1.5 GiB", "900 B"

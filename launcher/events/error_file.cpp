@@ -23,12 +23,12 @@ const Json& member_of(const Json& object, const char* key) {
   return object.is_object() && found != object.end() ? *found : nothing;
 }
 
-// Keeps the end of the text, since the newest calls of a stack come last.
+// Returns the end of the text, because the newest calls of a call stack come last.
 std::string last_part(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : "..." + text.substr(text.size() - bytes);
 }
 
-// The timestamp is in seconds: a number or a string, with or without a fraction.
+// Reads the timestamp: seconds as a number or a string, with or without a fraction.
 void take_timestamp(const Json& value, ErrorFile& file) {
   double seconds = -1;
   if (value.is_number()) {

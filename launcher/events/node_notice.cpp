@@ -9,9 +9,9 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
   switch (notice.kind) {
     case Kind::kWaiting:
       if (notice.of == 0) return notice.text;
-      if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // no line, since the round begins now
-      // "ready" instead of "present": a node that has joined may not be ready yet. So this number can be lower than in the
-      // previous line.
+      if (notice.text == "for more nodes" && notice.count >= notice.of) return "";  // no line, since the round starts now
+      // The text contains "ready" and not "present", because a node that has joined may not be ready yet. So the number can be
+      // lower than in the previous line.
       if (notice.text == "for nodes" || notice.text == "for more nodes")
         return "waiting " + notice.text + ": " + std::to_string(notice.count) + " of " + std::to_string(notice.of) +
                " are ready";

@@ -1,4 +1,5 @@
-// Texts for events such as "a node has joined" or "a node is lost". Pure; console.cpp and report_document.cpp use it.
+// Builds the texts of events such as "a node has joined" or "a node is lost". The code is pure; console.cpp and
+// report_document.cpp use it.
 #pragma once
 
 #include <string>
@@ -7,10 +8,10 @@
 
 namespace ddprun {
 
-// A line for users; empty for an event that needs none.
+// Returns a line for users. The line is empty if users need not see the event.
 std::string notice_line(const rendezvous::NodeNotice& notice);
 
-// A keyword for programs: "joined", "lost".
+// Returns a keyword for programs that read the events, such as "joined" or "lost".
 const char* notice_keyword(rendezvous::NodeNotice::Kind kind);
 
 }  // namespace ddprun

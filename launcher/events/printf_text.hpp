@@ -1,4 +1,4 @@
-// Formats numbers with printf(3) formats. The compiler checks the arguments against the format. Used for the console's lines.
+// Formats numbers with printf(3) formats, for the console's lines. The compiler checks the arguments against the format.
 #pragma once
 
 #include <string>

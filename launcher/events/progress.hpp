@@ -1,4 +1,5 @@
-// Progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time. Pure.
+// Formats progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time.
+// The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ std::string format_count(std::int64_t number);
 struct ProgressShown {
   channel::Progress progress{};
   std::optional<double> seconds_left{};
-  std::optional<std::int64_t> loss_step{};  // step of the training loss, if that is older than the newest step
+  std::optional<std::int64_t> loss_step{};  // step of the training loss, if the loss is older than the newest step
 };
 
 // Merges the progress messages of a round. Most of them are heartbeats without training loss and speed, so values of the last
-// logged step are kept. The remaining time is estimated from messages of this round only, since a resumed run has none from
-// earlier rounds. All times are nanoseconds of the same clock.
+// logged step are kept. The remaining time is estimated only from messages of this round, since a resumed run has no messages
+// from earlier rounds. All times are nanoseconds of the same clock.
 class ProgressMeter {
  public:
   void restart() { *this = {}; }
@@ -45,10 +46,10 @@ class ProgressMeter {
   channel::Progress newest_{};
 };
 
-// "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left"
+// Returns a text such as "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left".
 std::string progress_line(const ProgressShown& shown);
 
-// The same text after a bar that fills the remaining width. Never longer than `columns` - 1 characters.
+// Returns a bar that fills the remaining width, followed by the same text. The result has at most `columns` - 1 characters.
 std::string progress_bar(const ProgressShown& shown, int columns);
 
 }  // namespace ddprun

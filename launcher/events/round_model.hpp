@@ -6,7 +6,7 @@
 //     ranks 2 and 3 become 0 and 1.
 //   - A late WorkerEnded event of a replaced process does not mark its replacement as ended.
 //
-// Pure; one thread.
+// The code is pure (no I/O, no clock) and runs on one thread.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ class RoundModel : public RunObserver {
 
   void on(const RunEvent& event) override;
 
-  // All members are zero before the first round.
+  // Returns the newest RoundStarted event. All its members are zero before the first round.
   const RoundStarted& round() const { return round_; }
-  // Keyed by rank. Includes workers that have ended.
+  // Returns the workers by rank, including those that have ended.
   const std::map<int, Worker>& workers() const { return workers_; }
-  // nullptr if this node has no worker with that rank.
+  // Returns nullptr if this node has no worker with that rank.
   const Worker* find(int rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// Names of events for users and for the report.
+// Implements the names of events that users and the report show.
 #include "launcher/events/run_event.hpp"
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// "rank 0", "ranks 0, 2 and 30 more"
+// Returns a text such as "rank 0" or "ranks 0, 2 and 30 more".
 std::string ranks_text(const std::vector<int>& ranks);
 
 // The reason why a round failed: the first cause, with its evidence.
@@ -33,12 +33,12 @@ struct Failure {
   std::vector<std::string> stderr_tail;  // the last lines of stderr: at most 20, each at most 1 KiB
   std::vector<std::string> evidence{};   // lines for users: memory values, the stack of a hanging rank
   std::string log_path;                  // path of stderr.log; empty if stderr goes to no file
-  std::int64_t log_line = 0;             // the line of stderr.log at which stderr_tail begins, counted from 1; 0: unknown
+  std::int64_t log_line = 0;             // line of stderr.log at which stderr_tail starts, counted from 1; 0: unknown
   std::int64_t step = -1;                // the last step that the rank reported; -1: none
   std::int64_t time_ns = 0;
 };
 
-// A short text: the exit status if that is the cause, else the message.
+// Returns a short text: the exit status if the cause is only an exit code or a signal, otherwise the message.
 std::string describe_failure(const Failure& failure);
 
 struct RunStarted {
@@ -53,15 +53,15 @@ struct RoundStarted {
   int workers_here = 0;  // number of workers on this node; 0: all workers of the job
   int group_rank = 0;
   int nodes = 1;
-  bool regroup = false;  // only lost workers are started; the others keep running
+  bool regroup = false;  // true: only lost workers are started, and the others keep running
 };
 // In a multi-node job a node has joined, left or become the coordinator.
 struct NodesChanged {
   rendezvous::NodeNotice notice;
   std::int64_t time_ns;
 };
-// In a multi-node job, the coordinator did not answer this node. The workers of this node were stopped, since the other nodes
-// might have continued without it. This is not a failure of a worker. The node tries to rejoin the job.
+// The coordinator of a multi-node job did not answer this node. The workers of this node were stopped, since the other nodes
+// might have continued without it. So this is not a failure of a worker. The node tries to rejoin the job.
 struct CutOff {
   int round;
   double seconds;  // time for which the coordinator had not answered
@@ -103,7 +103,7 @@ struct RoundFailed {
   std::string why;  // "restart 1 of 3", "budget of 3 spent", "no restart on a failed GPU: ..."
   std::int64_t time_ns;
 };
-const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
+const char* name_of(RoundFailed::Decision decision);  // returns "restart", "regroup" or "give_up"
 // All workers of the new round have formed a process group and continue training. This event follows a RoundFailed with the
 // decision kRegroup.
 struct Regrouped {
@@ -142,7 +142,7 @@ struct StopRequested {
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
-// Emitted once per round, if some workers are still running some time after they were ordered to stop.
+// Some workers are still running some time after the agent ordered them to stop. Emitted at most once per round.
 struct StopIsSlow {
   struct Awaited {
     int rank;
@@ -156,16 +156,16 @@ struct StopIsSlow {
 };
 std::string describe(const StopIsSlow& event);
 // Some workers of a script exited with code 0 some time ago, without an order to stop, while others on this node are still
-// running. Emitted once per round.
+// running. Emitted at most once per round.
 struct WorkersLeft {
   double seconds;
   std::vector<int> ended;    // ranks; the first of them exited `seconds` ago
-  std::vector<int> running;  // ranks
+  std::vector<int> running;  // ranks that are still running
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// The agent ignores a script's worker on its channel from now on, since the worker uses a different major version or sent
-// invalid messages. The job continues.
+// From now on the agent ignores the messages of a script's worker, since the worker uses a different major version of the
+// protocol or sent invalid messages. The job continues.
 struct HelperIgnored {
   int rank;
   std::string why;
@@ -173,11 +173,12 @@ struct HelperIgnored {
 };
 std::string describe(const HelperIgnored& event);
 HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns);
-// The resource that slows down all ranks. kNetwork: no single rank is slow, but the exchange between ranks takes long.
+// The resource that slows down all ranks. kNetwork means that no single rank is slow, but the exchange between ranks takes
+// long.
 enum class StragglerKind { kProcessor, kDisk, kData, kNetwork, kCompute };
-const char* name_of(StragglerKind kind);  // "processor", "disk", "data", "network", "compute"
-// A rank needs more time per step than the others, which wait for it. `ended`: the rank is no longer slow. Emitted on the node
-// of rank 0. Times are seconds per step.
+const char* name_of(StragglerKind kind);  // returns "processor", "disk", "data", "network" or "compute"
+// A rank needs more time per step than the others, which wait for it. If `ended` is true, the rank is no longer slow. Emitted
+// on the node of rank 0. Times are seconds per step.
 struct Straggler {
   int rank = -1;  // kNetwork: first rank of the node with the slow link; -1: unknown
   std::int64_t pid = 0;
@@ -187,7 +188,7 @@ struct Straggler {
   std::int64_t step = 0;
   double own_s = 0;                // the rank's time without waiting for others; kNetwork: time of the exchange between ranks
   double others_s = 0;             // median of own_s over the other ranks; kNetwork: time of the fastest earlier exchange
-  double part_s = 0;               // the part of own_s - others_s that `kind` explains
+  double part_s = 0;               // the part of (own_s - others_s) that `kind` explains
   double round_trip_s = 0;         // kNetwork, if the rank is known: round-trip time of the fastest connection of its node
   double others_round_trip_s = 0;  // kNetwork: round_trip_s of the slowest other node
   std::int64_t time_ns = 0;
@@ -198,23 +199,23 @@ std::string describe(const Straggler& event);
 // one event.
 struct LeftoversFound {
   enum class What { kAwaited, kEnded } what = What::kEnded;
-  int rank = -1;                         // only for kAwaited
-  std::vector<std::string> processes{};  // "4711 python train.py"
+  int rank = -1;                         // rank of the worker; used only for kAwaited
+  std::vector<std::string> processes{};  // pid and command line of each, such as "4711 python train.py"
   std::int64_t time_ns = 0;
 };
 std::string describe(const LeftoversFound& event);
-// Emitted at each restart of workers after earlier workers have read from the shared standard input.
+// Workers were restarted after earlier workers had read from the shared standard input. Emitted at each such restart.
 struct InputWasRead {
   std::string what;  // the input that the new workers will miss
   std::int64_t time_ns;
 };
-// The first output of any of this node's workers in a round. Not emitted if all workers write directly to files.
+// One of this node's workers has written the first output of a round. Not emitted if all workers write directly to files.
 struct FirstOutput {
   int rank;
   double seconds;  // time since the workers were started
   std::int64_t time_ns;
 };
-// The run directory was removed, renamed or replaced. Emitted once.
+// The run directory was removed, renamed or replaced. Emitted at most once.
 struct RunDirectoryRemoved {
   std::string path;
   std::int64_t time_ns;

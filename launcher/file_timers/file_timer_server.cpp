@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::system_clock;
 
-// Longer lines are dropped. A valid request is shorter than PIPE_BUF, since the client must write it atomically.
+// Longer lines are dropped. A client must write its request atomically, so a valid request is shorter than PIPE_BUF.
 constexpr std::size_t kMaxLineBytes = 64 << 10;
-constexpr double kMaxWait = 365 * 86400.0;  // upper limit, since some clients set a time in the far future
+constexpr double kMaxWait = 365 * 86400.0;  // upper limit in seconds, since some clients set a time in the far future
 
 double now_in_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -38,7 +38,7 @@ int make_pipe(const std::string& path) {
     ::unlink(path.c_str());
   }
   if (::mkfifo(path.c_str(), 0600) != 0) refuse(path, std::strerror(errno));
-  // Opened for writing as well, so that reads never reach end of file when all writers have closed the pipe.
+  // The pipe is opened for writing as well, so that reads never reach end of file when all clients have closed it.
   const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) refuse(path, std::strerror(errno));
   return fd;
@@ -106,8 +106,9 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
-// Each worker is a session leader, and its child processes belong to that session unless they have left it. So the session id
-// identifies the worker. If another process has reused the pid, its session matches no worker.
+// The session id of a process identifies its worker: each worker is a session leader, and its child processes belong to that
+// session unless they have left it. If another process has reused the pid of the process that set the timer, its session
+// matches no worker.
 std::optional<agent_event::TimerExpired> worker_of_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
   const auto found = std::find(workers.begin(), workers.end(), session);

@@ -1,6 +1,6 @@
 // The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). It creates the named pipe for the workers, reads
-// their requests, waits for the earliest deadline and reports overdue workers, within milliseconds and without polling.
-// launcher/agent/agent_shell.cpp owns one if the environment enables it.
+// their requests, waits for the earliest deadline and reports overdue workers. It does not poll, and reports a worker within
+// milliseconds. launcher/agent/agent_shell.cpp owns one if the environment enables it.
 #pragma once
 
 #include <sys/types.h>
@@ -24,8 +24,8 @@ class FileTimerServer {
  public:
   using OnOverdue = std::function<void(const TimerRequest&)>;
 
-  // The pipe's path according to these environment variables: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. nullopt if
-  // they do not enable file timers.
+  // Returns the path of the pipe: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. `environment` returns the value of a
+  // variable. Returns nullopt if the environment does not enable file timers.
   static std::optional<std::string> path_in(const std::function<std::optional<std::string>(std::string_view)>& environment);
 
   // Creates the pipe with mode 0600, and replaces an existing pipe with that name. Throws UsageError.
@@ -35,7 +35,7 @@ class FileTimerServer {
   FileTimerServer& operator=(const FileTimerServer&) = delete;
 
   const std::string& path() const { return path_; }
-  void forget_all();  // call it when all processes of the round have ended
+  void forget_all();  // call this when all processes of the round have ended
 
  private:
   void wait_for_requests();
@@ -50,8 +50,8 @@ class FileTimerServer {
   std::string unfinished_;  // the incomplete last line
 };
 
-// Finds the worker that set the timer. `workers` are pids by local rank; 0: the worker has ended. nullopt if none of them set
-// it.
+// Finds the worker that set the timer. `workers` are pids by local rank; 0: the worker has ended. Returns nullopt if none of
+// them set it.
 std::optional<agent_event::TimerExpired> worker_of_timer(const TimerRequest& request, const std::vector<pid_t>& workers);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 // Timers that workers set with torch.distributed.elastic.timer's FileTimerClient. The class keeps the requests from the named
-// pipe and finds the timers that are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
+// pipe and finds the timers that are overdue at a given time. The code is pure; file_timer_server.cpp owns the pipe and the
+// clock.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct TimerRequest {
   bool operator==(const TimerRequest&) const = default;
 };
 
-// nullopt for a line that FileTimerClient did not write.
+// Returns nullopt for a line that FileTimerClient did not write.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimers {

@@ -68,7 +68,8 @@ void AgentSocket::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // a full socket: the event loop waits until it is writable; a closed socket: receive() detects it
+    // If the socket is full, the event loop waits until it is writable; if it is closed, receive() detects that.
+    if (n < 0) return;
     outbox_.pop_front();
   }
 }

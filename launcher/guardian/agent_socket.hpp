@@ -16,8 +16,8 @@ namespace ddprun::guardian {
 
 // A request of the agent and the descriptors that it carried.
 struct ReceivedRequest {
-  // Only for a kSpawn request. what_to_run() returns the packed program and throws std::system_error. channel() is -1 if the
-  // worker has no channel.
+  // Call these only for a kSpawn request. what_to_run() returns the packed program and throws std::system_error. channel()
+  // returns -1 if the worker has no channel.
   std::vector<char> what_to_run() const;
   int channel() const;
 
@@ -33,13 +33,13 @@ class AgentSocket {
   explicit AgentSocket(int socket);
   int descriptor() const { return socket_; }
 
-  // Returns the next request that has arrived. nullopt if there is none, or if the agent has exited.
+  // Returns the next request that has arrived. Returns nullopt if there is none, or if the agent has exited.
   std::optional<ReceivedRequest> receive();
-  // True after the agent has closed its end, or if reading fails.
+  // Returns true after the agent has closed its end, or if reading fails.
   bool agent_is_gone() const { return agent_gone_; }
 
-  // Queues a notice. flush() sends it after all current work. If each started worker woke the agent, the agent would compete
-  // with the starting workers for CPUs.
+  // Queues a notice. flush() sends it after all current work. If each started worker woke the agent, the agent and the starting
+  // workers would compete for CPUs.
   void notify(const Notice& notice);
   // Sends as many notices as the socket accepts now. The other notices remain queued for the next call.
   void flush();

@@ -19,7 +19,8 @@ namespace {
 constexpr int kTries = 50;
 constexpr int kRetryMs = 200;
 
-// Keeps the lock file, since it shows the next agent that a record existed (rendezvous/shell/record_file.hpp).
+// Removes the record, but keeps its lock file, since the lock file shows the next agent that a record existed
+// (rendezvous/shell/record_file.hpp).
 bool remove_record(const std::string& record) {
   if (record.empty()) return true;
   const Descriptor lock(::open((record + ".lock").c_str(), O_RDWR | O_CLOEXEC));
@@ -41,7 +42,7 @@ void send_death_notice(const DeathNotice& notice) {
     if (::poll(&polled, 1, kRetryMs) <= 0) continue;
     const ssize_t size = ::recv(fd, answer.data(), answer.size(), MSG_DONTWAIT);
     if (size == static_cast<ssize_t>(notice.size) && std::memcmp(answer.data(), notice.text.data(), notice.size) == 0) return;
-    // No process has this UDP port open, so recv() failed immediately. Wait before the next try.
+    // No process has this UDP port open, so recv() failed immediately. This wait delays the next try.
     if (size < 0) ::poll(nullptr, 0, kRetryMs);
   }
 }

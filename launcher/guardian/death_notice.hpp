@@ -1,6 +1,6 @@
 // The death notice: a UDP message with which the guardian reports that its agent and all its workers have ended. The agent
-// prepares it in advance (guardian_link.hpp). It is used in a job of two nodes: the other node can then continue alone. The
-// guardian first removes the dead agent's rendezvous record, so that no later agent on this machine can resume from it.
+// prepares it in advance (guardian_link.hpp). A job of two nodes needs it: after the notice, the other node can continue alone.
+// The guardian first removes the dead agent's rendezvous record, so that no later agent on this machine can resume from it.
 // guardian.cpp sends the notice after all descendants are reaped.
 #pragma once
 
@@ -16,7 +16,7 @@ struct DeathNotice {
   std::uint32_t to_size = 0;  // 0: no message must be sent
   std::uint32_t size = 0;
   std::array<char, 96> text{};
-  std::array<char, 512> record{};  // path of the agent's record, or empty; its lock file has ".lock" appended
+  std::array<char, 512> record{};  // path of the agent's record, or empty; the path of its lock file has ".lock" appended
 };
 
 // Removes the dead agent's record and sends the message until the other node has sent it back, for at most ten seconds. Sends

@@ -30,8 +30,8 @@ void guardian_main(const GuardianSettings& settings) {
     guardian.emplace(settings);
     guardian->run();
   } catch (const std::exception&) {
-    // Without its event loop the guardian can only kill its workers, as below. The agent detects the closed socket and reports
-    // it.
+    // The event loop has failed, so the guardian can only kill its workers, as below. The agent detects the closed socket and
+    // reports the failure.
   }
   // The console is closed before the workers are killed, since readers of ddprun's output wait until it is closed. Killing may
   // take long if a worker cannot be killed.

@@ -1,7 +1,7 @@
-// The guardian: a small process between the agent and its workers (decision 6). It is the parent of the workers and the
-// subreaper of all processes that they leave behind. When the agent has exited, it kills all of them. If the agent died without
-// kCleanShutdown, the guardian also completes the report. It has one thread and its own session, does not use Asio, and only
-// SIGKILL can end it. guardian_link.hpp starts it and owns the agent's end of the socket.
+// The guardian: a small process between the agent and its workers (docs/internals/decisions/guardian/guardian.md). It is the
+// parent of the workers and the subreaper of all processes that they leave behind. When the agent has exited, it kills all of
+// them. If the agent died without kCleanShutdown, the guardian also completes the report. It has one thread and its own
+// session, does not use Asio, and only SIGKILL can end it. guardian_link.hpp starts it and owns the agent's end of the socket.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,7 +13,7 @@ namespace ddprun::guardian {
 struct GuardianSettings {
   int socket = -1;               // the guardian's end of the socket pair
   int lock_fd = -1;              // descriptor of the run directory's lock, kept open until the guardian exits; -1: no lock
-  std::filesystem::path report;  // may be empty
+  std::filesystem::path report;  // path of the job's report; may be empty
   rlimit open_files{};           // the workers' limit of open files (the guardian's own limit may be higher)
 };
 

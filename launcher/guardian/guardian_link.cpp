@@ -72,14 +72,15 @@ void GuardianLink::shut_down_cleanly() {
   try {
     send({.kind = guardian::Request::Kind::kCleanShutdown});
   } catch (const std::system_error&) {
-    // Without this message the guardian tries to complete the report, which is harmless, since the report is already complete.
+    // If this message is not sent, the guardian tries to complete the report. This is harmless, since the report is already
+    // complete.
   }
   socket_.close(ignored);
 }
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
-  socket_.close(ignored);  // if kCleanShutdown was not sent, the guardian now completes the report
+  socket_.close(ignored);  // if kCleanShutdown was not sent, the guardian completes the report now
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -144,9 +145,10 @@ void GuardianLink::serve_store(const std::vector<Descriptor>& listeners, bool on
   }
 }
 
-// The pipe serves as confirmation: the guardian closes its end after it has ended the store, and poll() reports the hangup.
+// Ends the store and waits for a confirmation. The guardian closes its end of a pipe after it has ended the store, and poll()
+// reports the hangup.
 bool GuardianLink::end_store() {
-  constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks meanwhile
+  constexpr int kTimeoutMs = 1000;  // shorter than the worker lease, since the agent blocks during this time
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     send({.kind = guardian::Request::Kind::kEndStore});
@@ -170,7 +172,7 @@ void GuardianLink::keep_report(std::string_view text) {
   try {
     send({.kind = guardian::Request::Kind::kReport}, {&fd, 1});
   } catch (const std::system_error&) {
-    // Ignored, since the guardian needs the report only if this process is killed.
+    // The error is ignored, since the guardian needs the report only if this process is killed.
   }
 }
 
@@ -183,8 +185,8 @@ void GuardianLink::set_death_notice(const guardian::DeathNotice& notice) {
   send({.kind = guardian::Request::Kind::kSetDeathNotice, .death_notice = notice});
 }
 
-// Blocks while the socket is full, which is safe because the guardian always continues to read. If the guardian is dead, it
-// returns without an error, since on_guardian_death() reports that.
+// Blocks while the socket is full. This is safe, because the guardian always continues to read. If the guardian is dead, this
+// function returns without an error, since on_guardian_death() reports that.
 void GuardianLink::send(const guardian::Request& request, std::span<const int> fds, std::string_view text) {
   guardian::Request copy = request;
   copy.descriptors = static_cast<std::int32_t>(fds.size());
@@ -210,7 +212,8 @@ void GuardianLink::send(const guardian::Request& request, std::span<const int> f
       ::poll(&polled, 1, -1);
       continue;
     }
-    if (errno == ETOOMANYREFS) {  // The kernel limits the descriptors that are in flight, until the guardian has received some.
+    // The kernel limits the number of descriptors in flight; it falls when the guardian receives some.
+    if (errno == ETOOMANYREFS) {
       ::sched_yield();
       continue;
     }

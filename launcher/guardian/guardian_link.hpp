@@ -55,36 +55,36 @@ class GuardianLink {
   // Makes a spare interpreter a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The number
   // stays the same.
   void activate(int spare, const std::vector<std::string>& environment);
-  // kStops: the worker is being stopped, so it counts as running until the processes that it leaves behind have exited. With
-  // signal 0 no signal is sent.
+  // With kStops, the signal is part of a stop of the worker. The worker then counts as running until the processes that it
+  // leaves behind have exited. With signal 0 no signal is sent.
   enum class Purpose { kAny, kStops };
   void signal(int worker, int signal, Purpose purpose = Purpose::kAny);
   // Reports to the guardian which process has sent a message on this worker's channel.
   void note_channel_pid(int worker, pid_t pid);
   void sweep(const guardian::SweepState::Order& order);
-  // The guardian starts the store of this round's scripts on these listening sockets. The caller still owns its descriptors and
-  // must close them.
+  // Orders the guardian to start the store of this round's scripts on these listening sockets. The caller still owns its
+  // descriptors and must close them.
   void serve_store(const std::vector<Descriptor>& listeners, bool only_this_machine);
-  // Ends the store. Without this call the store runs until the guardian exits, and a sweep does not end it, since workers of
-  // other nodes may still need it. Returns false if the guardian has not confirmed the end within one second, so the store may
-  // still listen. May be called repeatedly.
+  // Ends the store. Without this call the store runs until the guardian exits. A sweep does not end it, since workers of other
+  // nodes may still need it. Returns false if the guardian has not confirmed the end within one second, so the store may still
+  // listen. The call may be repeated.
   bool end_store();
   // Sends the current text of the report to the guardian. If this process is killed before it has written the text, the
   // guardian writes it.
   void keep_report(std::string_view text);
-  // True if the guardian has no child process and no start is pending, so a sweep is not needed.
+  // Returns true if the guardian has no child process and no start is pending, so a sweep is not needed.
   bool no_children_left() const { return no_children_left_ && unanswered_spawns_ == 0; }
   // Ends the guardian and all its descendants. The guardian then does not complete the report. No other function may be called
   // afterwards.
   void shut_down_cleanly();
-  // The guardian kills all workers at this time, even if this agent is stopped or cut off. nullopt: no deadline. `since_boot`:
-  // time on CLOCK_BOOTTIME.
+  // Sets the time at which the guardian kills all workers, even if this agent is stopped or cut off. nullopt removes the
+  // deadline. `since_boot` is a time on CLOCK_BOOTTIME.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
-  // The guardian sends this message after this agent has died and all its workers have ended. It does not send it after
-  // shut_down_cleanly().
+  // Sets the message that the guardian sends after this agent has died and all its workers have ended. The guardian does not
+  // send it after shut_down_cleanly().
   void set_death_notice(const guardian::DeathNotice& notice);
-  // A descendant of the guardian cannot be killed. The destructor then does not wait, and the guardian keeps running until this
-  // process ends.
+  // Call this if a descendant of the guardian cannot be killed. The destructor then does not wait, and the guardian keeps
+  // running until this descendant ends.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -31,7 +31,8 @@ namespace {
 // Time from a round's start until its workers are moved into cgroups (worker_cgroups.hpp gives the reason).
 constexpr std::int64_t kPlacingAfterNs = 200'000'000;
 
-// A failed check is a bug in ddprun. The guardian reports it and continues, since workers must not run without a guardian.
+// Calls `part` and reports its exceptions. A failed check is a bug in ddprun, but the guardian must continue, since workers
+// must not run without a guardian.
 template <class Part>
 void catch_errors(const Part& part) {
   try {
@@ -73,8 +74,8 @@ void Guardian::watch(int fd, std::uint32_t events) const {
 }
 
 void Guardian::stop_watching(int fd) const {
-  // A forked child may still have a copy of the descriptor before its exec. So close() alone would not remove it from the epoll
-  // set.
+  // A forked child may still have a copy of the descriptor before its exec. With such a copy, close() alone would not remove
+  // the descriptor from the epoll set.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
@@ -163,7 +164,7 @@ void Guardian::spawn(const ReceivedRequest& received) {
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
   try {
-    // If this process has no free descriptors, the kernel drops those of the message.
+    // If this process has no free descriptors, the kernel drops the descriptors of the message.
     if (received.descriptor_count < received.request.descriptors) throw std::system_error(EMFILE, std::generic_category());
     if (workers_.find(number) != nullptr)
       throw std::system_error(EEXIST, std::generic_category(), "two workers have the same number");
@@ -214,7 +215,7 @@ void Guardian::signal(const Request& request) {
   const bool stops = request.stops != 0;
   if (request.signal == SIGKILL) worker->killed = true;
   if (stops) worker->stopping = true;
-  // Signal 0 with `stops`: the agent has ordered the stop over the worker channel.
+  // If the signal is 0 and `stops` is set, the agent has ordered the stop over the worker channel.
   if (stops || ends_programs(request.signal)) workers_.note_reached(request.worker, request.signal);
   if (worker->ending) {
     sweeper_.signal(request.worker, pid, request.signal, stops);
@@ -225,7 +226,7 @@ void Guardian::signal(const Request& request) {
     if (::kill(-pid, number) != 0 && errno == ESRCH) ::kill(pid, number);
   };
   send(request.signal);
-  // A process that is stopped by SIGSTOP handles these signals only after SIGCONT.
+  // A process that is stopped by SIGSTOP handles these signals only after SIGCONT, so SIGCONT follows.
   if (request.signal == SIGTERM || request.signal == SIGHUP) send(SIGCONT);
 }
 
@@ -235,7 +236,7 @@ void Guardian::keep_report(const ReceivedRequest& received) {
   if (copy.get() >= 0) report_ = std::move(copy);
 }
 
-// Sets the time at which the lease expires. A time in the past expires immediately.
+// Sets the time at which the lease expires. If the time is in the past, the lease expires immediately.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
   sweeper_.state().on_lease_renewed();
   if (deadline_.fd() < 0) {
@@ -254,7 +255,8 @@ void Guardian::on_lease_expired() {
   sweeper_.on_lease_expired();
 }
 
-// Clears the state of the previous round. This work is done after the notice of the round's end, while the agent is busy.
+// Clears the state of the previous round. This is done after the notice of the round's end was sent, while the agent is busy
+// with it.
 void Guardian::begin_next_round() {
   workers_.forget_ended();
   cgroups_.end_round();
@@ -294,7 +296,7 @@ void Guardian::reap_worker(int number) {
   const Worker* const worker = workers_.find(number);
   if (worker == nullptr) return;
   siginfo_t info{};
-  rusage usage{};  // peak memory of the worker, which the C library's waitid() does not return
+  rusage usage{};  // contains the peak memory of the worker; the C library's waitid() does not return it
   if (::syscall(SYS_waitid, P_PID, worker->pid, &info, WEXITED | WNOHANG, &usage) != 0 || info.si_pid == 0) return;
   read_spawn_errors();
   Notice notice{.kind = Notice::Kind::kExited, .worker = number, .pid = worker->pid, .time_ns = realtime_ns()};
@@ -357,7 +359,7 @@ void Guardian::settle(int number) {
   agent_.notify(notice);
 }
 
-// Called when a child has exited or when the sweeper's timer fires.
+// Checks the leftover processes. The loop calls this when a child has exited or the sweeper's timer fires.
 void Guardian::check_leftovers() {
   sweeper_.scan();
   std::vector<int> kept;
@@ -367,7 +369,7 @@ void Guardian::check_leftovers() {
   for (const int number : kept) settle(number);
 }
 
-// The children that workers left behind: all children except workers, spares and the store.
+// Returns the children that workers left behind: all children except workers, spares and the store.
 std::vector<pid_t> Guardian::left() const {
   std::vector<pid_t> children = store_.without(children_of_this_process());
   std::erase_if(children, [this](pid_t pid) { return workers_.number_of_process(pid).has_value(); });
@@ -380,7 +382,7 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// All children except the store and the spares, which survive the end of a round.
+// Returns all children except the store and the spares, which survive the end of a round.
 std::vector<pid_t> Guardian::children_of_round() const {
   return workers_.without_spares(store_.without(children_of_this_process()));
 }

@@ -1,5 +1,5 @@
-// The guardian's event loop. It starts, signals and reaps the workers as the agent requests. guardian.cpp runs it. Parts with
-// their own state are in separate files: the socket, the table of workers, the store, leftover processes, cgroups and memory
+// The guardian's event loop. It starts, signals and reaps the workers as the agent requests. guardian.cpp runs it. The parts
+// that have state are in separate files: the socket, the table of workers, the store, leftover processes, cgroups and memory
 // counters.
 #pragma once
 
@@ -55,12 +55,12 @@ class Guardian final : private LeftoverSweeper::Guardian {
   void place_workers();
   void set_deadline(std::int64_t deadline_ns);
   void on_lease_expired();
-  // Functions that the sweeper of leftover processes calls (LeftoverSweeper::Guardian).
+  // The sweeper of leftover processes calls the following functions (LeftoverSweeper::Guardian).
   std::vector<pid_t> left() const override;
   std::vector<WorkerMark> workers() const override { return workers_.marks(); }
   void kill_cgroups() override { cgroups_.kill(); }
-  // The caller repeats this until no child is left. Each killed child's own children become children of this process, so all
-  // descendants are reached.
+  // Kills all direct children. The caller repeats this until no child is left. The children of a killed child become children
+  // of this process, so all descendants are reached.
   void kill_children() override {
     for (const pid_t pid : children_of_round()) ::kill(pid, SIGKILL);
   }
@@ -89,7 +89,7 @@ class Guardian final : private LeftoverSweeper::Guardian {
   MemoryWatch memory_{folders_};
   int error_pipe_[2] = {-1, -1};
   WorkerTable workers_;
-  std::map<int, SpawnError> spawn_errors_;  // errors of children that could not execute their program and are not reaped yet
+  std::map<int, SpawnError> spawn_errors_;  // children that could not execute their program and are not reaped yet
   LeftoverSweeper sweeper_{*this};
   StoreStarter store_{agent_};
   bool writing_ = false;  // the socket is full, so the loop waits until it is writable

@@ -25,7 +25,7 @@ struct Request {
     kCleanShutdown,   // the agent exits normally and its report is complete; no reply
     kDeadline,        // kill all workers at deadline_ns; replaces the previous deadline; no reply
     kSetDeathNotice,  // send `death_notice` if the agent dies; replaces the previous one; no reply
-    // end the processes that the round left behind, as `how` requires; kSwept is the reply when the round waits for none of
+    // end the processes that the round left behind, as `how` requires; the reply is kSwept when the round waits for none of
     // them
     kSweep,
     kReport,    // memfd with the current report, which the guardian writes if the agent dies before writing it; no reply
@@ -38,15 +38,15 @@ struct Request {
   // kSignal: 1 if the signal is part of a stop of the worker. Then the worker counts as running until the processes that it
   // left behind have exited.
   std::int32_t stops = 0;
-  SweepState::How how{};               // kSweep
-  std::int32_t next_round = 0;         // kSweep: 1 if another round follows
-  std::int64_t timeout_ms = 0;         // kSweep: time limit in milliseconds (SweepState::Order::timeout)
-  std::int32_t pid = 0;                // kChannelPid
-  std::int32_t rank = -1;              // kActivate: value of the worker's variable RANK
-  std::int32_t store_port = 0;         // kActivate: value of the worker's variable MASTER_PORT
-  std::int32_t descriptors = 0;        // number of descriptors that were sent; fewer arrive if the receiver has no free ones
-  std::int32_t shares_input = 0;       // kSpawn: 1 if the worker reads the agent's stdin (SpawnRequest::shares_input)
-  std::int32_t spare = 0;              // kSpawn: SpawnRequest::spare
+  SweepState::How how{};          // kSweep
+  std::int32_t next_round = 0;    // kSweep: 1 if another round follows
+  std::int64_t timeout_ms = 0;    // kSweep: time limit in milliseconds (SweepState::Order::timeout)
+  std::int32_t pid = 0;           // kChannelPid: the process that has sent messages on the worker's channel
+  std::int32_t rank = -1;         // kActivate: value of the worker's variable RANK
+  std::int32_t store_port = 0;    // kActivate: value of the worker's variable MASTER_PORT
+  std::int32_t descriptors = 0;   // number of descriptors that were sent; fewer arrive if the receiver has too few free ones
+  std::int32_t shares_input = 0;  // kSpawn: 1 if the worker reads the agent's stdin (SpawnRequest::shares_input)
+  std::int32_t spare = 0;         // kSpawn: SpawnRequest::spare
   std::int32_t only_this_machine = 0;  // kStore: 1: the store closes connections from other machines
   std::int32_t more_follow = 0;        // kStore: 1: more sockets of the same store follow
   std::int64_t deadline_ns = 0;  // kDeadline: on CLOCK_BOOTTIME, which continues while the machine is suspended; 0: no deadline
@@ -61,7 +61,7 @@ struct Notice {
     kExited,
     kSwept,
     kStoreMessage,
-    // the worker's process exited with 0, but process `pid`, which it left behind, still works for the job; `text`: its name
+    // the worker's process exited with 0, but the leftover process `pid` still works for the job; `text` is its name
     kLeftoverAwaited,
     kLeftoverEnded,  // the guardian has sent a signal to a process that a worker left behind; `text`: its name
     kSignalled,      // a process of the job has sent `signal` to the guardian, for example to stop the job
@@ -69,21 +69,21 @@ struct Notice {
   Kind kind = Kind::kSwept;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
-  std::int32_t code = 0;  // kExited
+  std::int32_t code = 0;  // kExited: the exit code
   std::int32_t signal = 0;
   std::int32_t core_dumped = 0;
   std::int32_t error = 0;  // errno of fork, exec or the setup before it; 0: the program was executed
-  std::int32_t stage = 0;  // SpawnError::Stage
-  // kExited: 1 if the guardian has no other descendants, so that the round needs no sweep
+  std::int32_t stage = 0;  // the failed step, a SpawnError::Stage
+  // kExited: 1 if the guardian has no other descendants; the round then needs no sweep
   std::int32_t no_children_left = 0;
   std::int32_t lease_expired = 0;  // kExited: 1 if the guardian killed the worker because the lease had expired
-  std::int64_t time_ns = 0;        // CLOCK_REALTIME
+  std::int64_t time_ns = 0;        // time of the event, on CLOCK_REALTIME
   std::int64_t stopped_us = 0;     // kContinued: time in microseconds for which the worker was stopped (SIGSTOP)
   std::array<char, 240> text{};    // kStoreMessage: a line for the user; kLeftover...: name of the process; zero-terminated
   MemoryEvidence memory{};         // kExited: set if the worker failed although the agent had not killed it
 };
 
 inline constexpr int kMaxDescriptors = 4;
-inline constexpr std::size_t kMaxPacketBytes = 16 << 10;  // bytes after a request
+inline constexpr std::size_t kMaxPacketBytes = 16 << 10;  // maximum number of bytes that follow a request
 
 }  // namespace ddprun::guardian

@@ -1,4 +1,4 @@
-// Implementation of guardian_report.hpp. It parses the report, adds the exit and replaces the file atomically.
+// Implementation of guardian_report.hpp. It parses the report, adds the field "exit" and replaces the file atomically.
 #include "launcher/guardian/guardian_report.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxReportBytes = 64 << 20;  // a larger report is not changed
 
-// Returns an empty text if the file is larger than kMaxReportBytes. The parser then throws, and the report stays as it is.
+// Returns the content of the file. Returns an empty text if the file is larger than kMaxReportBytes: the parser then throws,
+// and the report stays as it is.
 std::string text_of(int fd) {
   std::string text;
   std::array<char, 64 << 10> chunk;

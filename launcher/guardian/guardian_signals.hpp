@@ -1,4 +1,4 @@
-// The signals that the guardian records or forwards to the agent, and the guardian's monotonic clock.
+// Defines the signals that the guardian records or forwards to the agent, and the guardian's monotonic clock.
 #pragma once
 
 #include <sys/signalfd.h>
@@ -21,7 +21,7 @@ namespace ddprun::guardian {
 // agent.
 inline constexpr std::array<int, 4> kForwardedSignals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-// True for signals on which programs usually save and exit.
+// Returns true for signals on which programs usually save and exit.
 inline bool ends_programs(int signal) {
   return std::ranges::find(kForwardedSignals, signal) != kForwardedSignals.end() || signal == SIGUSR1 || signal == SIGUSR2;
 }

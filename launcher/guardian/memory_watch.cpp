@@ -103,8 +103,8 @@ MemoryEvidence MemoryWatch::take(const ExitStatus& status, const WorkerCgroup& c
   return evidence;
 }
 
-// Reading the kernel log is slow. So it is read only if the kernel has killed some process and the counters do not show which
-// one.
+// Reading the kernel log is slow. So the log is read only if the kernel has killed some process and the counters do not show
+// which one.
 MemoryEvidence MemoryWatch::evidence_of(const EndedWorker& worker, const WorkerCgroup& cgroup) const {
   MemoryEvidence evidence = take(worker.status, cgroup);
   evidence.worker_peak = worker.peak_bytes;

@@ -18,10 +18,10 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// Number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
+// Returns the number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
-// The cgroup in which a worker runs
+// The cgroup in which a worker runs.
 struct WorkerCgroup {
   std::filesystem::path folder;    // empty if the worker is not in its own cgroup
   std::int64_t kills_before = -1;  // OOM kills that the folder had counted when the worker was moved into it
@@ -30,19 +30,19 @@ struct WorkerCgroup {
 // Stores the counters at the start of a round and returns their increase when a worker ends.
 class MemoryWatch {
  public:
-  // `proc`: /proc, or a copy of it in tests.
+  // `proc` is /proc. Tests pass a copy of it.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
-  void begin();  // call it at the start of a round, to which later increases belong
-  // Returns the evidence about a worker that has exited. If SIGKILL did not end the worker, only the counter of its cgroup is
-  // read, and the other counters only if that one has increased. This keeps restarts fast: most workers exit on request, and
-  // the next round starts only after all exits are handled.
+  void begin();  // call this at the start of a round; later increases of the counters then belong to that round
+  // Returns the evidence about a worker that has exited. After SIGKILL all counters are read. After any other end only the
+  // counter of the worker's cgroup is read, and the others only if that one has increased. This keeps restarts fast: most
+  // workers exit on request, and the next round starts only after all exits are handled.
   MemoryEvidence take(const ExitStatus& status, const WorkerCgroup& cgroup) const;
-  // The facts about an exited worker that evidence_of() needs. evidence_of() returns the result of take() with the worker's
-  // peak memory. If the counters do not show which process was killed, it also reads the kernel log.
+  // evidence_of() returns the result of take() together with the worker's peak memory. If the counters do not show which
+  // process was killed, it also reads the kernel log.
   struct EndedWorker {
     ExitStatus status{};
     pid_t pid = 0;
-    std::int64_t started_us = 0;  // CLOCK_MONOTONIC
+    std::int64_t started_us = 0;  // time of the start, on CLOCK_MONOTONIC
     std::int64_t peak_bytes = 0;
   };
   MemoryEvidence evidence_of(const EndedWorker& worker, const WorkerCgroup& cgroup) const;
@@ -53,7 +53,7 @@ class MemoryWatch {
     std::int64_t machine = -1;
   };
   Counts count() const;
-  // This process's cgroup in the hierarchy with the memory controller: cgroup v1 if it is mounted, otherwise v2.
+  // Returns this process's cgroup in the hierarchy with the memory controller: cgroup v1 if it is mounted, otherwise v2.
   const std::optional<CgroupFolder>& tree() const;
   CgroupVersion version() const { return folders_.memory ? CgroupVersion::kV1 : CgroupVersion::kV2; }
 
@@ -62,10 +62,10 @@ class MemoryWatch {
   Counts before_;
 };
 
-// True if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log cannot be
-// read.
+// Returns true if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log
+// cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
-// The same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
+// Does the same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
 // total-vm:..."
 bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);
 

@@ -1,5 +1,5 @@
-// Changes the arguments that ps and pgrep -f show for a process that was forked without exec. Otherwise such a process shows
-// its parent's arguments, and `pgrep -f train.py` would find it too.
+// Changes the arguments that ps and pgrep -f show for a process that was forked without exec. Without this, the process would
+// show its parent's arguments, and `pgrep -f train.py` would find it too.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace ddprun::guardian {
 // without /proc.
 inline void set_process_title(std::string_view title) {
   const std::string stat = read_kernel_file("/proc/self/stat").value_or("");  // a stream would cost 15 page faults
-  // number of the field in /proc/self/stat with the start address of the arguments; the next field is their end address
+  // Index of the field in /proc/self/stat that has the start address of the arguments. The next field has their end address.
   constexpr int kArgumentsBegin = 48;
   const std::size_t name_end = stat.rfind(") ");
   if (name_end == std::string::npos) return;
   std::size_t at = name_end + 2;
-  // at == 0: the line has fewer fields
+  // If `at` is 0, the line has fewer fields than expected.
   for (int field = 3; field < kArgumentsBegin && at != 0; ++field) at = stat.find(' ', at) + 1;
   if (at == 0) return;
   char* next = nullptr;

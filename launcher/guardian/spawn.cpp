@@ -33,7 +33,7 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Converts CPU numbers into a mask for sched_setaffinity. cpu_set_t would limit the number of CPUs.
+// Converts CPU numbers into a mask for sched_setaffinity. The type cpu_set_t is not used, because it limits the number of CPUs.
 std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::vector<unsigned long> mask;
@@ -78,8 +78,8 @@ struct Child {
 };
 
 // Resets the signal settings for the new program. Signals that were ignored when ddprun was started stay ignored across exec.
-// SIGPIPE and SIGXFSZ are reset even then, since programs expect to be killed by them. Python's subprocess module, and so
-// torchrun, does the same.
+// SIGPIPE and SIGXFSZ are the exception: they are always reset, since programs expect to be killed by them. Python's subprocess
+// module, and so torchrun, does the same.
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -137,7 +137,7 @@ void leave_no_other_descriptor(int first) {
   if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
   leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
   raise_oom_score();
-  // A direct system call, since glibc's wrapper takes a cpu_set_t.
+  // This is a direct system call, because glibc's wrapper takes a cpu_set_t.
   if (!child.cpus.empty() &&
       ::syscall(SYS_sched_setaffinity, 0, child.cpus.size() * sizeof(unsigned long), child.cpus.data()) != 0) {
     child.give_up(SpawnError::Stage::kCpus);

@@ -1,6 +1,6 @@
-// Starts one worker process. This file has the request, its encoding and the fork. guardian_link.cpp encodes the request in the
-// agent. guardian_loop.cpp decodes it and forks, so the guardian is the parent of the workers. The encoded request follows the
-// message as bytes, or is in a memfd if arguments and environment are large.
+// Starts one worker process. This file contains the request, its encoding and the fork. guardian_link.cpp encodes the request
+// in the agent. guardian_loop.cpp decodes it and forks, so that the guardian is the parent of the workers. The encoded request
+// follows the message as bytes. If arguments and environment are large, it is in a memfd.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +40,8 @@ struct SpawnDescriptors {
   int channel = -1;  // -1: none
 };
 
-// An error in the child before its program was executed. It is smaller than PIPE_BUF, so the write to the error pipe is atomic.
+// An error in the child before its program was executed. The struct is smaller than PIPE_BUF, so the write to the error pipe is
+// atomic.
 struct SpawnError {
   enum class Stage : std::int32_t { kParentGone, kDescriptors, kCpus, kExec };
   std::int32_t worker = 0;
@@ -50,9 +51,9 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
-// oom_score_adj of a worker whose parent has the value `inherited`. It is raised so that the OOM killer chooses a worker before
-// the agent. A higher value is not changed, since lowering it needs a capability. A negative value is not changed either, since
-// it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
+// Returns oom_score_adj for a worker whose parent has the value `inherited`. The value is raised so that the OOM killer chooses
+// a worker before the agent. A value above kWorker is not changed, since lowering it needs a capability. A negative value is
+// not changed either, since it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
 constexpr long worker_oom_score(long inherited) {
   constexpr long kWorker = 500;  // the maximum is 1000
   return inherited < 0 || inherited > kWorker ? inherited : kWorker;
@@ -61,7 +62,7 @@ constexpr long worker_oom_score(long inherited) {
 // A decoded request in the form that execve() takes.
 struct UnpackedRequest {
   std::vector<char> bytes;         // memory to which the pointers below point
-  std::vector<char*> arguments;    // ends with a null
+  std::vector<char*> arguments;    // ends with a null pointer
   std::vector<char*> environment;  // ends with a null pointer
   std::vector<int> cpus;
 };
@@ -78,7 +79,7 @@ std::vector<char> bytes_of(int memfd);
 // Creates the child process of a worker and returns its pid. The child has its own session and process group, and the kernel
 // kills it if its parent dies. It gets the given limits, a raised oom_score_adj and only its own descriptors. No signal is
 // blocked, and the same signals as in this process are ignored. If the program cannot be executed, the child writes a
-// SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call it while this
+// SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call this while this
 // process has one thread.
 pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files);

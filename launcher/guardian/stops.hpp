@@ -1,5 +1,5 @@
-// Measures for how long workers were stopped by SIGSTOP, for example by a debugger. The kernel has no counter for this, but
-// waitid() reports each stop to the parent process. guardian_loop.cpp calls this function at each SIGCHLD.
+// Measures how long workers were stopped by SIGSTOP, for example by a debugger. The kernel has no counter for this, but
+// waitid() reports each stop to the parent process. guardian_loop.cpp calls notify_stops() at each SIGCHLD.
 #pragma once
 
 #include <sys/wait.h>

@@ -71,8 +71,8 @@ bool WorkerCgroups::make_top() {
   if (!top_.empty()) return true;
   if (parent_.empty()) return false;
   remove_leftovers(parent_);
-  // If the folder exists, it belongs to another guardian with the same pid, which runs in another PID namespace under the same
-  // cgroup.
+  // If the folder exists, it belongs to another guardian with the same pid in another PID namespace, but in the same cgroup. So
+  // further names are tried.
   const std::string name = std::string(kPrefix) + std::to_string(::getpid());
   constexpr int kMaxNames = 100;
   int made = -1;

@@ -1,8 +1,8 @@
 // Creates a cgroup for each worker, below the cgroup in which the job was started (cgroup v1 with the memory controller, or
-// cgroup v2). So each worker has its own counter of OOM kills, and a kill of the cgroup also reaches processes that are just
-// being forked. The guardian owns the cgroups, so that they are removed even if the agent dies. If no cgroup can be created,
-// the functions here do nothing. The guardian still ends every process: through process groups, as the subreaper, and by the
-// sweep.
+// cgroup v2). So each worker has its own counter of OOM kills. A kill of the cgroup also reaches processes that are just being
+// forked. The guardian owns the cgroups, so that they are removed even if the agent dies. If no cgroup can be created, the
+// functions of this class do nothing. The guardian still ends every process: through process groups, as the subreaper, and by
+// the sweep.
 //
 // Note: workers are moved into their cgroups 0.2 s after their start (guardian_loop.cpp). The first move of a process between
 // cgroups waits for an RCU grace period of the kernel, which takes 10 ms on an idle machine. Jobs that are shorter than 0.2 s
@@ -27,19 +27,20 @@ class WorkerCgroups {
   // systemd-run, a scheduler) is not moved, since the limits of its new cgroup apply. Returns false if the worker itself was
   // not moved.
   bool place(int worker, pid_t pid);
-  // The cgroup of this round's worker: its own, or the one into which another program had moved it. No folder if unknown.
+  // Returns the cgroup of this round's worker: its own, or the one into which another program has moved it. The folder is empty
+  // if the cgroup is unknown.
   WorkerCgroup cgroup_of(int worker) const;
   // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;
-  // The worker has ended. A replacement with the same number is moved separately.
+  // Call this when the worker has ended. Its replacement has the same number, but needs its own call of place().
   void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
-  // Removes all folders. Call it when they contain no process.
+  // Removes all folders. Call this when they contain no process.
   void remove();
 
  private:
   bool make_top();
-  // The current cgroup folder of a process, in the hierarchy that this class uses.
+  // Returns the current cgroup folder of a process, in the hierarchy that this class uses.
   std::filesystem::path folder_now(pid_t pid) const;
   bool move(pid_t pid, const std::filesystem::path& to) const;
   std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }

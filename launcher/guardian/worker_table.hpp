@@ -21,7 +21,7 @@ class WorkerTable {
   struct Worker {
     pid_t pid = 0;
     int pidfd = -1;               // -1: the kernel has no pidfds, so SIGCHLD reports the exit
-    std::int64_t started_us = 0;  // CLOCK_MONOTONIC
+    std::int64_t started_us = 0;  // time of the start, on CLOCK_MONOTONIC
     bool killed = false;          // the agent has requested SIGKILL
     bool spare = false;           // a spare interpreter that is not part of a round yet
     std::int64_t stopped_us = 0;  // time at which the process was stopped (stops.hpp), CLOCK_MONOTONIC; 0: not stopped
@@ -37,7 +37,8 @@ class WorkerTable {
   const Worker& add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark = {});
   // Makes a spare a worker. Returns false if no spare has this number.
   bool activate(int number, const std::string& rank = {}, int store_port = 0);
-  // The worker's process was reaped, but processes that it left behind still count as the worker. Closes the pidfd.
+  // Call this when the worker's process was reaped, but processes that it left behind still count as the worker. Closes the
+  // pidfd.
   void keep_ended(int number, const Notice& ending);
   // Returns null if no worker has this number.
   Worker* find(int number);
@@ -46,17 +47,18 @@ class WorkerTable {
   // Removes a worker that was reaped and closes its pidfd. The worker must be in the table.
   void remove(int number);
 
-  std::map<int, Worker>& all() { return workers_; }  // by number; workers that run or are not reported as ended yet
-  bool none_at_work() const;                         // true if all processes in the table are spares
+  // Returns the workers that run, or whose end was not reported yet. The key is the worker's number.
+  std::map<int, Worker>& all() { return workers_; }
+  bool none_at_work() const;  // true if all processes in the table are spares
   bool has_spares() const;
-  bool any_kept() const;  // true if the process of some worker has exited but the worker still counts as running
+  bool any_kept() const;  // true if the process of at least one worker has exited, but the worker still counts as running
   // Returns `processes` without the spares.
   std::vector<pid_t> without_spares(std::vector<pid_t> processes) const;
 
-  // Marks of all worker processes, including those that have exited since the last forget_ended().
+  // Returns the marks of all worker processes, including those that have exited since the last forget_ended().
   std::vector<WorkerMark> marks() const;
-  // Records that the worker's process group received a signal on which programs exit. Signal 0: the stop was ordered over the
-  // channel.
+  // Records that the worker's process group received a signal on which programs exit. Signal 0 means that the stop was ordered
+  // over the channel.
   void note_reached(int number, int signal);
   void note_channel_pid(int number, pid_t pid);
   void forget_ended();

@@ -21,13 +21,15 @@ namespace ddprun {
 class HangMonitor {
  public:
   struct Agent {
-    // Called before all other functions of this class. Returns true if a lack of progress matters at the moment.
+    // The monitor calls this before the other functions of this class. Returns true if a lack of progress matters at the
+    // moment.
     virtual bool progress_matters() const = 0;
     virtual std::vector<pid_t> worker_pids() const = 0;  // pids by local rank; 0: not running
     virtual void query_position(int rank) = 0;           // sends PositionRequest
-    // Total size of the files that scripts write directly; growth counts as progress. nullopt while the size is unknown.
+    // Returns the total size of the files that scripts write directly; growth counts as progress. Returns nullopt while the
+    // size is unknown.
     virtual std::optional<std::uintmax_t> bytes_in_files() const = 0;
-    // Finds the tool that reads stacks. nullopt while the folders in PATH do not respond.
+    // Finds the tool that reads stacks. Returns nullopt while the folders in PATH do not respond.
     virtual std::optional<StackTool> find_tool(bool python) = 0;
     virtual void report_hang(std::vector<HangFinding> findings) = 0;
 
@@ -41,7 +43,7 @@ class HangMonitor {
   void begin_round(const Round& round) { carry_out(state_.begin_round(round, Clock::now())); }
   void on_message(int rank, const channel::FromWorker& message) { carry_out(state_.on_message(rank, message, Clock::now())); }
   void printed(int rank) { state_.printed(rank, Clock::now()); }
-  // The workers were delayed by something that is not a hang, such as a slow log file, and now continue.
+  // Call this when the workers were delayed by something that is not a hang, such as a slow log file, and now continue.
   void resumed() { state_.resumed(Clock::now()); }
   void gone(int rank) { carry_out(state_.gone(rank, Clock::now())); }
   void end_round() { carry_out(state_.end_round()); }

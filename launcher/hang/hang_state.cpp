@@ -15,12 +15,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckInterval{1000};
-// A timer that fires more than this too late shows that the agent itself was suspended.
+// If a timer fires later than expected by more than this, the agent itself was suspended.
 constexpr milliseconds kLateTolerance{1000};
 constexpr milliseconds kStackTimeout{10000};
 constexpr milliseconds kAllStacksTimeout{15000};
 constexpr std::size_t kMaxStacks = 4;
-constexpr double kMaxSaveSeconds = 1e7;  // a longer save time is ignored, since a script may report any number
+constexpr double kMaxSaveSeconds = 1e7;  // longer times are ignored, since a script may report any number as the time of a save
 
 std::string time_text(milliseconds time) {
   return format_duration(static_cast<double>(time.count()) / 1000);
@@ -37,8 +37,8 @@ bool is_stopped(char process_state) {
 HangState::Actions HangState::begin_round(const Round& round, Time now) {
   actions_ = end_round();
   round_ = round;
-  // If the workers run a script, only the node of rank 0 watches, and its result applies to the whole job. On other nodes the
-  // script may print nothing at all.
+  // If the workers run a script, only the node of rank 0 watches for a hang, and its result applies to the whole job. On other
+  // nodes the script may print nothing, so their agents cannot detect progress.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnobserved : HangWatch::Others::kNone;
   watch_.begin_round(round.workers, settings_.channel ? Activity::kStart : Activity::kStep, others, now);
@@ -113,7 +113,7 @@ void HangState::tighten_deadline(Time now) {
   if (phase_ == Phase::kWatching && deadline && *deadline < timer_at_) wait_for_deadline();
 }
 
-// To save work, the timer is not reset at each message. If it fires after progress was made, it is set to the new deadline.
+// To save work, the timer is not set again at each message. If it fires after progress was made, it is set to the new deadline.
 void HangState::wait_for_deadline() {
   phase_ = Phase::kWatching;
   if (const auto deadline = watch_.deadline()) set_timer(*deadline);
@@ -167,7 +167,7 @@ bool HangState::moved_since(Time now) const {
 
 void HangState::inquire(const HangView& view, Time now) {
   suspects_.clear();
-  // The verdict compares the workers' positions, so it needs those of all workers.
+  // The verdict compares the positions of all workers, so all of them are queried. If one of them cannot be queried, none is.
   bool all_can = true;
   for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank)
     all_can = all_can && (of_rank(view.workers, rank).pid <= 0 || can_query(rank));
@@ -196,8 +196,8 @@ void HangState::check_answers(Time now) {
   });
   if (awaited) return;
   phase_ = Phase::kJudging;
-  // The verdict waits for a timer that fires immediately, since other messages that arrived with the answer may report
-  // progress.
+  // The verdict is not made here but when a timer fires, which happens immediately: other messages that arrived with the answer
+  // may report progress.
   set_timer(now);
 }
 
@@ -217,7 +217,7 @@ void HangState::judge(const HangView& view, Time now) {
   }
   verdict_ = judge_hang(observations);
   // If all ranks of this node wait, the culprit may be on another node. That node's agent finds it after its own time limit and
-  // after reading its stacks, so this agent waits that long before it decides.
+  // after it has read its stacks. So this agent waits that long before it decides.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_check_) {
     second_check_ = true;
     phase_ = Phase::kWaiting;
@@ -227,7 +227,7 @@ void HangState::judge(const HangView& view, Time now) {
                      kAllStacksTimeout);
   }
   message_ = message_of(verdict_, now);
-  // The ranks to blame come first. Each process is stopped for a moment while its stack is read.
+  // The stacks of the ranks to blame are read first, because each process is stopped for a moment while its stack is read.
   phase_ = Phase::kReading;
   stacks_to_read_.clear();
   for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_read_.push_back(i);

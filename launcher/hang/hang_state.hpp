@@ -26,7 +26,7 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // true: all workers can be queried; false (a script): only ranks that have reported steps
+  bool channel = false;  // true: all workers can be queried; false (a script): only ranks that have reported steps can
   bool python = false;
   std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
 };
@@ -37,14 +37,14 @@ struct HangView {
     long pid = 0;       // 0: not running
     char state = '\0';  // process state letter in /proc/PID/stat
   };
-  bool matters = false;            // whether a lack of progress matters now
-  std::vector<Process> workers{};  // by local rank
+  bool matters = false;            // true if a lack of progress matters now
+  std::vector<Process> workers{};  // index: local rank
   // Total size of the files that scripts write directly; growth counts as progress. nullopt while the size is unknown.
   std::optional<std::uintmax_t> bytes_in_files{0};
 };
 
 namespace hang_action {
-// Replaces the earlier timer.
+// Sets the timer, and replaces an earlier one.
 struct SetTimer {
   std::chrono::steady_clock::time_point at{};
 };
@@ -61,7 +61,7 @@ struct ReadStack {
 struct StopReading {};
 struct ReportHang {
   struct Finding {
-    int rank = 0;  // local
+    int rank = 0;  // local rank
     long pid = 0;
     std::optional<std::string> blame{};  // reason why this rank is to blame; nullopt if it is not
     std::string where{};                 // first line of the evidence; the kernel's information about the process is appended
@@ -86,7 +86,7 @@ class HangState {
 
   explicit HangState(HangSettings settings) : settings_(settings), watch_(settings.limits) {}
 
-  // Each function returns the actions to carry out, in this order.
+  // Each function returns actions, which the caller must carry out in this order.
   Actions begin_round(const Round& round, Time now);
   Actions end_round();
   Actions on_message(int rank, const channel::FromWorker& message, Time now);
@@ -96,13 +96,13 @@ class HangState {
   Actions cannot_read_stacks();
 
   void printed(int rank, Time now);
-  // The workers were delayed by something that is not a hang, such as a slow log file, and now continue.
+  // Call this when the workers were delayed by something that is not a hang, such as a slow log file, and now continue.
   void resumed(Time now) { watch_.forgive(now); }
 
  private:
   enum class Phase { kOff, kWatching, kQuerying, kJudging, kWaiting, kReading, kReported };
   struct Suspect {
-    int rank = 0;  // local
+    int rank = 0;  // local rank
     long pid = 0;
     HangObservation observation;
     std::vector<std::string> stack{};
@@ -131,13 +131,13 @@ class HangState {
   Phase phase_ = Phase::kOff;
   Round round_;
   Time timer_at_{};
-  // Newest step that each rank of a script has reported in this round, by local rank. For these ranks output no longer counts
-  // as progress.
+  // Newest step that each rank of a script has reported in this round, by local rank. For the ranks in this map, output no
+  // longer counts as progress.
   std::map<int, std::int64_t> reported_steps_;
   std::uintmax_t bytes_in_files_ = 0;
   Time last_check_{};
 
-  // The state of the current inquiry.
+  // The following members belong to the current inquiry.
   std::vector<Suspect> suspects_;
   HangVerdict verdict_;
   std::string message_;

@@ -14,7 +14,7 @@ using channel::Phase;
 using channel::Position;
 using channel::Stage;
 
-// A key that sorts positions by progress: a smaller key is earlier in the run. After `step` finished steps, a run first
+// Returns a key that sorts positions by progress: a smaller key is earlier in the run. After `step` finished steps, a run first
 // compares the states of its ranks, then evaluates, saves and continues.
 auto order_of(const Position& at) {
   int phase = 0;
@@ -40,7 +40,8 @@ auto order_of(const Position& at) {
   return std::tuple(0, at.step, phase, staged ? static_cast<int>(at.stage) : 0);
 }
 
-// Describes what a rank at this position waits for. Empty for a stage in which a rank does not wait for other ranks.
+// Describes what a rank at this position waits for. The text is empty for a stage in which a rank does not wait for other
+// ranks.
 std::string awaited_in(const Position& at) {
   switch (at.phase) {
     case Phase::kJoining:
@@ -57,7 +58,8 @@ std::string awaited_in(const Position& at) {
   }
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
   const bool waits = at.stage == Stage::kBatchNorm || at.stage == Stage::kBackward || at.stage == Stage::kLoss ||
-                     at.stage == Stage::kComparing || at.stage == Stage::kSomewhere;  // it may wait for a rank that is behind
+                     // The rank may wait for a rank that is behind.
+                     at.stage == Stage::kComparing || at.stage == Stage::kSomewhere;
   return waits ? "in " + describe(at) : "";
 }
 
@@ -158,7 +160,8 @@ HangVerdict judge_hang(std::span<const HangObservation> observations) {
   if (order_of(*first->position) != order_of(*last->position)) {
     return {culprits, Certainty::kSure, "is in " + place + waiting_ranks_text(observations, culprits)};
   }
-  // All ranks are at the same position. If ranks do not wait for each other at this position, each of them hangs by itself.
+  // All ranks are at the same position here. If ranks do not wait for each other at this position, each of them hangs by
+  // itself.
   const bool waiting = !awaited_in(*first->position).empty();
   return {{first_of(culprits, "no rank is at the first position")},
           waiting ? Certainty::kGuess : Certainty::kSure,

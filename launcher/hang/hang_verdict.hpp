@@ -1,6 +1,6 @@
 // Finds and describes the rank that a hanging round waits for. The culprit is a process that is stopped or does not answer. If
-// there is none, it is the rank that is furthest behind, while others wait for it in a collective. Pure; HangState
-// (launcher/hang/hang_state.hpp) calls it.
+// there is none, it is the rank that is furthest behind, while others wait for it in a collective. The code is pure (no I/O, no
+// clock). HangState (launcher/hang/hang_state.hpp) calls it.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,10 @@ struct HangObservation {
 };
 
 struct HangVerdict {
-  std::vector<int> culprits;  // ranks, at least one
+  std::vector<int> culprits;  // ranks to blame; at least one
   // kGuess: no rank is behind the others, according to the positions on this node
   enum class Certainty { kSure, kGuess } certainty = Certainty::kGuess;
-  std::string why;  // "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
+  std::string why;  // such as "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
 };
 
 // `observations` must be sorted by rank and must not be empty.

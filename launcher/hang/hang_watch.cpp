@@ -10,7 +10,7 @@ namespace {
 constexpr HangWatch::Duration kDefaultLimit = std::chrono::minutes(10);
 constexpr HangWatch::Duration kMinLearnedLimit = std::chrono::minutes(1);
 constexpr int kLongestFactor = 10;
-// A disk may stall for a long time although every earlier save took milliseconds. Killing the process that waits for the disk
+// A disk may stall for a long time even if every earlier save took milliseconds. Killing the process that waits for the disk
 // does not help, since the data that it writes would be lost.
 constexpr HangWatch::Duration kMinSaveLimit = std::chrono::minutes(10);
 
@@ -42,9 +42,10 @@ void HangWatch::begin_round(int workers, Activity first, Others others, Time now
   workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .activity = first, .since = now});
 }
 
-// Time limits are learned only from finished work. A step that an evaluation or a save has interrupted is ignored. Parts of the
-// start are ignored, since the time to load a library does not predict the time to load data. The time in phase kSaving is
-// ignored too, since a background save only copies data in this phase. on_checkpoint_written() gets the time of the whole save.
+// The duration of the previous activity may change its learned time limit, but only if the activity was finished. A step that
+// an evaluation or a save has interrupted is ignored. The parts of the start are ignored, since the time to load a library does
+// not predict the time to load data. The time in phase kSaving is ignored too, because a background save only copies data in
+// this phase. on_checkpoint_written() receives the time of the whole save.
 void HangWatch::entered(int rank, Activity next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);

@@ -1,8 +1,8 @@
 // Watches whether a round still makes progress. Its input is the messages of the workers (or a script's output) with their
 // times. Its output is a deadline: if no rank makes progress until then, the round counts as hanging. Ranks wait for each
 // other, so one late rank makes all of them late. As long as one rank is within its time limit, the others may be waiting for
-// that rank. So a round hangs when every rank has exceeded its limit. Pure; launcher/hang/hang_state.hpp finds the rank to
-// blame.
+// that rank. So a round hangs when every rank has exceeded its limit. launcher/hang/hang_state.hpp finds the rank to blame. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@ enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kActivities = 5;
 inline constexpr std::array<const char*, kActivities> kActivityNames{"start", "step", "evaluate", "save", "end"};
 
-// The time limit of each activity. A limit that the user does not set is learned from the run. It is ten times the longest time
-// that any rank has taken for the activity, but at least one minute, and for a save at least ten minutes. Before the first such
-// time is known, the limit is ten minutes.
+// The time limit of each activity. If the user does not set a limit, it is learned from the run: ten times the longest time
+// that any rank has taken for the activity. A learned limit is at least one minute, and for a save at least ten minutes. Before
+// the first such time is known, the limit is ten minutes.
 struct HangLimits {
   bool watch = false;
   std::array<std::optional<std::chrono::milliseconds>, kActivities> given{};
@@ -38,25 +38,26 @@ class HangWatch {
 
   explicit HangWatch(HangLimits limits) : limits_(limits) {}
 
-  // kUnobserved: ranks on other nodes may save or evaluate while the ranks of this node wait, and this node gets no messages
-  // from them.
+  // kUnobserved means that ranks on other nodes may save or evaluate while the ranks of this node wait. This node gets no
+  // messages from those ranks.
   enum class Others { kNone, kUnobserved };
   void begin_round(int workers, Activity first, Others others, Time now);
-  // Call it when the rank starts the activity `next`. Calls for ranks that are not watched are ignored.
+  // Call this when the rank starts the activity `next`. Calls for ranks that are not watched are ignored.
   void entered(int rank, Activity next, Time now);
-  // Call it when the rank has finished a part of its activity, such as one step, and continues.
+  // Call this when the rank has finished a part of its activity, such as one step, and continues.
   void stepped(int rank, Time now);
-  // Call it when a checkpoint was written, in the background or not. `time` is how long that took.
+  // Call this when a checkpoint was written, in the background or not. `time` is the duration of the save.
   void on_checkpoint_written(Duration time);
   void gone(int rank);
-  // Restarts the time measurement of all ranks and learns no limit from it. Call it, for example, after this process was
-  // suspended and could not receive messages.
+  // Restarts the time measurement of all ranks and learns no limit from the elapsed time. Call this, for example, after this
+  // process was suspended and could not receive messages.
   void forgive(Time now);
 
-  // Time at which the round counts as hanging if no rank makes progress until then. nullopt if no rank is watched.
+  // Returns the time at which the round counts as hanging if no rank makes progress until then. Returns nullopt if no rank is
+  // watched.
   std::optional<Time> deadline() const;
 
-  // How long the rank has made no progress, and its time limit.
+  // The time for which a rank has made no progress, and its time limit.
   struct Silence {
     Activity activity = Activity::kStep;
     Duration lasted{};
@@ -64,7 +65,7 @@ class HangWatch {
     bool learned = false;
   };
   Silence silence_of(int rank, Time now) const;
-  // The longest limit that the agent of another node might use. That agent may have learned other limits from the run.
+  // Returns the longest limit that the agent of another node might use. That agent may have learned other limits from the run.
   Duration max_remote_limit() const;
 
  private:

@@ -20,7 +20,7 @@ struct Call {
   const char* name;
 };
 
-// System calls in which programs wait. Newer architectures lack some of them, so these have no number there.
+// System calls in which programs wait. Newer architectures lack some of them, so each is listed only where it has a number.
 constexpr std::array kCalls{
 #ifdef SYS_poll
     Call{SYS_poll, "poll"},

@@ -6,11 +6,11 @@
 
 namespace ddprun {
 
-// "state S (sleeping), 12 threads, 3.2 s of CPU time; the main thread waits in futex_wait_queue (system call futex)". Empty if
-// the process does not exist.
+// Returns a text such as "state S (sleeping), 12 threads, 3.2 s of CPU time; the main thread waits in futex_wait_queue (system
+// call futex)". The text is empty if the process does not exist.
 std::string process_summary(long pid);
 
-// The name of a system call on this machine; "system call N" for an unusual one.
+// Returns the name of a system call on this machine; "system call N" for an unusual one.
 std::string system_call_name(long number);
 
 }  // namespace ddprun

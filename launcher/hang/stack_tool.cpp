@@ -76,7 +76,8 @@ StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid,
                   }
                   done(std::move(frames));
                 },
-            // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, the process stays stopped.
+            // A debugger stops a process with SIGSTOP when it attaches. If the debugger is killed too early, the process stays
+            // stopped.
             .reaped =
                 [pid, was_stopped = process_state(pid) == 'T'](int status) {
                   if (WIFSIGNALED(status) && !was_stopped) ::kill(static_cast<pid_t>(pid), SIGCONT);

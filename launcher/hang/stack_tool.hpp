@@ -19,17 +19,19 @@ struct StackTool {
   std::string name;  // "gdb"; empty if no tool is installed
   std::string path;
 };
-// Searches PATH. `python`: true if the workers are Python programs.
+// Finds the tool in PATH. `python` is true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
-// The command line with which the tool prints the stack of that process.
+// Returns the command line with which the tool prints the stack of that process.
 std::vector<std::string> stack_command(const StackTool& tool, long pid);
-// The stack frames in the tool's output: at most 40 lines of at most 200 characters. Pure.
+// Returns the stack frames in the tool's output: at most 40 lines of at most 200 characters. The code is pure: no I/O, no
+// clock.
 std::vector<std::string> frames_in(const std::string& output);
 
 class StackRun {
  public:
-  // Calls `done` once, with the frames or with one line that explains why there are none; never after this object is destroyed.
+  // Calls `done` once, with the frames or with one line that explains why there are none. Never calls it after this object is
+  // destroyed.
   StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,
            std::function<void(std::vector<std::string>)> done);
 

@@ -16,9 +16,11 @@ namespace ddprun {
 class ToolRun {
  public:
   struct Hooks {
-    // Called once, with the tool's whole output and the error, which is "" on success; never after the ToolRun is destroyed.
+    // Called once, with the tool's whole output and the error, which is "" on success. Never called after the ToolRun is
+    // destroyed.
     std::function<void(const std::string& output, const std::string& problem)> done;
-    // Called when the tool is reaped, with its status. This may happen after the ToolRun is destroyed. May be empty.
+    // Called with the tool's status when the tool is reaped. This may happen after the ToolRun is destroyed. This function may
+    // be empty.
     std::function<void(int status)> reaped{};
   };
   ToolRun(boost::asio::io_context& io, const std::vector<std::string>& command, std::chrono::milliseconds at_most, Hooks hooks);

@@ -27,7 +27,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxText = 4096;  // maximum length in bytes of a message in an environment variable
 
-// Returns the exit status of the worker and the worker's own message, at most kMaxText bytes.
+// Returns a text with the exit status of the worker and the worker's own message, at most kMaxText bytes.
 std::string message_of(const Failure& failure) {
   std::string text = describe_failure(failure);
   if (text != failure.message && !failure.message.empty()) text += ": " + failure.message;
@@ -68,7 +68,7 @@ void kill_group(pid_t pid) {
 
 [[noreturn]] void exit_like(int status) {
   if (!WIFSIGNALED(status)) ::_exit(WEXITSTATUS(status));
-  ::prctl(PR_SET_DUMPABLE, 0);  // no second core dump: the shell has already written its own, if any
+  ::prctl(PR_SET_DUMPABLE, 0);  // prevents a second core dump: the shell has already written its own, if any
   ::signal(WTERMSIG(status), SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -77,9 +77,9 @@ void kill_group(pid_t pid) {
   ::_exit(128 + WTERMSIG(status));
 }
 
-// The process between the agent and the command's shell. As a subreaper it adopts all processes that the shell leaves behind.
-// When all of them have ended, it exits with the shell's status. When the agent has ended, it kills all of them, so that no
-// command outlives a killed agent.
+// Runs in the process between the agent and the command's shell. As a subreaper this process adopts all processes that the
+// shell leaves behind. When all of them have ended, it exits with the shell's status. When the agent has ended, it kills all of
+// them, so that no command outlives a killed agent.
 [[noreturn]] void supervise_command(pid_t agent, char* const* arguments, char* const* environment) {
   ::setsid();
   ::prctl(PR_SET_NAME, "event-command");  // "pkill -9 ddprun" must not kill this process
@@ -124,8 +124,8 @@ EventHooks::EventHooks(boost::asio::io_context& io, Settings settings, std::func
       failure_{.option = "--on-failure", .command = settings_.on_failure, .limit = boost::asio::steady_timer(io)},
       checkpoint_{.option = "--on-checkpoint", .command = settings_.on_checkpoint, .limit = boost::asio::steady_timer(io)} {}
 
-// The agent's event loop is no longer running, so this calls poll(). It waits for both kinds of commands together: a slow
-// command of one kind must not delay a queued command of the other.
+// Waits for the commands. The agent's event loop is no longer running, so this function calls poll(). It waits for the commands
+// of both options together: a slow command of one option must not delay a queued command of the other.
 void EventHooks::finish() {
   const auto until = steady_clock::now() + settings_.end_timeout;
   const std::array<Kind*, 2> kinds{&failure_, &checkpoint_};

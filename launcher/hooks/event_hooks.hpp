@@ -4,8 +4,8 @@
 // processes that it has started have ended. A command that runs too long is killed with its process group. When the agent dies,
 // all processes of the commands are killed.
 //
-// A command's stdin is /dev/null, and its output goes to stderr. It gets ddprun's environment without secrets, plus
-// DDPRUN_EVENT and the variables that docs/command-line.md lists.
+// A command's stdin is /dev/null, and its output goes to stderr. It gets ddprun's environment without secrets, DDPRUN_EVENT,
+// and the variables that docs/command-line.md lists.
 #pragma once
 
 #include <chrono>
@@ -33,11 +33,11 @@ class EventHooks : public RunObserver {
     std::chrono::milliseconds end_timeout{30000};
     std::chrono::milliseconds command_timeout{std::chrono::minutes(10)};
   };
-  // `notify` is called with a message for the user.
+  // `notify` is called with each message for the user.
   EventHooks(boost::asio::io_context& io, Settings settings, std::function<void(const std::string&)> notify);
   void on(const RunEvent& event) override;
-  // Waits until running and queued commands have ended, but only for a limited time. Call it when the job has ended, before the
-  // agent waits for the guardian: afterwards the agent kills all its remaining descendants.
+  // Waits until running and queued commands have ended, but only for a limited time. Call this when the job has ended, before
+  // the agent waits for the guardian, because afterwards the agent kills all its remaining descendants.
   void finish();
 
  private:

@@ -46,7 +46,8 @@ std::vector<std::string> words_of(pid_t pid, const char* file) {
 }
 
 std::chrono::milliseconds age_of(const std::vector<std::string>& fields) {
-  constexpr std::size_t kStartTime = 19;  // index of field 22 of proc(5): start time in ticks since the machine started
+  // Index in stat_of() of field 22 of proc(5): start time in ticks since the machine started.
+  constexpr std::size_t kStartTime = 19;
   const std::chrono::milliseconds started(number_at(fields, kStartTime) * 1000 / std::max(1L, ::sysconf(_SC_CLK_TCK)));
   return std::max(std::chrono::milliseconds{}, std::chrono::floor<std::chrono::milliseconds>(time_since_boot()) - started);
 }
@@ -93,7 +94,8 @@ std::string rank_in(const std::vector<std::string>& environment) {
   return "";
 }
 
-// A line of /proc/PID/status contains a set of signals as a hexadecimal mask; bit 0 is signal 1.
+// Returns true if the set of signals in that line of /proc/PID/status contains the signal. The line has a hexadecimal mask, in
+// which bit 0 is signal 1.
 bool is_in_mask(const std::string& status, std::string_view key, int signal) {
   const std::size_t at = status.find(key);
   if (at == std::string::npos) return false;
@@ -101,8 +103,8 @@ bool is_in_mask(const std::string& status, std::string_view key, int signal) {
   return ((mask >> (signal - 1)) & 1) != 0;
 }
 
-// Compares session and process group first, since child processes stay in them after the worker has ended. A daemon leaves
-// both, so only its environment shows which worker started it.
+// Finds the worker that started the process. Session and process group are compared first, since child processes stay in them
+// after the worker has ended. A daemon leaves both, so only its environment shows which worker started it.
 const WorkerMark* owner_of(pid_t pid, const std::vector<WorkerMark>& workers) {
   const pid_t session = ::getsid(pid), group = ::getpgid(pid);
   for (const WorkerMark& worker : workers) {
@@ -115,7 +117,8 @@ const WorkerMark* owner_of(pid_t pid, const std::vector<WorkerMark>& workers) {
   return workers.size() == 1 ? workers.data() : nullptr;
 }
 
-// Returns the word of a command that names the program: a script after its interpreter, the module after -m, or the first word.
+// Returns the word of a command that names the program: the script after an interpreter, the module after -m, or otherwise the
+// first word.
 std::string program_word(const std::vector<std::string>& command) {
   if (command.empty()) return "";
   const std::string_view first = command[0];
@@ -154,7 +157,8 @@ bool runs_program(const std::vector<std::string>& words, const std::vector<std::
   if (words.size() >= command.size() && std::equal(command.rbegin(), command.rend(), words.rbegin())) return true;
   const std::string program = program_word(command);
   if (program.empty()) return false;
-  // A shell does not identify the job's program, so "sh -c ..." and "bash run.sh" must match in all words.
+  // The name of a shell does not identify the job's program, so commands such as "sh -c ..." and "bash run.sh" must match in
+  // all words.
   const std::string name = program.substr(program.rfind('/') + 1);
   for (const char* const shell : {"sh", "bash", "dash", "zsh", "ksh", "env"}) {
     if (name == shell) return false;
@@ -174,7 +178,8 @@ bool was_reached(const WorkerMark& worker, const std::string& status) {
   for (int signal = 1; signal <= 64; ++signal) {
     if (((worker.signals >> (signal - 1)) & 1) == 0) continue;
     if (handles(status, signal)) return true;
-    // A shell lets its background processes ignore SIGINT and SIGQUIT, so an ignored SIGINT or SIGQUIT proves nothing.
+    // A shell starts its background processes with SIGINT and SIGQUIT ignored. So it proves nothing if one of these two is
+    // ignored.
     if (signal != SIGINT && signal != SIGQUIT && is_in_mask(status, "SigIgn:", signal)) return true;
   }
   return false;
@@ -192,7 +197,7 @@ SweepState::Observation probe_leftover(pid_t pid, const std::vector<WorkerMark>&
   std::vector<pid_t> family{pid};
   for (const pid_t below : descendants_of(pid)) family.push_back(below);
   if (family.size() > kMaxProcesses) family.resize(kMaxProcesses);
-  constexpr std::size_t kUserTime = 11;  // index of field 14 (utime) of proc(5); field 15 is stime
+  constexpr std::size_t kUserTime = 11;  // index in stat_of() of field 14 (utime) of proc(5); field 15 is stime
   for (const pid_t one : family) {
     const auto its_fields = stat_of(one);
     probe.cpu_ticks += number_at(its_fields, kUserTime) + number_at(its_fields, kUserTime + 1);

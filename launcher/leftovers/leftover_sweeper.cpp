@@ -39,7 +39,7 @@ bool LeftoverSweeper::worker_left(int worker, SweepState::Ended how) {
 }
 
 void LeftoverSweeper::signal(int worker, pid_t group, int signal, bool stops) {
-  scan();  // the parent of a process may have just ended, so there may be a new leftover
+  scan();  // if the parent of a process has just ended, that process is a new leftover
   bool group_lives = false;
   for (const pid_t pid : state_.left_by(worker)) {
     const bool in_group = ::getpgid(pid) == group;
@@ -51,7 +51,7 @@ void LeftoverSweeper::signal(int worker, pid_t group, int signal, bool stops) {
   if (group_lives && signal != 0) ::kill(-group, signal);
   if (!stops) return;
   state_.worker_stopped(worker, signal != SIGINT && signal != SIGQUIT);
-  scan();  // leftovers that ignore SIGINT get SIGTERM
+  scan();  // leftovers that ignore SIGINT or SIGQUIT get SIGTERM
 }
 
 void LeftoverSweeper::kill_left_by(int worker) const {
@@ -76,7 +76,8 @@ std::vector<SweepState::Observation> LeftoverSweeper::read_leftovers() {
   return observed;
 }
 
-// Measures CPU time over at least half a second. Scans after exits of other children may follow each other too quickly.
+// Returns true if the process has used CPU time. The time is measured over at least half a second, since scans after exits of
+// other children may follow each other too quickly.
 bool LeftoverSweeper::is_busy(pid_t pid, std::int64_t ticks) {
   constexpr std::int64_t kFewTicks = 3;  // 30 ms where a tick is 10 ms
   const SweepState::Time time = now();

@@ -31,22 +31,24 @@ class LeftoverSweeper {
   };
   explicit LeftoverSweeper(Guardian& guardian) : guardian_(guardian) { timer_.open(); }
 
-  // A timer descriptor that the caller must watch. -1: there is no timer, so scans run only after deaths of children.
+  // Returns a timer descriptor that the caller must watch. -1 means that there is no timer; scans then run only when a child
+  // has ended.
   int timer() const { return timer_.fd(); }
-  // Call it when a worker's own process has ended. Returns true if the worker still counts as running because of its leftovers.
+  // Call this when a worker's own process has ended. Returns true if the worker still counts as running because of its
+  // leftovers.
   bool worker_left(int worker, SweepState::Ended how);
-  // True if the worker still counts as running because of its leftovers.
+  // Returns true if the worker still counts as running because of its leftovers.
   bool counts_as_running(int worker) const { return state_.counts_as_running(worker, now()); }
   void forget_worker(int worker) { state_.forget_worker(worker); }
-  // The leftover process that works for the job in place of the worker's own process; nullopt if there is none.
+  // Returns the leftover process that works for the job in place of the worker's own process; nullopt if there is none.
   std::optional<pid_t> works_for(int worker) const { return state_.works_for(worker, now()); }
-  // Sends a signal for a worker whose own process has ended. The worker's leftovers and all their descendants get the signal.
-  // `stops`: the worker is being stopped.
+  // Sends a signal for a worker whose own process has ended: to the worker's leftovers and all their descendants. `stops` is
+  // true if the worker is being stopped.
   void signal(int worker, pid_t group, int signal, bool stops);
   // Sends SIGKILL to all leftovers of a worker.
   void kill_left_by(int worker) const;
   void order(const SweepState::Order& order) { carry_out(state_.ordered(order, read_leftovers(), now())); }
-  // Call it when a child has ended or the timer has fired.
+  // Call this when a child has ended or the timer has fired.
   void scan();
   void on_lease_expired() { carry_out(state_.on_lease_expired()); }
   SweepState& state() { return state_; }

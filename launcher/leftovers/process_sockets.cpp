@@ -24,7 +24,7 @@ int option_of(int socket, int option) {
   return ::getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
-// The port of one end of a connection; 0 if the socket has none. `query` is getsockname or getpeername.
+// Returns the port of one end of a connection; 0 if the socket has none. `query` is getsockname or getpeername.
 int port_of(int socket, int (*query)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -45,7 +45,8 @@ void add_use(int socket, int port, TcpUse& use) {
   }
 }
 
-// Copies the sockets of process `pid` to read their addresses. nullopt if the kernel does not allow the copies.
+// Copies the sockets of process `pid` into this process and reads their addresses. Returns nullopt if the kernel does not allow
+// the copies.
 std::optional<TcpUse> tcp_use_by_copies(pid_t pid, const std::vector<SocketDescriptor>& sockets, int port) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.get() < 0) return errno == ESRCH ? std::optional(TcpUse{}) : std::nullopt;

@@ -55,8 +55,8 @@ std::vector<pid_t> children_from_scan() {
   return children;
 }
 
-// Waits until one of these children has ended, and returns the ended ones. If pidfds or free descriptors are missing, it
-// returns all children, and the caller waits for one after the other.
+// Waits until at least one of these children has ended, and returns the ended ones. If pidfds or free descriptors are missing,
+// returns all children, and the caller waits for them in turn.
 std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
   std::vector<pollfd> handles;
   handles.reserve(children.size());
@@ -100,8 +100,8 @@ std::int64_t number_at(const std::vector<std::string>& fields, std::size_t index
   return index < fields.size() ? std::strtoll(fields[index].c_str(), nullptr, 10) : otherwise;
 }
 
-// Usually this process has no children, and one system call detects that. Reading the list takes four calls, and the kernel
-// creates a file for it.
+// Usually this process has no children, and one system call (has_children) detects that. Reading the list takes four calls, and
+// the kernel creates a file for it.
 std::vector<pid_t> children_of_this_process() {
   if (!has_children()) return {};
   if (auto children = children_from_list("/proc/thread-self/children")) return std::move(*children);
@@ -127,12 +127,12 @@ std::vector<pid_t> descendants_of(pid_t pid) {
 
 bool is_ending(pid_t pid) {
   constexpr std::int64_t kExiting = 4;  // PF_EXITING of linux/sched.h
-  constexpr std::size_t kFlags = 6;     // index of field 9 of proc(5)
+  constexpr std::size_t kFlags = 6;     // index in stat_of() of field 9 of proc(5)
   return (number_at(stat_of(pid), kFlags, kExiting) & kExiting) != 0;
 }
 
 bool is_below_this_process(pid_t pid) {
-  constexpr int kMaxSteps = 256;  // a bound, since parents may change during the walk
+  constexpr int kMaxSteps = 256;  // limits the walk, since parents may change during it
   for (int step = 0; step < kMaxSteps && pid > 1; ++step) {
     pid = parent_of(pid);
     if (pid == ::getpid()) return true;
@@ -146,8 +146,8 @@ void reap_orphans_of_others() {
   }
 }
 
-// Reaps children in the order in which they end. A child that is stuck in the kernel must not delay the others. When a child
-// has ended, its own children become children of this process and are killed next.
+// Reaps children in the order in which they end, because a child that is stuck in the kernel must not delay the others. When a
+// child has ended, its own children become children of this process and are killed next.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
   for (;;) {
     std::vector<pid_t> children = children_of_this_process();

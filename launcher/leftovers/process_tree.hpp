@@ -1,5 +1,5 @@
-// Finds and kills the descendants of this process. Its children include every orphan below it, since it is a subreaper. The
-// guardian uses this module, and so does the agent if the guardian has died. Killing children until there are none reaches
+// Finds and kills the descendants of this process. This process is a subreaper, so its children include every orphan below it.
+// The guardian uses this module, and so does the agent if the guardian has died. Killing children until there are none reaches
 // every descendant, because the children of a dead child become children of the subreaper.
 #pragma once
 
@@ -13,32 +13,33 @@
 
 namespace ddprun::guardian {
 
-// The fields of /proc/PID/stat after the name; the first is the state. Empty if the process does not exist.
+// Returns the fields of /proc/PID/stat after the name; the first is the state. The result is empty if the process does not
+// exist.
 std::vector<std::string> stat_of(pid_t pid);
 
-// The number in the field with that index, or `otherwise` if there are fewer fields.
+// Returns the number in the field with that index, or `otherwise` if the line has fewer fields.
 std::int64_t number_at(const std::vector<std::string>& fields, std::size_t index, std::int64_t otherwise = 0);
 
-// The direct children of this process, including zombies. Call it while the process has one thread.
+// Returns the direct children of this process, including zombies. Call this while the process has one thread.
 std::vector<pid_t> children_of_this_process();
 
-// True if this process has a child that is running or not yet reaped.
+// Returns true if this process has a child that is running or not yet reaped.
 bool has_children();
 
-// All live descendants of a process, nearest first, without processes that have been reparented.
+// Returns all live descendants of a process, nearest first. Processes that already have another parent are not included.
 std::vector<pid_t> descendants_of(pid_t pid);
 
-// True if the process is exiting, is a zombie or no longer exists.
+// Returns true if the process is exiting, is a zombie or no longer exists.
 bool is_ending(pid_t pid);
 
-// True if the process descends from this one, according to the parents that /proc shows now.
+// Returns true if the process descends from this one, according to the parents that /proc shows now.
 bool is_below_this_process(pid_t pid);
 
 // Reaps ended children that this process has not started itself (common/system/start_program.hpp).
 void reap_orphans_of_others();
 
-// Kills (SIGKILL) and reaps children until only those in `spared` are left. It blocks: use it only when this process is about
-// to end.
+// Kills (SIGKILL) and reaps children until only those in `spared` are left. The call blocks, so use it only when this process
+// is about to end.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared = {});
 
 }  // namespace ddprun::guardian

@@ -1,6 +1,6 @@
-// Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/leftovers/stuck_workers.hpp), since
-// the kernel sends no event for that. Active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set. Part of the agent's
-// shell; one thread.
+// Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/leftovers/stuck_workers.hpp). It
+// must poll, since the kernel sends no event for that. It is active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set.
+// It is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ class StuckMonitor {
  public:
   struct Agent {
     virtual std::vector<pid_t> worker_pids() const = 0;  // pids by local rank; 0: not running
-    virtual void feed(const AgentEvent& event) = 0;      // called only with a WorkerStuck
-    virtual bool is_over() const = 0;                    // true if the job has ended, so that the checks stop
+    virtual void feed(const AgentEvent& event) = 0;      // `event` is always WorkerStuck
+    virtual bool is_over() const = 0;                    // true if the job has ended; the checks then stop
 
    protected:
     ~Agent() = default;

@@ -28,7 +28,7 @@ bool StuckWatch::observe(int rank, char state, Time now) {
     return false;
   }
   const auto [since, first_time] = since_.emplace(rank, now);
-  // Time::max() marks a worker that was already reported
+  // Time::max() marks a worker that was already reported.
   if (since->second == Time::max() || now - since->second < limit_) return false;
   since->second = Time::max();
   return true;

@@ -45,9 +45,9 @@ namespace ddprun::guardian {
 class SweepState {
  public:
   using Time = std::chrono::milliseconds;   // time of a monotonic clock
-  static constexpr Time kGrace{1000};       // time that a leftover gets to end by itself; also the time between scans
-  static constexpr Time kStarting{60'000};  // a busy process may still be loading its libraries until it has this age
-  static constexpr Time kIdle{60'000};      // a leftover that is not connected does no work if it is idle for this long
+  static constexpr Time kGrace{1000};       // time in which a leftover may end by itself; also the time between scans
+  static constexpr Time kStarting{60'000};  // until it has this age, a busy process may still be loading its libraries
+  static constexpr Time kIdle{60'000};  // a leftover that is not connected counts as doing no work if it is idle for this long
 
   using Order = agent_action::Sweep;
   using How = Order::How;
@@ -65,32 +65,32 @@ class SweepState {
     Time age{0};
     std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
-  // How a worker with leftovers ended.
+  // The way in which a worker ended that has left processes behind.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
-    bool kill_children = false;  // kill all children of the round
-    bool swept = false;          // report to the agent that the sweep has ended
+    bool kill_children = false;  // true: all children of the round are killed
+    bool swept = false;          // true: the agent gets a report that the sweep has ended
     std::vector<pid_t> terminate{};
     std::vector<pid_t> kill{};
     std::vector<pid_t> named{};     // processes that were ended, for a message to the user
     std::optional<Time> scan_at{};  // time of the next scan
   };
 
-  // Call it when a worker with leftovers has ended. It records the leftovers; step() returns the orders.
+  // Call this when a worker with leftovers has ended. It records the leftovers; step() returns the orders.
   void worker_left(int worker, Ended how, const std::vector<Observation>& observed, Time now) {
     ended_[worker] = how;
     update(observed, now);
   }
-  // Call it when the agent stops a worker whose own process has ended. `reaches`: the worker's leftovers have received the
-  // signal and do not ignore it.
+  // Call this when the agent stops a worker whose own process has ended. `reaches` is true if the worker's leftovers have
+  // received the signal and do not ignore it.
   void worker_stopped(int worker, bool reaches) {
     if (const auto found = ended_.find(worker); found != ended_.end()) found->second = Ended::kStopped;
     for (auto& [pid, one] : all_) {
       if (one.worker == worker && reaches) one.reached = one.signalled = true;
     }
   }
-  // True if a worker whose process has ended still counts as running because of its leftovers.
+  // Returns true if a worker whose process has ended still counts as running because of its leftovers.
   bool counts_as_running(int worker, Time now) const {
     const auto found = ended_.find(worker);
     if (found == ended_.end() || found->second == Ended::kFailed) return false;
@@ -100,7 +100,7 @@ class SweepState {
     return false;
   }
   void forget_worker(int worker) { ended_.erase(worker); }
-  // The leftovers of a worker, also if the worker still counts as running.
+  // Returns the leftovers of a worker, even if the worker still counts as running.
   std::vector<pid_t> left_by(int worker) const {
     std::vector<pid_t> pids;
     for (const auto& [pid, one] : all_) {
@@ -108,7 +108,7 @@ class SweepState {
     }
     return pids;
   }
-  // The first leftover of that worker that works for the job.
+  // Returns the first leftover of that worker that works for the job.
   std::optional<pid_t> works_for(int worker, Time now) const {
     for (const auto& [pid, one] : all_) {
       if (one.worker == worker && works(one, now)) return pid;
@@ -116,7 +116,7 @@ class SweepState {
     return std::nullopt;
   }
 
-  // Call it when the agent orders a sweep; a later order replaces an earlier one.
+  // Call this when the agent orders a sweep; a later order replaces an earlier one.
   Orders ordered(const Order& order, const std::vector<Observation>& observed, Time now) {
     sweeping_ = true;
     order_ = order;
@@ -132,7 +132,7 @@ class SweepState {
     return orders;
   }
 
-  // `observed` are the leftovers that exist now. Call it when a child has ended, and at Orders::scan_at.
+  // `observed` are the leftovers that exist now. Call this when a child has ended, and at Orders::scan_at.
   Orders step(const std::vector<Observation>& observed, Time now) {
     update(observed, now);
     Orders orders;
@@ -154,27 +154,27 @@ class SweepState {
     return orders;
   }
 
-  // Call it when the last worker was reaped. Returns true if no process of the round is left, so that no sweep is needed.
+  // Call this when the last worker was reaped. Returns true if no process of the round is left, so that no sweep is needed.
   bool last_worker_ended(bool has_children) {
     if (has_children || sweeping_) return false;
     round_is_over_ = true;
     return true;
   }
 
-  // Call it when the coordinator has not answered in time. Another coordinator might lead the job by now, and only the workers
+  // Call this when the coordinator has not answered in time. Another coordinator may lead the job by now, and only the workers
   // of its round may run. So all children are killed.
   Orders on_lease_expired() {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call it when the worker lease was extended, or no longer has an end.
+  // Call this when the worker lease was extended, or no longer ends.
   void on_lease_renewed() { lease_expired_ = false; }
 
-  // True if the round no longer waits for any process. Returns true only once.
+  // Returns true if the round no longer waits for any process. Returns true only once.
   bool take_end_of_round() { return std::exchange(round_is_over_, false); }
-  // True if a scan can lead to an order.
+  // Returns true if a scan can lead to an order.
   bool needs_scan() const { return sweeping_ || lease_expired_ || !all_.empty(); }
-  // True if there are leftovers, all of them from earlier rounds.
+  // Returns true if there are leftovers, all of them from earlier rounds.
   bool has_only_kept() const {
     return !all_.empty() && std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.second.kept; });
   }
@@ -210,7 +210,8 @@ class SweepState {
     return one.connected || (one.same_program && now >= one.since + kGrace && now < one.busy_at + kIdle);
   }
 
-  // Ignores processes whose worker is still running, since these are not leftovers yet.
+  // Updates the leftovers from the observations. Processes whose worker is still running are not leftovers yet, so they are
+  // ignored.
   void update(const std::vector<Observation>& observed, Time now) {
     std::map<pid_t, Leftover> still;
     for (const Observation& one : observed) {
@@ -255,7 +256,8 @@ class SweepState {
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    if (now < one.since + kGrace) scan_at(one.since + kGrace);  // it may have executed its own program by then
+    // When this time is over, the process may have executed its own program.
+    if (now < one.since + kGrace) scan_at(one.since + kGrace);
     if (!one.how) {  // no sweep applies to this leftover yet, so its worker may still count as running
       const auto worker = ended_.find(one.worker);
       if (worker == ended_.end()) return;
@@ -286,8 +288,8 @@ class SweepState {
     kill_at(*one.terminated + one.kill_delay);
   }
 
-  // A stop sends its signal to the process groups of the workers. A leftover outside of these groups gets SIGTERM here. If it
-  // has a handler, it gets SIGTERM immediately. Otherwise it gets SIGTERM only after the grace period: torch_shm_manager, for
+  // Sends SIGTERM to a leftover that the signal of a stop has not reached, because it is outside of the workers' process
+  // groups. If it has a handler, it gets SIGTERM immediately, otherwise only after the grace period: torch_shm_manager, for
   // example, would die before it has removed its files.
   template <class Terminate, class ScanAt>
   static void reach(Leftover& one, const Terminate& terminate, const ScanAt& scan_at, Time now) {

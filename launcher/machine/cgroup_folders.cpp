@@ -36,11 +36,12 @@ struct Mount {
   std::string point;  // the mount point of the tree
 };
 
-// Searches lines such as "36 35 0:31 /root /sys/fs/cgroup/memory rw,nosuid ... - cgroup cgroup rw,memory".
+// Searches `mountinfo`, whose lines have the form "36 35 0:31 /root /sys/fs/cgroup/memory rw,nosuid ... - cgroup cgroup
+// rw,memory".
 template <typename Fits>
 std::optional<Mount> find_mount(std::string_view mountinfo, const Fits& fits) {
   for (const std::string_view line : split(mountinfo, '\n')) {
-    const std::size_t dash = line.find(" - cgroup");  // most lines describe other mounts
+    const std::size_t dash = line.find(" - cgroup");  // skips most lines cheaply, since they describe other mounts
     if (dash == std::string_view::npos) continue;
     const auto before = split(line.substr(0, dash), ' ');
     const auto after = split(line.substr(dash + 3), ' ');

@@ -16,14 +16,15 @@ struct CgroupFolder {
 
 struct CgroupFolders {
   std::optional<CgroupFolder> memory;   // cgroup v1: the memory controller's tree
-  std::optional<CgroupFolder> unified;  // version 2
+  std::optional<CgroupFolder> unified;  // cgroup v2: the unified tree
 };
 
 // A member is nullopt if its cgroup tree is not mounted in this mount namespace, or if the mounted part does not contain the
 // process.
 CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo);
 CgroupFolders cgroups_of_this_process();
-// The cgroup folders of process `pid`, as far as this process can access them. Empty if process `pid` has ended.
+// Returns the cgroup folders of process `pid`, as far as this process can access them. The result is empty if process `pid` has
+// ended.
 CgroupFolders cgroups_of(long pid);
 
 }  // namespace ddprun

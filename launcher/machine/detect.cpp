@@ -39,7 +39,7 @@ std::optional<fs::path> find_next_to_self(std::string_view name) {
   return candidate;
 }
 
-// Returns a variable even if it is empty: an empty CUDA_VISIBLE_DEVICES hides every GPU, so it must not count as unset.
+// Returns an environment variable. An empty variable differs from an unset one: an empty CUDA_VISIBLE_DEVICES hides every GPU.
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -57,7 +57,7 @@ std::optional<fs::path> find_on_path(std::string_view name) {
 }
 
 Machine this_machine() {
-  // Keeps the result of NVML, which takes tens of milliseconds to start, so that it is queried at most once.
+  // Stores the result of NVML, so that NVML is queried at most once: it takes tens of milliseconds to start.
   const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
   const auto gpu_devices = [devices] {
     if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));

@@ -1,6 +1,6 @@
-// Properties of this machine: CPUs available to this process, GPUs visible to its workers, and programs on PATH. plan.cpp
-// queries them through Machine, so tests can use constants. Each property is detected only when it is needed, since a start
-// must be quick.
+// Properties of this machine: the CPUs available to this process, the GPUs visible to its workers, and programs on PATH.
+// plan.cpp queries them through Machine, so that tests can pass constants. Each property is detected only when it is needed,
+// since a start must be quick.
 #pragma once
 
 #include <filesystem>
@@ -19,22 +19,23 @@
 namespace ddprun {
 
 struct Machine {
-  std::function<int()> cpus;                                                      // at least 1
-  std::function<int()> gpus;                                                      // number of GPUs visible to a worker
+  std::function<int()> cpus;  // number of CPUs that a job may use; at least 1
+  std::function<int()> gpus;  // number of GPUs visible to a worker
   std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // path of that executable on PATH
-  // Path of an executable with that name in the folder of the running ddprun.
+  // Returns the path of an executable with that name in the folder of the running ddprun.
   std::function<std::optional<std::filesystem::path>(std::string_view)> next_to_self;
   std::function<int()> xpus = [] { return 0; };  // number of Intel GPUs visible to a worker
   std::function<std::vector<GpuDevice>()> gpu_devices = [] {
     return std::vector<GpuDevice>();
   };  // properties of the GPUs that `gpus` counts
-  // CPUs, caches and NUMA nodes of this machine, and the NUMA nodes of the PCI devices. Throws UsageError if they cannot be
-  // determined.
+  // Returns the CPUs, caches and NUMA nodes of this machine, and the NUMA nodes of the PCI devices. Throws UsageError if they
+  // cannot be determined.
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
   std::function<int()> gpu_nodes = [] { return 0; };  // number of visible GPUs, counted from the device files
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
-  std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
-  // Runs a program and returns its output. It is used only for information that is not available without running a program.
+  // Returns the address of an interface. Throws UsageError.
+  std::function<std::string(const std::string& name)> address_of = address_of_interface;
+  // Runs a program and returns its output. Use this only for information that is not available in another way.
   std::function<ProgramOutput(const std::vector<std::string>& command)> output_of_program = [](const auto& command) {
     return output_of(command);
   };
@@ -42,7 +43,7 @@ struct Machine {
 
 Machine this_machine();
 
-// The CPUs of the affinity mask, limited by the tightest cgroup quota (v1 or v2) of all ancestors.
+// The number of CPUs in the affinity mask, and the tightest cgroup quota (v1 or v2) of all ancestors, which limits that number.
 struct CpuCount {
   int affinity = 1;
   double quota = 0;  // quota of CPU time, in CPUs; 0: no quota
@@ -50,12 +51,14 @@ struct CpuCount {
 };
 CpuCount count_cpus();
 
-// The quota in "cpu.max" of cgroup v2 ("200000 100000" -> 2.0); 0 for "max" and anything else. Pure.
+// Returns the quota, in CPUs, from the text of "cpu.max" of cgroup v2 ("200000 100000" -> 2.0). Returns 0 for "max" and any
+// other text. The code is pure: no I/O, no clock.
 double quota_of_cpu_max(std::string_view text);
-// The quota in cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is none. Pure.
+// Returns the quota, in CPUs, from the texts of cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is no quota.
+// The code is pure: no I/O, no clock.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
 
-// Searches like execvp: nullopt if PATH has no executable file of that name.
+// Searches PATH as execvp does. Returns nullopt if PATH has no executable file of that name.
 std::optional<std::filesystem::path> find_on_path(std::string_view name);
 
 }  // namespace ddprun

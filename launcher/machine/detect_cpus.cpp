@@ -1,6 +1,6 @@
-// The number of CPUs that this process may use: sched_getaffinity, limited by the tightest cgroup quota between its cgroup and
-// the root. In a container without a cgroup namespace, /proc shows a path that isn't mounted; the root of the mount is then the
-// container's own cgroup.
+// Counts the CPUs that this process may use: those of sched_getaffinity, limited by the tightest cgroup quota between its
+// cgroup and the root. In a container without a cgroup namespace, /proc shows a path that is not mounted. The root of the mount
+// is then the container's own cgroup.
 #include <sched.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 int cpus_by_affinity() {
-  // On a machine with more CPUs than cpu_set_t holds, sched_getaffinity fails with EINVAL and needs a larger set.
+  // If the machine has more CPUs than cpu_set_t can hold, sched_getaffinity fails with EINVAL and needs a larger set.
   for (int cpus = 1024; cpus <= 65536; cpus *= 4) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
     if (set == nullptr) break;
@@ -42,7 +42,7 @@ bool to_number(std::string_view text, long long& number) {
   return error == std::errc();
 }
 
-// The smallest quota other than 0 in the folders from `group` up to `mount`. `read` returns the quota of one folder.
+// Returns the smallest quota other than 0 in the folders from `group` up to `mount`. `read` returns the quota of one folder.
 template <typename Read>
 double tightest(const fs::path& mount, const std::string& group, Read read) {
   double best = 0;

@@ -184,7 +184,7 @@ class Nvml {
     return text.data();
   }
 
-  // The PCI bus id in the form of sysfs: the domain has four digits, while NVML writes eight.
+  // Returns the PCI bus id in the form of sysfs: the domain has four digits, while NVML writes eight.
   std::string bus_id_of(NvmlDevice handle) const {
     NvmlPci pci{};
     if (pci_ == nullptr || pci_(handle, &pci) != kNvmlSuccess) return {};
@@ -252,7 +252,7 @@ std::optional<GpuDevice> by_index(const std::vector<GpuDevice>& devices, std::st
   return devices[index];
 }
 
-// The one device whose UUID begins with `entry`; nullopt if there are several or none.
+// Returns the only device whose UUID starts with `entry`. Returns nullopt if there is none or more than one.
 std::optional<GpuDevice> by_uuid(const std::vector<GpuDevice>& devices, std::string_view entry) {
   const bool unknown = std::all_of(devices.begin(), devices.end(), [](const GpuDevice& d) { return d.uuid.empty(); });
   if (unknown) return GpuDevice{.uuid = std::string(entry), .bus_id = {}, .slices = {}};

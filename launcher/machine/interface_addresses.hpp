@@ -1,4 +1,4 @@
-// The network interfaces of this machine, for --interface and for the store of scripts.
+// Finds the addresses of this machine's network interfaces, for --interface and for the store of scripts.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace ddprun {
 
-// The numeric address of that interface: its first IPv4 address, else its first IPv6 address that is not link-local. Throws
-// UsageError with the names of usable interfaces.
+// Returns the numeric address of that interface: its first IPv4 address, else its first IPv6 address that is not link-local.
+// Throws UsageError with the names of usable interfaces.
 std::string address_of_interface(const std::string& name);
 
-// All numeric addresses of the interface that has `address`, including `address`, but without link-local ones. Empty if no
-// interface has `address`.
+// Returns all numeric addresses of the interface that has `address`, including `address`, but without link-local ones. The
+// result is empty if no interface has `address`.
 std::vector<std::string> addresses_of_same_interface(const std::string& address);
 
 }  // namespace ddprun

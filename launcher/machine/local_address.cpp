@@ -37,7 +37,7 @@ bool is_local_address(const std::string& host) {
   const AddressList list = resolve(host);
   for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
     const Descriptor socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // Takes any free port, so it fails only if the address is not local.
+    // The port is 0, so bind() takes any free port and fails only if the address is not local.
     if (::bind(socket.get(), one->ai_addr, one->ai_addrlen) == 0) return true;
   }
   return false;

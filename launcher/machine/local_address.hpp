@@ -6,17 +6,17 @@
 
 namespace ddprun {
 
-// Whether `host`, a name or a number, is an address of this machine. The test is whether a socket can be bound to that address.
-// False for a name without any address.
+// Returns whether `host`, a name or a number, is an address of this machine: that is, whether a socket can be bound to it.
+// Returns false for a name without any address.
 bool is_local_address(const std::string& host);
 
-// The numeric address of `host`; empty if it has none.
+// Returns the numeric address of `host`; empty if it has none.
 std::string numeric_address(const std::string& host);
 
-// Whether `host` is a numeric address. Never queries a resolver.
+// Returns whether `host` is a numeric address. Never queries a resolver.
 bool is_number(const std::string& host);
 
-// Whether `host` is 127.x or ::1. Never queries a resolver.
+// Returns whether `host` is 127.x or ::1. Never queries a resolver.
 bool is_loopback_number(const std::string& host);
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@ namespace {
 using Cpus = std::vector<int>;
 using Member = int Topology::Cpu::*;
 
-// The part of a NUMA node that a worker gets: part `index`, counted from 0, if the node is divided into `of` equal parts.
+// The part of a NUMA node that a worker gets. If the node is divided into `of` equal parts, it is part `index`, counted from 0.
 struct NumaShare {
   int node = 0;
   int index = 0;
@@ -42,8 +42,8 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// The NUMA nodes with CPUs that this process may use, alternating between sockets: the first node of each socket, then the
-// second of each, and so on.
+// Returns the NUMA nodes with CPUs that this process may use, alternating between sockets: the first node of each socket, then
+// the second of each, and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -61,7 +61,8 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// Each GPU of a NUMA node gets an equal part of the node's CPUs, even if no worker uses the GPU. torchrun does the same.
+// Returns the part of a NUMA node that each worker gets. `nodes` has the node of each GPU. Each GPU gets an equal part of its
+// node's CPUs, even if no worker uses the GPU. torchrun does the same.
 std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
   std::vector<NumaShare> shares;
   for (int rank = 0; rank < workers; ++rank) {
@@ -98,7 +99,8 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // A node belongs to the socket of its first CPU, so the nodes of a socket are found by their first CPUs.
+  // The socket of a node is that of the node's first CPU. So the first CPU of each node is enough to find the nodes of a
+  // socket.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {

@@ -1,6 +1,6 @@
-// --numa-binding: the CPUs on which each local rank may run, by the rules that torchrun documents. Pure: the inputs are
-// topology, GPUs and mode, the outputs are sets of CPUs. plan_placement.cpp calls it before anything is started; spawn.cpp
-// applies the result.
+// Determines the CPUs on which each local rank may run (--numa-binding), by the rules that torchrun documents. The code is
+// pure: the inputs are topology, GPUs and mode, the outputs are sets of CPUs. plan_placement.cpp calls it before anything is
+// started; spawn.cpp applies the result.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace ddprun {
 
 enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
-// One ascending list of CPU numbers for each local rank. `topology.gpu_nodes` has the NUMA node of each visible GPU; local rank
-// i belongs to GPU i. Without GPUs the local ranks are distributed over the NUMA nodes that have CPUs, alternating between
-// sockets.
+// Returns one ascending list of CPU numbers for each local rank. `topology.gpu_nodes` has the NUMA node of each visible GPU;
+// local rank i belongs to GPU i. Without GPUs the local ranks are distributed over the NUMA nodes that have CPUs, alternating
+// between sockets. The modes are:
 //   node          the CPUs of the GPU's node
 //   socket        the CPUs of all nodes of that socket
 //   exclusive     an equal number of the node's cores, in order; a remainder goes to the first GPUs of the node

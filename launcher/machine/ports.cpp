@@ -23,7 +23,7 @@ namespace {
 
 enum class Options { kReuseAddress, kNone };
 
-// Binds the socket. Returns it, or -1 with errno set; the socket is then closed.
+// Binds the socket and returns it. If that fails, closes the socket and returns -1 with errno set.
 template <class Address>
 int bound(int fd, const Address& address, std::size_t size = sizeof(Address)) {
   if (fd < 0) return -1;
@@ -99,7 +99,7 @@ void refuse_if_held_by_ddprun(int port) {
 }
 
 // Binds a port although another process has bound the name of the port. This succeeds if no process has bound the port itself.
-// Otherwise returns -1.
+// Otherwise it returns -1.
 int bind_despite_taken_name(int port) {
   const int fd = bound_socket(port, Options::kNone);
   const int on = 1;
@@ -157,13 +157,14 @@ HeldPort HeldPort::exactly(int port, std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   int fd = bound_socket(port);
   while (fd < 0 && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
-    refuse_if_held_by_ddprun(port);  // does not wait for a running agent; a killed agent no longer reserves the port
+    // Throws if a running agent has the port, instead of waiting; a killed agent no longer reserves it.
+    refuse_if_held_by_ddprun(port);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     fd = bound_socket(port);
   }
   if (fd < 0) {
     if (errno == EADDRINUSE) {
-      refuse_if_held_by_ddprun(port);  // the port may be in use by the store of another ddprun
+      refuse_if_held_by_ddprun(port);  // throws if the store of another ddprun uses the port
       throw UsageError("master port " + std::to_string(port) + " is in use by another program" + other_port_hint());
     }
     throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +

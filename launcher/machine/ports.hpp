@@ -3,15 +3,16 @@
 //
 // Only rank 0's TCPStore or the agent's store may listen on a reserved port, and no other program. The kernel compares the
 // options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a reserving socket with
-// that option allows rank 0's TCPStore to listen, since TCPStore sets the option (decision 9). But it also allows any other
-// server on the machine that sets it. Two sockets of one user with SO_REUSEPORT may share a port in any state. So while the
-// agent's store listens on the port, admit() clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets
-// EADDRINUSE, and so does every usual server of the same user.
+// that option allows rank 0's TCPStore to listen, since TCPStore sets the option
+// (docs/internals/decisions/launcher/held-master-port.md). But it also allows any other server on the machine that sets it. Two
+// sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens on the port, admit()
+// clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does every usual server of
+// the same user.
 //
-// Note: two jobs whose sockets set the same option could bind the same port, and each would assume that it has reserved the
-// port exclusively. So each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the
-// network namespace, and the kernel frees them when the process ends. Any local user can bind such a name without binding the
-// port. In that case a second test decides: the port is free if a socket without options can bind it.
+// Note: two jobs whose sockets set the same option could bind the same port, and each would assume that it alone has the port.
+// So each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,
+// and the kernel frees them when the process ends. Any local user can bind such a name without binding the port. In that case a
+// second test decides: the port is free if a socket without options can bind it.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,8 @@
 
 namespace ddprun {
 
-// kExactly: the user named the port, so no other port is acceptable. kIfFree: the port is a default, and a free port replaces
-// it if it is taken.
+// kExactly means that the user named the port, so no other port is acceptable. kIfFree means that the port is a default, so
+// another free port is used if it is taken.
 enum class PortNeed { kExactly, kIfFree };
 
 // A range from which a free port is chosen. If `low` and `high` are zero, the kernel chooses any free port.
@@ -33,32 +34,34 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// A supervisor may restart a killed agent immediately, while its guardian is still closing the store of scripts.
+// The time for which a new agent waits for its port. A supervisor may restart a killed agent immediately, while its guardian is
+// still closing the store of scripts.
 inline constexpr std::chrono::milliseconds kStoreCloseTimeout{3000};
 
 // Waits for at most kStoreCloseTimeout while the store of a killed agent still uses the port. If the port is not free by then,
 // the later attempt to listen on it reports the error.
 void wait_for_port_release(int port);
 
-// The process that will listen on a reserved port.
+// The part of the job that will listen on a reserved port.
 enum class PortListener { kRank0, kAgentsStore };
 
 class HeldPort {
  public:
-  // A free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no free
-  // port, UsageError if the range has none.
+  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no
+  // free port, UsageError if the range has none.
   static HeldPort any(const PortRange& range = {});
-  // Exactly that port. Throws UsageError if another program listens on it or another agent has reserved it. `timeout`: how long
-  // to wait for another program to release it.
+  // Reserves exactly that port. If another program uses it, waits up to `timeout` for its release. Throws UsageError if another
+  // program still listens on it or another agent has reserved it.
   static HeldPort exactly(int port, std::chrono::milliseconds timeout = {});
-  // A port at which this process already listens. Reserves only the port's name, so that no other ddprun uses the port.
+  // Returns a HeldPort for a port at which this process already listens. Reserves only the port's name, so that no other ddprun
+  // uses the port.
   static HeldPort own(int port);
-  // The port that a plan requests; 0 means any.
+  // Returns the port that a plan requests; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 
   int port() const { return port_; }
-  // Sets the socket options so that `listener` can listen on the port, and as few other programs as possible. The initial
-  // listener is kRank0.
+  // Sets the socket options so that `listener` can listen on the port, but as few other programs as possible can. At first
+  // `listener` is kRank0.
   void admit(PortListener listener);
 
  private:

@@ -35,8 +35,8 @@ struct Pipe {
   }
 };
 
-// Appends available bytes up to `most` bytes in total. Further bytes are read and dropped. Closes `from` at the end of the
-// file. Returns whether all bytes were kept.
+// Appends the available bytes to `text`, up to `most` bytes in total. Closes `from` at the end of the file. Returns false if
+// bytes were dropped because of the limit.
 bool read_available(Descriptor& from, std::string& text, std::size_t most) {
   std::array<char, 16384> chunk{};
   while (from.get() >= 0) {
@@ -96,7 +96,7 @@ ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, De
     const int ready = ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0 || watched[3].revents != 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTimedOut;
-    // Checked before the pipes are read, so that everything written before the exit is read.
+    // The exit is checked before the pipes are read, so that everything written before the exit is read.
     const bool ended = watched[0].revents != 0;
     if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kOutputTooLarge;
     read_available(error_output, out.error_output, kMaxErrorOutput);

@@ -1,5 +1,5 @@
 // Runs a program and returns its output, within limits of time and size. launcher/custom_worker uses it to query a worker
-// program. The calling thread blocks, so it is used only before a job begins.
+// program. The calling thread blocks, so use it only before a job starts.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct OutputLimits {
 };
 
 // Runs command[0], which must be a path, in its own process group and with empty standard input. If a limit is exceeded, the
-// whole group is killed. Output that other processes of the group print after the program's end is not awaited.
+// whole group is killed. The function returns when the program has ended, and does not wait for output of its children.
 ProgramOutput output_of(const std::vector<std::string>& command, const OutputLimits& limits = {});
 
 }  // namespace ddprun

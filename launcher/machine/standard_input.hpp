@@ -1,4 +1,4 @@
-// Properties of this process's descriptor 0 that decide which process may read it.
+// The properties of this process's descriptor 0 that decide which process may read it.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // The machine topology that NUMA binding needs, as values: each CPU with its core, cache, NUMA node and socket, and the NUMA
-// nodes of the GPUs. read_topology() gets it from hwloc, in a module that is opened only on demand (topology_module.hpp).
+// nodes of the GPUs. read_topology() gets it from hwloc, through a module that is loaded only on demand (topology_module.hpp).
 // numa_binding.cpp uses it; tests construct it by hand.
 #pragma once
 
@@ -9,7 +9,8 @@
 namespace ddprun {
 
 struct Topology {
-  // A core or cache is numbered by its lowest CPU, allowed or not. NUMA nodes and sockets have the system's numbers.
+  // The number of a core or cache is that of its lowest CPU, whether this process may use that CPU or not. NUMA nodes and
+  // sockets have the system's numbers.
   struct Cpu {
     int id = 0;
     int core = 0;
@@ -18,7 +19,7 @@ struct Topology {
     int socket = 0;
     bool allowed = true;  // this process may use the CPU, according to affinity and cgroup
   };
-  std::vector<Cpu> cpus;       // in ascending order
+  std::vector<Cpu> cpus;       // sorted by id
   std::vector<int> gpu_nodes;  // NUMA node of each requested device, in the order of the request
 };
 

@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// Callbacks that receive the module's results; it passes `receiver` to them unchanged.
+// The callbacks that receive the module's results. The module passes `receiver` to them unchanged.
 struct TopologySink {
   void* receiver;
   void (*cpu)(void* receiver, int id, int core, int cache, int node, int socket, int allowed);

@@ -146,8 +146,8 @@ void Console::on_message(int, const channel::EvalResult& message) {
 
 void Console::on_message(int rank, const channel::WorkerError& message) {
   if (!message.fatal) {
-    // The worker also prints this warning to its stderr. So the console prints it only if it does not show that stderr, and
-    // only once.
+    // The worker also prints this warning to its stderr. So the console prints the warning only if it does not show that
+    // stderr, and only once.
     const bool is_new = warnings_.insert({rank, message.message}).second;
     if (is_new && !failures_.shows_all_stderr()) warn("rank " + std::to_string(rank) + ": " + message.message);
   } else {
@@ -222,13 +222,13 @@ void Console::handle(const StandbyEnded& event) {
 void Console::handle(const StopRequested& event) {
   writer_.set_bar("");
   if (plan_.verbosity < 0) return;
-  // the message states the time limit only for scripts, since ddptrain's workers save first
+  // The message states the time limit only for scripts, since ddptrain's workers save first.
   const bool patient = !train() && event.effect == StopRequested::Effect::kStops;
   const double seconds = std::chrono::duration<double>(plan_.shutdown_timeout).count();
   warn(signal_name(event.signal) + effect_of(event) +
        (patient ? "; they have " + format_duration(seconds) + " to end" : std::string()));
   if (train() || event.effect != StopRequested::Effect::kStops) return;
-  // Lists ranks that exited early. They may be the reason why the script hung and the user stopped it.
+  // Ranks that exited early may be the reason why the script hung and the user stopped it, so they are listed.
   failures_.print_early_exits(event.time_ns);
 }
 
@@ -247,8 +247,8 @@ void Console::handle(const WorkersLeft& event) {
   print(0, describe(event));
 }
 
-// A rank near the threshold may count as a straggler and recover again every second. So the console prints at most one such
-// line per minute and rank. JSON events and the report contain all changes.
+// A rank near the threshold may become a straggler and recover again every second. So the console reports a straggler at most
+// once per minute for each rank, and then also its recovery. JSON events and the report contain all changes.
 void Console::handle(const Straggler& event) {
   constexpr std::int64_t kMinLineInterval = 60'000'000'000;
   StragglerLines& lines = straggler_lines_[event.rank];

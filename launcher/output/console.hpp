@@ -23,7 +23,7 @@ namespace ddprun {
 
 struct ConsoleFacts {
   std::vector<std::string> opening;  // lines printed first, such as "resumed from ..." or "renamed to ..."
-  std::filesystem::path report;      // path of the report, which is printed when the run fails; empty if no report is written
+  std::filesystem::path report;  // path of the report; the console prints it when the run fails; empty if no report is written
 };
 
 class Console : public RunObserver, private ConsoleLines {
@@ -73,12 +73,12 @@ class Console : public RunObserver, private ConsoleLines {
   int workers_of_job_ = 0;                          // number of workers in the last line that print_nodes() has printed
   std::set<std::pair<int, std::string>> warnings_;  // (rank, text) of the warnings that were already printed
   bool helper_ignored_ = false;                     // HelperIgnored is printed only once, since all ranks run the same program
-  std::string last_notice_;  // text of the last printed NodesChanged line; an identical next line is not printed
+  std::string last_notice_;  // text of the last printed NodesChanged line, so that an identical line is not printed again
   struct StragglerLines {
     std::int64_t newest_ns = 0;  // time of the last line about this straggler; 0 if there was none
     bool is_open = false;        // true: the rank is reported as a straggler, and its recovery is not reported yet
   };
-  std::map<int, StragglerLines> straggler_lines_;  // by rank
+  std::map<int, StragglerLines> straggler_lines_;  // key: rank
   std::int64_t started_ns_ = 0;
   bool restarted_ = false;     // true if the current round is a restart
   std::int64_t drawn_ns_ = 0;  // time at which the progress bar or a progress line was last drawn

@@ -42,7 +42,7 @@
 
 namespace ddprun {
 
-// True if both descriptors refer to the same file, pipe or terminal.
+// Returns true if both descriptors refer to the same file, pipe or terminal.
 inline bool same_file(int a, int b) {
   struct stat left {
   }, right{};
@@ -51,7 +51,7 @@ inline bool same_file(int a, int b) {
 
 class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  public:
-  // The author of a text. Worker output may fill less of the queue, so that space remains for ddprun's own lines.
+  // The author of a text. Worker output may fill only a part of the queue, so that space remains for ddprun's own lines.
   enum class Origin { kWorkers, kOurs };
   static constexpr std::size_t kQueueBytes = ConsoleWriter::kQueueBytes;
 
@@ -158,8 +158,8 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
-  // The errno of a failed write, or 0. EPIPE, and EIO from a terminal, only mean that the reader has closed its end, so 0 is
-  // returned.
+  // Returns the errno of a failed write, or 0. EPIPE, and EIO from a terminal, only mean that the reader has closed its end, so
+  // 0 is returned.
   int write_error() const { return *write_error_ == EPIPE || *write_error_ == EIO ? 0 : *write_error_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
@@ -197,8 +197,8 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // True if `bytes` more may be queued. A lossless stream always accepts worker lines, because the agent stops reading from the
-  // workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue is full.
+  // Returns true if `bytes` more may be queued. A lossless stream always accepts worker lines, because the agent stops reading
+  // from the workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue is full.
   bool has_space_for(std::size_t bytes, Origin origin) const {
     if (queued() == 0 || (origin == Origin::kWorkers && lossless_)) return true;
     const std::size_t limit = origin == Origin::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
@@ -213,7 +213,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
       }
       const std::function<void()> act = std::move(waiters_[i].act);
       waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-      act();  // the callback may add callbacks to waiters_
+      act();  // `act` may add callbacks to waiters_
     }
   }
 
@@ -311,7 +311,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   State state_ = State::kClosed;
   int direct_fd_ = -1;
   bool owns_direct_fd_ = false;
-  int waiting_fd_ = -1;  // owned by descriptor_
+  int waiting_fd_ = -1;  // the descriptor that descriptor_ owns
   bool own_description_ = false;
   bool terminal_ = false;
   bool waiting_ = false;
@@ -328,11 +328,11 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::size_t written_ = 0;
   std::uint64_t dropped_ = 0;  // lines dropped since the last notice
   std::uint64_t dropped_total_ = 0;
-  // errno of the last failed write, or 0; final after all text was written
+  // Errno of the last failed write, or 0; final after all text was written.
   std::shared_ptr<int> write_error_ = std::make_shared<int>(0);
   std::optional<FileQueue> files_;  // set if the descriptor is a regular file
   FileQueue::About name_;           // path of that file
-  // number of bytes that `files_` has not written yet
+  // Number of bytes that were passed to `files_` and are not written yet.
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);
 };
 

@@ -63,7 +63,7 @@ std::optional<ConsoleStream::Clock::time_point> ConsoleStream::due() const {
 void ConsoleStream::end() {
   if (splitter_.rest().empty() && head_ == Head::kNone) return;
   const std::string rest = splitter_.take_rest();
-  // The newline is added so that another worker's next line does not continue this line.
+  // Without the newline, the next line of another worker would continue this line.
   if (prefixed() || console_.rules().json) return show_lines(rest + "\n");
   // The console shows raw output without changes, so no newline is added at the end.
   if (stream_ == Stream::kStderr) tail_.add_part(rest);
@@ -88,8 +88,8 @@ bool ConsoleStream::on_terminal() const {
          !console_.rules().json && console_.is_terminal(stream_);
 }
 
-// True if bytes are shown immediately, so that the user sees each character that a prompt echoes. This requires a single worker
-// and a terminal. With several workers, parts of different lines would mix.
+// Returns true if bytes are shown immediately, so that the user sees each character that a prompt echoes. This requires a
+// single worker and a terminal. With several workers, parts of different lines would mix.
 bool ConsoleStream::passes() const {
   return settings_.workers == 1 && on_terminal();
 }
@@ -108,7 +108,7 @@ void ConsoleStream::remember(std::string_view line) {
   if (settings_.script) exception_.add(line);
 }
 
-// Shows complete lines, each with its '\n'.
+// Shows complete lines. Each has its '\n' at the end.
 void ConsoleStream::show_lines(std::string_view text) {
   if (stream_ == Stream::kStderr) for_each_line(text, [&](std::string_view line) { remember(line); });
   if (!is_shown()) return;
@@ -132,8 +132,8 @@ void ConsoleStream::show_lines(std::string_view text) {
   console_.lines(stream_, lines);
 }
 
-// Shows a part of a line; `text` has no '\n'. `ends`: this part is the end of the line. Returns false if the console's queue is
-// full and the part was dropped.
+// Shows a part of a line; `text` has no '\n'. `ends` is true if this part is the end of the line. Returns false if the
+// console's queue is full and the part was dropped.
 bool ConsoleStream::show_part(std::string_view text, bool ends) {
   const int source = 2 * worker_ + (stream_ == Stream::kStderr ? 1 : 0);
   const char* end = ends ? "\n" : "";
@@ -150,7 +150,7 @@ bool ConsoleStream::show_part(std::string_view text, bool ends) {
 
 // Shows the first part of a line while the rest has not arrived.
 void ConsoleStream::show_unfinished() {
-  // with --json each object contains a complete line, or the first part of a line that is too long
+  // With --json each object contains a complete line, or the first part of a line that is too long.
   if (console_.rules().json && !splitter_.too_long()) return;
   const std::string text = splitter_.take_rest();
   if (text.empty()) return;

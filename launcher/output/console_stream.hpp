@@ -33,12 +33,12 @@ class ConsoleStream {
   ConsoleStream(ConsoleWriter& console, const WorkerOutputSettings& settings, int worker, Stream stream);
 
   void set_ranks(const std::vector<RankAssignment>& ranks);
-  void clear();  // call it when a new worker starts on this stream
+  void clear();  // call this when a new worker starts on this stream
   // Takes the next bytes of the stream. Returns true if they leave an unfinished line, for which the caller needs a timer.
   bool take(std::string_view text);
-  void end();  // call it at the end of the stream; shows an unfinished line
+  void end();  // call this at the end of the stream; shows an unfinished line
 
-  // The time at which the unfinished line must be shown. nullopt if no line is unfinished.
+  // Returns the time at which the unfinished line must be shown. Returns nullopt if no line is unfinished.
   std::optional<Clock::time_point> due() const;
   void postpone() { waiting_since_ = Clock::now(); }  // restarts the 100 ms wait for the rest of an unfinished line
   void show_unfinished();
@@ -47,7 +47,7 @@ class ConsoleStream {
   const RankAssignment& ranks() const { return ranks_; }
   const std::string& prefix() const { return prefix_; }  // without colour
   bool on_terminal() const;
-  // true if the console must show the whole stream; if the console is slow, the agent then stops reading the stream
+  // Returns true if the console must show the whole stream. If the console is slow, the agent then stops reading the stream.
   bool is_awaited() const;
   std::vector<std::string> last_lines() const { return tail_.lines(splitter_.rest()); }
   std::string last_exception() const { return exception_.text(); }
@@ -70,11 +70,11 @@ class ConsoleStream {
   RankAssignment ranks_;  // ranks of the worker in the current round
   std::string prefix_;
   LineSplitter splitter_;
-  // State of the first part of the current line. kNone: it waits for the rest. kShown: the console shows it. kLost: it
-  // was dropped, because the console's queue was full.
+  // The state of the first part of the current line. kNone: it waits for the rest. kShown: the console shows it. kLost: it was
+  // dropped, because the console's queue was full.
   enum class Head { kNone, kShown, kLost } head_ = Head::kNone;
   Clock::time_point waiting_since_;
-  LastLines tail_;           // stderr only
+  LastLines tail_;           // used only for stderr
   LastException exception_;  // used only for the stderr of a script
 };
 

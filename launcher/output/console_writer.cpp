@@ -18,8 +18,8 @@ ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int std
     : stdout_(std::make_shared<ConsoleSink>(io, stdout_fd)),
       stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<ConsoleSink>(io, stderr_fd)) {
   if (stderr_ == stdout_) return;
-  // Called when the reader of stdout has closed the pipe, as in `ddprun train.py | head`. Under torchrun SIGPIPE would kill the
-  // workers. Here the job continues, and a line on stderr reports that output is dropped.
+  // This callback runs when the reader of stdout has closed the pipe, as in `ddprun train.py | head`. Under torchrun SIGPIPE
+  // would kill the workers. Here the job continues, and a line on stderr reports that output is dropped.
   stdout_->when_reader_gone([errors = std::weak_ptr<ConsoleSink>(stderr_)] {
     const std::string closed_message = "ddprun: stdout is a closed pipe: output to it is dropped, and the job continues\n";
     if (const auto sink = errors.lock()) sink->append(closed_message, Origin::kOurs);

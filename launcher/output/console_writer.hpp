@@ -65,19 +65,21 @@ class ConsoleWriter {
   void line(Stream stream, std::string_view text);
   // Writes a JSON event to stdout; `text` ends with '\n'. The reserved part of the queue is used, as in line().
   void event(std::string_view text);
-  // Writes a part of a line of `source`. If the line is still unfinished at the end of the console, only `more` is written.
-  // Otherwise `full_text`, which includes the prefix, is written. `ends`: both texts end with a newline; otherwise the line
-  // stays unfinished. Returns false if the queue is full: the line counts as dropped, and the caller must not write the rest of
-  // it.
+  // Writes a part of a line that belongs to the stream `source`. If the line is still unfinished at the end of the console,
+  // only `more` is written. Otherwise `full_text`, which includes the prefix, is written. `ends` is true if both texts end with
+  // a newline; otherwise the line stays unfinished. Returns false if the queue is full: the line counts as dropped, and the
+  // caller must not write the rest of it.
   bool part(Stream stream, int source, std::string_view full_text, std::string_view more, bool ends);
 
   // Draws a new progress bar in place of the old one; an empty text removes it. Has no effect without a terminal or while text
   // waits in the queue.
   void set_bar(std::string_view text);
 
-  // The stream on which the console shows the workers' output of `stream`. With --json it is always stdout.
+  // Returns the stream on which the console shows the worker output that was written to `stream`. With --json it is always
+  // stdout.
   Stream shown_on(Stream stream) const { return rules_.json ? Stream::kStdout : stream; }
-  // True if the console drops no worker output of this stream. The agent must then stop reading it while is_behind() is true.
+  // Returns true if the console drops no worker output of this stream. The agent must then stop reading it while is_behind() is
+  // true.
   bool shows_all(Stream stream) const;
   bool is_behind(Stream stream) const;  // true if more than half of the queue is used
   // Calls `act` once, when at most `bytes` are queued or the reader has closed its end. `act` may be called before this
@@ -86,13 +88,13 @@ class ConsoleWriter {
 
   std::uint64_t dropped_lines() const;  // number of dropped lines on both streams since the start
 
-  // The file queues of the streams that are regular files, stdout first. finish_files() waits for them at the end.
+  // Returns the file queues of the streams that are regular files, stdout first. finish_files() waits for them at the end.
   struct StreamFile {
     Stream stream{};
     FileQueue* queue = nullptr;  // never nullptr
   };
   std::vector<StreamFile> files() const;
-  // True if stdout and stderr are the same file, pipe or terminal.
+  // Returns true if stdout and stderr are the same file, pipe or terminal.
   bool is_one_file() const { return stdout_ == stderr_; }
 
   static constexpr std::size_t kQueueBytes = 1u << 20;
@@ -102,7 +104,7 @@ class ConsoleWriter {
 
   OutputRules rules_;
   std::shared_ptr<ConsoleSink> stdout_;
-  // the same object as stdout_ if both are the same file, so that the order of lines is kept
+  // This is the same object as stdout_ if both are the same file, so that the order of lines is kept.
   std::shared_ptr<ConsoleSink> stderr_;
 };
 

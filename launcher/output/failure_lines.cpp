@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, int>> with_counts(const std::vector<std::stri
   return counted;
 }
 
-// The job's name as torchrun prints it: the script as the user typed it, the module, or the program's path.
+// Returns the job's name as torchrun prints it: the script as the user typed it, the module, or the program's path.
 std::string name_of_job(const Plan& plan) {
   const auto& command = plan.command;
   if (plan.kind == Plan::Kind::kProgram) return command.empty() ? plan.title : command.front();
@@ -50,7 +50,7 @@ std::string name_of_job(const Plan& plan) {
   return plan.title;
 }
 
-// Returns the text after "traceback : " in the summary. All lines except the first are indented.
+// Returns the text that follows "traceback : " in the summary. All lines except the first are indented.
 std::string traceback(const Failure& failure) {
   std::string text = failure.call_stack.empty() ? failure.message : failure.call_stack;
   while (text.ends_with('\n')) text.pop_back();
@@ -68,7 +68,7 @@ std::string traceback(const Failure& failure) {
 
 std::string described(const Failure& failure, std::size_t index) {
   const int code = !failure.status ? 0 : failure.status->signal != 0 ? -failure.status->signal : failure.status->code;
-  // torchrun prints the signal's name since version 2.12
+  // torchrun prints the signal's name since version 2.12.
   const std::string signal = code < 0 ? " (" + signal_name(failure.status->signal) + ")" : "";
   const std::string local_rank = std::to_string(failure.local_rank >= 0 ? failure.local_rank : failure.rank);
   return "[" + std::to_string(index) + "]:\n" +                                                                     //
@@ -86,8 +86,8 @@ std::size_t longest_line(const std::string& text) {
   return longest;
 }
 
-// Returns a line that lists ranks which exited with code 0 before the failure, or no line if there are none. `left`: time of
-// exit of each rank that exited with code 0.
+// Returns a line that lists the ranks which exited with code 0 before the failure, or no line if there are none. `left` has the
+// time of exit of each rank that exited with code 0.
 std::vector<std::string> early_exits(const std::map<int, std::int64_t>& left, std::int64_t failed_ns) {
   std::string ranks;
   std::size_t count = 0;
@@ -104,7 +104,7 @@ std::vector<std::string> early_exits(const std::map<int, std::int64_t>& left, st
           " earlier"};
 }
 
-// True if a Python script failed because it tried to read from standard input after its end.
+// Returns true if a Python script failed because it tried to read from standard input after its end.
 bool failed_at_input_end(const Failure& failure) {
   const auto reports_eof = [](const std::string& text) {
     return text.find("EOFError") != std::string::npos || text.find("bdb.BdbQuit") != std::string::npos;
@@ -152,8 +152,8 @@ void FailureLines::print_early_exits(std::int64_t before_ns) {
   for (const std::string& line : early_exits(exited_, before_ns)) warn(line);
 }
 
-// Lists workers that did not stop and were killed. Called when all workers of a round have ended. The user must know about
-// SIGKILL, since it may have interrupted file writes.
+// Lists the workers that did not stop and were killed. The console calls this when all workers of a round have ended. The user
+// must know about SIGKILL, since it may have interrupted file writes.
 void FailureLines::print_killed() {
   if (killed_.empty()) return;
   std::sort(killed_.begin(), killed_.end());
@@ -241,7 +241,7 @@ void FailureLines::print_decision(const RoundFailed& event) {
   failed_ = Clock::now();
 }
 
-// At the end of a failed run: prints the earlier failures, the step that training had reached, and the checkpoint from which
+// Prints, at the end of a failed run: the earlier failures, the step that training had reached, and the checkpoint from which
 // the next start resumes.
 void FailureLines::print_progress_reached(const channel::Progress& figures, const std::string& newest_checkpoint) {
   int failures = 0;

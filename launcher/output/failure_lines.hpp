@@ -51,7 +51,7 @@ class FailureLines : private ConsoleLines {
   FailureLines(const Plan& plan, ConsoleWriter& writer) : ConsoleLines(plan, writer) {}
 
   void begin_round(const RoundStarted& event);
-  void all_started();  // call it when all workers of the round have started
+  void all_started();  // call this when all workers of the round have started
   void worker_ended(const WorkerEnded& event);
   void round_failed(const RoundFailed& event);
   // Counts a failed round. `what` names rank and cause, such as "rank 1: hang".
@@ -64,7 +64,7 @@ class FailureLines : private ConsoleLines {
   bool shows_all_stderr() const;  // true if the console shows the stderr of every worker on this node
 
  private:
-  // steady_clock measures durations; the time stamps of events come from the wall clock, which may be set
+  // Durations are measured on this clock, because the wall clock, from which events have their time stamps, may be set.
   using Clock = std::chrono::steady_clock;
 
   bool shows_stderr_of(int local_rank) const;
@@ -74,12 +74,12 @@ class FailureLines : private ConsoleLines {
   void print_decision(const RoundFailed& event);
 
   int workers_here_ = 0;
-  // Ranks of this round that exited with code 0 although ddprun had not ordered them to stop, with the time of exit.
+  // Ranks of this round that exited with code 0, although ddprun had not ordered them to stop. The value is the time of exit.
   std::map<int, std::int64_t> exited_;
   std::vector<int> killed_;  // ranks of this round that did not stop in time and were killed with SIGKILL
   std::map<std::string, int> counts_;
   Clock::time_point started_ = Clock::now();  // start time of the round
-  // time of the last failure; nullopt after all workers have started again
+  // Time of the last failure; nullopt after all workers have started again.
   std::optional<Clock::time_point> failed_;
 };
 

@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view kHeader = "Traceback (most recent call last):";
 constexpr std::string_view kGroupHeader = "+ Exception Group Traceback (most recent call last):";
 
-// Removes the prefix "[rank12]: ", which PyTorch's excepthook writes before every line. In an empty line the space after the
-// colon is missing.
+// Removes the prefix "[rank12]: ", which PyTorch's excepthook writes before every line. In an empty line the prefix has no
+// space after the colon.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -35,8 +35,8 @@ bool indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t');
 }
 
-// True for "ValueError: x", "KeyboardInterrupt" or "__main__.Diverged: loss is nan": a dotted name, followed by a colon or the
-// end of the line.
+// Returns true if the line starts with a dotted name, followed by a colon or the end of the line. Examples are "ValueError: x",
+// "KeyboardInterrupt" and "__main__.Diverged: loss is nan".
 bool names_exception(std::string_view line) {
   std::size_t at = 0;
   while (at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_' || line[at] == '.' ||
@@ -109,7 +109,7 @@ void LastException::add(std::string_view whole) {
   if (in_group_) return add_to_group(line);
   if (state_ == State::kFrames) {
     if (line.empty() || indented(line)) return;
-    if (!names_exception(line)) return;  // another thread printed this line between the stack frames
+    if (!names_exception(line)) return;  // another thread printed this line between the frames of the traceback
     message_.clear();
     group_messages_.clear();
     bytes_ = 0;

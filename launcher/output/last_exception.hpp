@@ -3,8 +3,8 @@
 //
 // The parser handles PyTorch's rank prefix ("[rank0]: "), messages with several lines or notes, and chained exceptions ("During
 // handling of ..."). It also handles exception groups, and syntax errors, which have no "Traceback" header. Outside a traceback
-// it checks only the first bytes of a line, so ordinary output costs little. Pure. Sources of the format: the documentation of
-// Python's module `traceback`, and the output of CPython 3.9 to 3.13.
+// it checks only the first bytes of a line, so ordinary output costs little. The code is pure: no I/O, no clock. Sources of the
+// format: the documentation of Python's module `traceback`, and the output of CPython 3.9 to 3.13.
 #pragma once
 
 #include <cstddef>

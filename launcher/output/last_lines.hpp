@@ -1,6 +1,6 @@
 // Stores the last lines of a stream: at most 20 lines of at most 1 KiB each. After a failure, the report and the console show
 // these lines of the failed worker's stderr. console_stream.cpp adds output as it arrives. If a worker writes directly to a
-// file, worker_output_files.cpp adds the end of this file. Pure.
+// file, worker_output_files.cpp adds the end of this file. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class LastLines {
   }
   void clear() { *this = {}; }
 
-  // Returns the stored lines. `unfinished`: an additional part of the last line, whose end has not arrived yet.
+  // Returns the stored lines. `unfinished` is a further part of the last line, whose end has not arrived yet.
   std::vector<std::string> lines(std::string_view unfinished = {}) const {
     std::vector<std::string> lines(lines_.begin(), lines_.end());
     if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));

@@ -1,5 +1,5 @@
 // Splits a stream of bytes into lines. The bytes may arrive in pieces of any size. Each stream of each worker has its own
-// splitter. Only lines that arrive in several pieces are copied. Pure.
+// splitter. Only lines that arrive in several pieces are copied. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ class LineSplitter {
  public:
   static constexpr std::size_t kMaxLineBytes = 1u << 20;
 
-  // Calls whole(lines) with one or more complete lines, each with its '\n'. It makes at most two calls. The first call contains
-  // only the line that an earlier piece started, if there is one.
+  // Calls whole(lines) at most twice, each time with one or more complete lines, each with its '\n'. If an earlier piece
+  // started a line, the first call contains only that line.
   template <class Whole>
   void feed(std::string_view bytes, Whole whole) {
     const std::size_t last = bytes.rfind('\n');
@@ -35,7 +35,7 @@ class LineSplitter {
   }
 
   std::string_view rest() const { return rest_; }  // the part of the unfinished line that has arrived
-  // True if the unfinished line has reached the maximum length; the caller must then call take_rest().
+  // Returns true if the unfinished line has reached the maximum length; the caller must then call take_rest().
   bool too_long() const { return rest_.size() >= kMaxLineBytes; }
   std::string take_rest() {
     std::string taken = std::move(rest_);
@@ -48,7 +48,8 @@ class LineSplitter {
 };
 
 // Returns the part of a line that a terminal would show. A '\r' moves the cursor to the start of the line, so only the text
-// after the last '\r' is visible. A '\r' at the end of the line is ignored. `line` has no '\n'. Pure.
+// after the last '\r' is visible. A '\r' at the end of the line is ignored. `line` has no '\n'. The code is pure: no I/O, no
+// clock.
 inline std::string_view visible_part(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t carriage = line.rfind('\r');

@@ -94,7 +94,7 @@ class LogReader {
     answer_.cursor.push_back({.round = round.number, .worker = worker, .error = error, .at = at});
   }
 
-  // True if the file has bytes after `place`.
+  // Returns true if the file has bytes after `place`.
   bool is_behind(const LogPosition& place) const {
     struct stat info {};
     return ::stat(file_of(place).c_str(), &info) == 0 && info.st_size > place.at;
@@ -105,7 +105,7 @@ class LogReader {
   }
 
   // Reads at most `most` bytes from one stream of a worker. At the end of a file it continues with the file of the worker's
-  // next round. Each piece in a reply has an overhead, so one call adds at most two pieces.
+  // next round. Each piece in a reply adds to its size, so one call adds at most two pieces.
   void read_on(LogPosition& place, std::size_t most) {
     const std::size_t before = answer_.pieces.size();
     for (auto round = round_of(place); round != rounds_.end();) {

@@ -30,17 +30,18 @@ std::vector<RoundFolder> rounds_in(const std::filesystem::path& logs);
 // directory, or the local rank in torchrun's layout.
 std::map<int, std::filesystem::path> workers_in(const std::filesystem::path& round);
 
-// The worker directories of a round by global rank. `first_rank` is that of this node's first worker, which is needed if the
-// directories are named by local ranks.
+// Returns the worker directories of a round by global rank. `first_rank` is the global rank of this node's first worker. It is
+// needed if the directories are named by local ranks.
 std::map<int, std::filesystem::path> ranks_in(const RoundFolder& round, int first_rank);
-// The newest directory of each rank. A worker that survived a live recovery still writes to the files of an earlier round.
+// Returns the newest directory of each rank. A worker that survived a live recovery still writes to the files of an earlier
+// round.
 std::map<int, std::filesystem::path> newest_folders(const std::filesystem::path& logs, int first_rank);
 
 // Returns the file offset at which the last `count` lines start. A newline at the very end of the file starts no line.
 off_t tail_offset(int fd, int count);
 
-// Watches a directory: `inotify` becomes readable when a file or directory is created in it. With `files`, also when a file in
-// it is written. Returns false if the directory cannot be watched.
+// Watches a directory: `inotify` becomes readable when a file or directory is created in it. If `files` is true, this also
+// happens when a file in it is written. Returns false if the directory cannot be watched.
 bool watch_folder(int inotify, const std::filesystem::path& folder, bool files);
 
 // The global ranks of a node's workers.
@@ -62,7 +63,7 @@ struct LogPosition {
 struct LogRequest {
   std::optional<int> rank{};
   bool only_errors = false;
-  std::optional<int> tail{};          // number of last lines to read from a file that is not in `cursor` yet; nullopt: all
+  std::optional<int> tail{};          // number of last lines to read from a file that is not in `cursor`; nullopt: all
   bool follows = false;               // true: max_bytes is divided among the files, so that one file cannot delay the others
   std::vector<LogPosition> cursor{};  // cursor of the previous reply; empty in the first request
   std::size_t max_bytes = 64 << 10;

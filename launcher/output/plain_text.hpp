@@ -1,5 +1,5 @@
 // Removes terminal control sequences from a line (ECMA-48): colours, cursor movements and links. Programs write them for a
-// terminal, but in the report and in messages about a failure they are unreadable. Pure.
+// terminal, but in the report and in messages about a failure they are unreadable. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Reads single keys that the user presses while a subcommand redraws the screen, without Enter and without echo. The terminal's
-// settings are restored at the end, even if a signal terminates or stops this process. Without a terminal, or in the
-// background, no keys are read.
+// Reads single keys that the user presses while a subcommand redraws the screen. The user need not press Enter, and the keys
+// are not echoed. The terminal's settings are restored at the end, even if a signal terminates or stops this process. Without a
+// terminal, or in the background, no keys are read.
 #pragma once
 
 #include <termios.h>
@@ -31,7 +31,7 @@ class TypedKeys {
   TypedKeys(const TypedKeys&) = delete;
   TypedKeys& operator=(const TypedKeys&) = delete;
 
-  // Descriptor for poll(); -1 if this object reads no keys.
+  // Returns a descriptor for poll(); -1 if this object reads no keys.
   int fd() const { return open_ ? STDIN_FILENO : -1; }
   // Reads all pending key presses and returns true if `key` is one of them.
   bool has(char key) {
@@ -46,7 +46,7 @@ class TypedKeys {
  private:
   static constexpr std::array kEnding{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-  // The saved terminal settings. They are static because signal handlers use them.
+  // Returns the saved terminal settings. They are static because signal handlers use them.
   static termios& before() {
     static termios settings{};
     return settings;
@@ -69,8 +69,8 @@ class TypedKeys {
     settings.c_cc[VTIME] = 0;
     ::tcsetattr(STDIN_FILENO, TCSANOW, &settings);
   }
-  // Signal handler: restores the terminal and raises the signal again with its default action, which takes effect when the
-  // handler returns.
+  // This is the signal handler. It restores the terminal and raises the signal again with its default action, which takes
+  // effect when the handler returns.
   static void restore_and_raise(int signal) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &before());
     ::signal(signal, SIG_DFL);

@@ -16,15 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes that each queued piece costs in addition to its data. They count towards kMaxWaiting, since a worker that prints single
-// bytes could otherwise fill the memory.
+// The number of bytes that each queued piece costs in addition to its data. They count towards kMaxWaiting, since a worker that
+// prints single bytes could otherwise fill the memory.
 constexpr std::size_t kCostOfAPiece = 256;
 
 std::size_t index_of(Stream stream) {
   return stream == Stream::kStdout ? 0 : 1;
 }
 
-// The current time of the clock from which file systems take timestamps, for comparison with a file's mtime.
+// Returns the current time of the clock from which file systems take timestamps. Compare it with the mtime of a file.
 timespec time_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -114,7 +114,7 @@ void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines,
             [file, text = std::string(lines), prefix] { return file->copy.add(text, prefix); });
 }
 
-// Runs on the queue's thread, since close(2) may also block on a file system.
+// The file is closed on the queue's thread, since close(2) may also block on a file system.
 void WorkerLogs::close(std::size_t source) {
   if (const auto file = std::exchange(logs_[source].file, nullptr))
     files_.add([file] { file->fd = Descriptor(); }, {}, {file, &file->path});

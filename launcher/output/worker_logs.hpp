@@ -24,10 +24,10 @@ namespace ddprun {
 
 class WorkerLogs {
  public:
-  // Called if `file` cannot be written. `error` is an errno.
+  // This callback runs if `file` cannot be written. `error` is an errno.
   using OnError = std::function<void(const std::filesystem::path& file, int error)>;
 
-  // limit per stream in bytes, including kCostOfAPiece for each queued piece
+  // Limit per stream in bytes, including kCostOfAPiece for each queued piece.
   static constexpr std::size_t kMaxWaiting = 1u << 20;
   // A worker's start waits at most this long for its log files to be opened. Then it starts anyway, and the files are opened
   // later.
@@ -38,8 +38,8 @@ class WorkerLogs {
   WorkerLogs(const WorkerLogs&) = delete;
   WorkerLogs& operator=(const WorkerLogs&) = delete;
 
-  // Selects how make_worker() handles an error file in the worker's directory. kStale: removes it if it is older than now,
-  // since an earlier round wrote it. kNone: keeps it.
+  // Selects how make_worker() handles an error file in the worker's directory. kStale: it removes the file if the file is older
+  // than now, since an earlier round wrote it. kNone: it keeps the file.
   enum class ErrorFiles { kNone, kStale };
   void make_round(const std::filesystem::path& folder);
   void make_worker(const std::filesystem::path& folder, ErrorFiles error_files);
@@ -48,11 +48,12 @@ class WorkerLogs {
   // Waits until the queued work is done, but at most kStartTimeout.
   void settle() { files_.wait_for(kStartTimeout); }
 
-  // True if file work runs on the calling thread (FileQueue::Mode::kInline).
+  // Returns true if file work runs on the calling thread (FileQueue::Mode::kInline).
   bool is_inline() const { return files_.is_inline(); }
 
   void write(std::size_t source, std::string_view data);
-  // Writes the lines that match a filter to the stream's filtered file, with `prefix` before each. `lines`: complete lines.
+  // Writes the lines that match a filter to the stream's filtered file, with `prefix` before each. `lines` must be complete
+  // lines.
   void copy(std::size_t source, Stream stream, std::string_view lines, const std::string& prefix);
   void close(std::size_t source);
   void close_copies();
@@ -66,7 +67,7 @@ class WorkerLogs {
   void when_space(std::size_t source, std::function<void()> act);
 
  private:
-  // Only the queue's thread uses a File. The exception is take(), which first waits until that thread is idle.
+  // Only the queue's thread uses a File, with one exception: take() first waits until that thread is idle.
   struct File {
     std::filesystem::path path;
     Descriptor fd{};

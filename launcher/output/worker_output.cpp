@@ -59,7 +59,8 @@ struct WorkerOutput::Impl {
 
   // ---- files ----
 
-  // Resets the source for a worker that is about to start. `folder`: the round's directory; empty if no log files are written.
+  // Resets the source for a worker that is about to start. `folder` is the round's directory, or empty if no log files are
+  // written.
   void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
     s.lines.set_ranks(starting.ranks);
     s.lines.clear();
@@ -81,9 +82,9 @@ struct WorkerOutput::Impl {
                                       std::strerror(error) + ". The job continues.");
   }
 
-  // Creates the round's directory and opens log files. If the file queue has its own thread, it opens the logs of all workers
-  // now. Otherwise (is_inline()) begin_worker() opens the logs of each worker just before the worker starts. The guardian
-  // starts the previous worker at the same time, so no time is lost.
+  // Creates the round's directory and opens log files. If the file queue has its own thread, that thread opens the logs of all
+  // workers now. Otherwise (is_inline()) begin_worker() opens the logs of each worker just before the worker starts. At that
+  // time the guardian is starting the previous worker, so no time is lost.
   void open_logs() {
     logs.make_round(round);
     for (int worker = 0; worker < settings.workers && !logs.is_inline(); ++worker) open_logs_of(worker);
@@ -159,7 +160,8 @@ struct WorkerOutput::Impl {
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool armed = false;
   bool error_reported = false;
-  // true if this round writes to the directory of the previous round: in torchrun's layout, after nodes joined or left
+  // True if this round writes to the directory of the previous round. This happens in torchrun's layout after nodes joined or
+  // left.
   bool repeated = false;
   WorkerLogs logs;
 };

@@ -50,44 +50,45 @@ struct OutputRound {
 // The output of all workers on this node. The parameter `worker` is a local index.
 class WorkerOutput {
  public:
-  // All file work is done by `files`.
+  // `files` does all file work.
   WorkerOutput(boost::asio::io_context& io, FileQueue& files, ConsoleWriter& console, WorkerOutputSettings settings);
   ~WorkerOutput();
 
   // Sets a function that returns true if the pipe of a stream contains unread bytes. An unfinished line is normally shown after
-  // 100 ms. While there are unread bytes it is not shown, since they may complete the line.
+  // 100 ms. It is not shown while there are unread bytes, since they may complete the line.
   void set_unread(std::function<bool(int worker, Stream stream)> unread);
 
   // Creates the directories of the round and opens its log files. Each worker has one directory. A worker that fails writes its
   // error file there.
   void begin_round(const OutputRound& round);
-  // Call it before the worker starts. It waits for a short time until the worker's log files are open.
+  // Call this before the worker starts. It waits for a short time until the worker's log files are open.
   void begin_worker(int worker);
-  // A new process replaces this worker, while the other workers keep running. The log files of the new process are in the
-  // directory of the new round.
+  // Call this when a new process replaces this worker, while the other workers keep running. The log files of the new process
+  // are in the directory of the new round.
   void begin_replacement(int worker, const OutputRound& round);
   // Sets new ranks for workers that keep running in the next round. Their log files stay the same.
   void set_ranks(const std::vector<RankAssignment>& ranks);
-  // Returns the descriptor of a file to which the worker writes directly, and which the caller must close. -1: the worker gets
-  // a pipe, and the caller must pass the pipe's bytes to bytes().
+  // Returns the descriptor of a file to which the worker writes directly. The caller must close it. -1 means that the worker
+  // gets a pipe, whose bytes the caller must pass to bytes().
   int take_descriptor(int worker, Stream stream);
   // Returns the size of the pseudo-terminal for a stream, or nullopt if the stream needs a pipe. A stream that is shown only on
   // a terminal gets a pseudo-terminal. So programs print colours and progress bars as on the terminal itself.
   std::optional<winsize> terminal_size(int worker, Stream stream) const;
   void bytes(int worker, Stream stream, std::span<const char> data);
-  void end_of_stream(int worker, Stream stream);  // call it when the pipe was closed; shows an unfinished line
+  void end_of_stream(int worker, Stream stream);  // call this when the pipe was closed; shows an unfinished line
 
-  // Total size in bytes of the files to which workers write directly in this round. nullopt if the file system does not answer
-  // within FileQueue::kMaxBlock.
+  // Returns the total size in bytes of the files to which workers write directly in this round. Returns nullopt if the file
+  // system does not answer within FileQueue::kMaxBlock.
   std::optional<std::uintmax_t> direct_file_bytes() const;
 
-  // False if the queue of the worker's log file is full. The reader of the pipe must then stop, so that the worker blocks.
+  // Returns false if the queue of the worker's log file is full. The reader of the pipe must then stop, so that the worker
+  // blocks.
   bool has_space(int worker, Stream stream) const;
   // Calls `act` once, when the queue of the worker's log file accepts bytes again.
   void when_space(int worker, Stream stream, std::function<void()> act);
 
-  // True if no byte of the stream may be dropped on the console: either the console drops nothing, or no log file contains the
-  // stream.
+  // Returns true if no byte of the stream may be dropped on the console: either the console drops nothing, or no log file
+  // contains the stream.
   bool is_awaited(int worker, Stream stream) const;
   bool any_is_awaited() const;  // true if is_awaited() is true for any stream of any worker
 

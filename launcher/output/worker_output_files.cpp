@@ -43,7 +43,7 @@ std::string end_of_file(const fs::path& file) {
   const off_t size = ::lseek(in.get(), 0, SEEK_END);
   const off_t begin = std::max<off_t>(0, size - kTailBytes);
   std::string text = bytes_of_file(in.get(), begin, size);
-  if (begin > 0) text.erase(0, text.find('\n') + 1);  // without any newline, npos + 1 is 0, so nothing is erased
+  if (begin > 0) text.erase(0, text.find('\n') + 1);  // if there is no newline, npos + 1 is 0, so nothing is erased
   return text;
 }
 
@@ -69,7 +69,7 @@ int make_folder(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0777) == 0) return 0;
   if (errno == EEXIST) return is_others_link(folder) ? ELOOP : 0;
   if (errno != ENOENT) return errno;
-  std::error_code error;  // a parent directory is missing, which happens at most once in a run, so speed does not matter
+  std::error_code error;  // A parent directory is missing. This happens at most once in a run, so speed does not matter.
   fs::create_directories(folder, error);
   return error.value();
 }

@@ -1,7 +1,7 @@
 // Decides by torchrun's rules where one output stream of one worker is written: to a log file, to the console, or to both. A
 // stream may be written to a file (--redirects), to a file and the console (--tee), or to the console without a prefix.
 // --local-ranks-filter can hide it on the console. console_stream.cpp and worker_output.cpp apply the route. failure_lines.cpp
-// uses it to check whether the user has already seen a stream. Pure.
+// uses it to check whether the user has already seen a stream. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -35,8 +35,8 @@ struct OutputRoute {
 // all output without a prefix, as under torchrun.
 OutputRoute route_of(const OutputPlan& plan, KeptFiles kept, int local_rank, Stream stream);
 
-// Returns the prefix for a worker's lines. In the template it replaces ${role_name}, ${rank}, ${local_rank} and ${hostname},
-// also without braces. "$$" becomes "$". Other names stay unchanged.
+// Returns the prefix for a worker's lines: the template with ${role_name}, ${rank}, ${local_rank} and ${hostname} replaced by
+// their values, also if they have no braces. "$$" becomes "$". Other names stay unchanged.
 std::string line_prefix(std::string_view prefix_template, const RankAssignment& worker, std::string_view host);
 
 }  // namespace ddprun

@@ -1,15 +1,15 @@
-// report.json: the events of a run in order, over all invocations on a run directory. launcher/launch/run_plan.cpp creates the
-// Report, which observes the agent's events.
+// report.json contains the events of a run in order, over all invocations on a run directory. launcher/launch/run_plan.cpp
+// creates the Report, which observes the agent's events.
 //
 // A report is needed most when something went wrong, so it must survive the death of the agent. The file is therefore written
 // at the start of each round, after each failure, and at the end. At the start "exit" is null. If the agent is killed, its
 // guardian fills in "exit"; null remains only if the guardian is killed as well. A script without a run directory gets a
 // temporary report, which is not written after a success (see write_behind()).
 //
-// Note: rename(2) without fsync. A restart must not wait for a disk, so a queue's thread replaces the file by rename(2) without
-// fsync while the job runs. A process that dies at any moment leaves either the old or the new text. Each text is first copied
-// to the guardian's memory. If the agent is killed before the disk has answered, the guardian still has the newest text. Only
-// the last text is synced.
+// Note: rename(2) without fsync. A restart must not wait for a disk. So while the job runs, a queue's thread replaces the file
+// by rename(2) without fsync. A process that dies at any moment leaves either the old or the new text. Each text is first
+// copied to the guardian's memory. If the agent is killed before the disk has answered, the guardian still has the newest text.
+// Only the last text is synced.
 #pragma once
 
 #include <chrono>
@@ -39,16 +39,17 @@ class Report : public RunObserver {
   void on(const RunEvent& event) override;
 
   // After this call the thread of `files` writes the file. If several texts wait, only the newest one is written. `keep`
-  // receives each text before it is queued. `later` runs its argument on this thread a short time later, if the agent still
-  // exists.
+  // receives each text before it is queued. `later` runs its argument on the calling thread a short time later, if the agent
+  // still exists.
   //
-  // Writes of the report must not delay the start of workers. The texts about a failure and about the next round therefore
-  // reach `keep` immediately, but the file only after `later`. With kUnlessSuccessful the first text is also written only after
+  // Writes of the report must not delay the start of workers. So the texts about a failure and about the next round reach
+  // `keep` immediately, but the file only after `later`. With kUnlessSuccessful the first text is also written only after
   // `later`, since a short successful job needs no report.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // A problem with the earlier report, found at the start: the file is damaged, or it lacks the end of its run. Otherwise "".
+  // Returns the problem with the earlier report that was found at the start: the file is damaged, or it lacks the end of its
+  // run. Returns "" if there was no problem.
   const std::string& warning() const { return warning_; }
   // Returns the text of the current document.
   std::string text() { return document_.text(); }
@@ -62,7 +63,7 @@ class Report : public RunObserver {
   ReportFile file_;
   ReportDocument document_;
   std::string warning_;
-  bool is_over_ = false;  // the run has ended, so a failed write of the last text must be reported
+  bool is_over_ = false;  // the run has ended; from now on a failed write must be reported
   Later later_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();

@@ -226,8 +226,9 @@ void ReportDocument::note_first_step_of_round() {
   count_lost_steps(from);
 }
 
-// Training resumes at step `resumes_at`. The later steps of the last round that trained are lost and must be repeated. The lost
-// time is estimated from that round: if 10 of its 100 steps are lost, a tenth of its training time is lost.
+// Counts the steps that are lost because training resumes at step `resumes_at`. These are the later steps of the last round
+// that trained; they must be repeated. The lost time is estimated from that round: if 10 of its 100 steps are lost, a tenth of
+// its training time is lost.
 void ReportDocument::count_lost_steps(std::int64_t resumes_at) {
   Json& rounds = document_["rounds"];
   const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),
@@ -270,7 +271,8 @@ void ReportDocument::add(const RoundFailed& event) {
   failed["first_cause"] = failure_json(event.first);
   add_consequences(failed, event.consequences);
   for (const Json& worker : failed["workers"]) {
-    // A worker exited with code 0 without a request before the failure. It may have caused the failure of the others.
+    // True if the worker exited with code 0 before the failure, although it was not ordered to stop. It may have caused the
+    // failure of the others.
     const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
                       worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
     if (left) failed["left_early"].push_back(worker["rank"]);

@@ -1,6 +1,6 @@
 // The document of report.json, to which each event of a run adds its data. Report (report.hpp) owns one and writes its text to
 // the file. The document is stored as JSON instead of structs, so that unknown fields of an earlier invocation are preserved.
-// Pure.
+// The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline constexpr int kReportVersion = 1;
 
 // The start of a Slurm job in which the agent runs.
 struct SlurmStart {
-  std::string job;   // 17, or 17_3 for a task of a job array
-  int restarts = 0;  // SLURM_RESTART_COUNT: how often Slurm has requeued the job
+  std::string job;   // id of the job: "17", or "17_3" for a task of a job array
+  int restarts = 0;  // SLURM_RESTART_COUNT: number of times that Slurm has requeued the job
 };
 
 struct ReportFacts {
@@ -31,23 +31,24 @@ struct ReportFacts {
   int restart_budget = 0;
   bool refilled_by_progress = false;
   bool synced = true;  // true: the last text is written with fsync; false for a script, whose directory is temporary
-  // kUnlessSuccessful: the report is in a temporary directory, which is removed after a success. The last text is then not
-  // written.
+  // kUnlessSuccessful means that the report is in a temporary directory, which is removed after a success. The last text is
+  // then not written.
   enum class Kept { kAlways, kUnlessSuccessful } kept = Kept::kAlways;
-  // Called if the end of the run could not be written to the file. Report's destructor calls it, after the queue has finished.
+  // This function is called if the end of the run could not be written to the file. Report's destructor calls it, after the
+  // queue has finished.
   std::function<void(const std::string& why)> unwritten{};
   std::optional<SlurmStart> slurm{};
-  bool of_script = false;  // a script's run: the report contains the script's newest metrics
+  bool of_script = false;  // true for a script: the report then contains the script's newest metrics
 };
 
 class ReportDocument {
  public:
-  // `earlier` is the text of the existing file, which the new document continues. It is ignored if it is not a report. `pid` is
+  // `earlier` is the text of the existing file. The new document continues it, or ignores it if it is not a report. `pid` is
   // that of this agent.
   ReportDocument(ReportFacts facts, std::string host, int pid, const std::optional<std::string>& earlier);
 
-  // When the file must contain the change by an event. kNow: immediately. kDeferred: a short time later. kLater: a short time
-  // later, but only if the agent is still running then. kLast: immediately, and no other text follows.
+  // The time at which the file must contain an event's change. kNow: immediately. kDeferred: a short time later. kLater: a
+  // short time later, but only if the agent is still running then. kLast: immediately, and no other text follows.
   enum class Write { kNo, kNow, kDeferred, kLater, kLast };
   // Adds the event to the document. The two times are those of TimeAccount::on().
   Write on(const RunEvent& event, std::int64_t clock_was_set_ns, std::int64_t latest_ns);

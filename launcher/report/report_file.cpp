@@ -43,8 +43,8 @@ int put(const fs::path& file, const std::string& text, Sync sync) {
       write_file_atomically(file, text);
       return 0;
     } catch (const std::exception&) {
-      // The fallback writes the file without fsync. A power failure may lose it, but without the fallback no file would be
-      // written.
+      // If fsync is not possible, the fallback below writes the file without fsync. A power failure may then lose the text, but
+      // without the fallback no file would be written.
     }
   }
   return replace_file(file, text);
@@ -85,8 +85,8 @@ void ReportFile::write_deferred(std::string text) {
   });
 }
 
-// Stores the text as the next one to write. Returns true if an earlier text was still waiting. The queued task
-// that would have written the earlier text then writes this one.
+// Stores the text as the next one to write. Returns true if an earlier text was still waiting: the queued task for that text
+// then writes this one instead.
 bool ReportFile::keep_text(std::string text, Sync sync) {
   if (keep_ && !files_->is_inline()) keep_(text);
   const std::lock_guard lock(newest_->mutex);
@@ -101,7 +101,7 @@ void ReportFile::add_piece() {
     const std::lock_guard lock(newest_->mutex);
     if (newest_->queued || !newest_->text) return;
     newest_->queued = true;
-  }  // unlocked before add(), which may do the work on this thread; the work locks the mutex as well
+  }  // the lock ends before add(), which may do the work on this thread; the work locks the mutex as well
   files_->add(
       [to = newest_, where = path_] {
         std::unique_lock taking(to->mutex);

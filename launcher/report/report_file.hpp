@@ -18,20 +18,20 @@ class ReportFile {
   explicit ReportFile(std::filesystem::path path);
   const std::filesystem::path& path() const { return path_; }
 
-  // The arguments are described at Report::write_behind().
+  // Report::write_behind() describes the arguments.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
-  // Replaces the file by rename(2), so after a crash it contains either the whole old text or the whole new text. kYes: with
-  // fsync, if the file system can do it.
+  // Replaces the file by rename(2), so after a crash it contains either the whole old text or the whole new text. kYes adds
+  // fsync, if the file system supports it.
   enum class Sync { kNo, kYes };
   void write(std::string text, Sync sync = Sync::kNo);
-  // Without a queue this is write(). With a queue, the guardian has the text when the function returns. The write of the file
-  // is queued a short time later. Urgent file work, such as the logs of the next workers, then does not wait behind the report
-  // in the queue.
+  // Without a queue this is the same as write(). With a queue, the guardian has the text when the function returns, and the
+  // write of the file is queued a short time later. So urgent file work, such as the logs of the next workers, does not wait
+  // behind the report in the queue.
   void write_deferred(std::string text);
 
-  // Returns 0 if the newest attempt to write the file succeeded, else its errno.
+  // Returns 0 if the newest attempt to write the file succeeded, otherwise its errno.
   int error() const;
 
  private:

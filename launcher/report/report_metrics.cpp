@@ -16,8 +16,8 @@ struct TimePart {
   const char* key;
   const char* name;
 };
-// If no step was reported, start and training are shown as one part, "running". The time at which training started is then
-// unknown, since a script first imports its libraries.
+// If no step was reported, start and training are shown as one part, "running". It is then unknown when training started,
+// because a script first imports its libraries.
 constexpr const char* kTrainingKey = "training_s";
 constexpr const char* kStartKey = "start_s";
 constexpr std::array kTimeParts{TimePart{kTrainingKey, "training"},        TimePart{"evaluation_s", "evaluating"},
@@ -124,8 +124,8 @@ ReportMetrics metrics_of(const ReportJson& report, std::optional<std::int64_t> n
     newest.runs = of_this_start && !report_value(*newest.round, "ended_ns").is_number();
     if (newest.runs) newest.end_ns = std::max(newest.begin_ns, *now_ns);
   }
-  // A long run's report lacks the rounds in the middle. Its member "failures" counts the failures of all rounds, so these
-  // counts replace those above.
+  // The report of a long run lacks the rounds in the middle. Its member "failures" counts the failures of all rounds, so these
+  // counts replace those that were computed from the rounds.
   if (const ReportJson& counted = report_value(report, "failures"); counted.is_object()) {
     causes.clear();
     figures.failures = 0;

@@ -1,6 +1,6 @@
 // Metrics derived from a report.json, for report_text.cpp and launcher/report_page: the use of time, the frequency of each
 // failure, and the rounds on a time line. A value that is missing or has an unexpected type is skipped, since a different
-// version of ddprun may have written the report. Pure.
+// version of ddprun may have written the report. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ inline double report_number_at(const ReportJson& object, const char* key) {
   return report_number(report_value(object, key));
 }
 
-// Returns the metrics of an evaluation, from a report or from a line of metrics.jsonl. They are all numbers except the fields
-// that every line has. A null becomes NaN, since JSON cannot represent a value that is not finite.
+// Returns the metrics of an evaluation, from a report or from a line of metrics.jsonl. The metrics are all numbers except the
+// fields that every line has. A null becomes NaN: JSON cannot represent a value that is not finite, so null was written
+// instead.
 MetricList evaluation_metrics(const ReportJson& evaluation);
 
 // Returns for example "rank 3", or "the node" if the failure belongs to no worker.
@@ -52,7 +53,7 @@ struct RoundSpan {
 };
 
 struct ReportMetrics {
-  // Names of parts of the run and their seconds, in the order of the report. Parts of 0 s are omitted.
+  // The names of the parts of the run and their seconds, in the order of the report. Parts of 0 s are omitted.
   std::vector<std::pair<std::string, double>> time;
   // False if no worker has reported a step. The start of training and the repeated work are then unknown.
   bool has_steps = false;
@@ -61,13 +62,13 @@ struct ReportMetrics {
   double lost_s = 0;
   std::int64_t steps_lost = 0;
   std::int64_t failures = 0;
-  std::vector<std::pair<std::string, std::int64_t>> causes;  // most frequent first
+  std::vector<std::pair<std::string, std::int64_t>> causes;  // causes and their counts, most frequent first
   // The ranks that failed first in a round, such as "rank 3 on b", with their counts. Most frequent first.
   std::vector<std::pair<std::string, std::int64_t>> ranks;
-  std::vector<RoundSpan> rounds;  // in order of time; the entries point into the report
+  std::vector<RoundSpan> rounds;  // sorted by time; the entries point into the report
 };
 
-// `now_ns`: the current time, if the job runs. The newest round then ends now, unless it has ended.
+// `now_ns` is the current time, if the job runs. The newest round then ends at this time, unless it has ended.
 ReportMetrics metrics_of(const ReportJson& report, std::optional<std::int64_t> now_ns = {});
 
 // Describes how the run ended. `exit` is the value of "exit" in the report.

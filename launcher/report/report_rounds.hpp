@@ -1,9 +1,9 @@
-// Bounds the size of report.json and the work to format it.
+// Limits the size of report.json and the work to format it.
 //
 // A job may fail ten thousand times, and hundreds of workers may fail together. With all rounds and failures in full, the
 // report would grow without a limit, and each event would format all of it again. Two limits keep it below a few megabytes:
-// - Of many rounds only the first 20 and the last 80 are kept, and older rounds lose the evidence of their consequences.
-// - Of many consequences in a round only the first 8 are kept in full; the others are listed as rank numbers, grouped by cause.
+// - If there are many rounds, only the first 20 and the last 80 are kept. Older rounds lose the evidence of consequences.
+// - If a round has many consequences, only the first 8 are kept in full. The others are listed as rank numbers by cause.
 //
 // The class also caches the text of each unchanged round, so only changed rounds are formatted again. report_document.hpp has
 // one ReportRounds.
@@ -27,15 +27,15 @@ class ReportRounds {
   static constexpr std::size_t kConsequences = 8;  // consequences per round that are kept in full
   static constexpr std::size_t kRanksNamed = 64;   // maximum number of ranks listed for each cause of the other consequences
 
-  // Applies the limits. Call it after a round was appended. Returns true if a round in the middle was removed.
+  // Applies the limits. Call this after a round was appended. Returns true if a round in the middle was removed.
   bool appended(ReportJson& rounds);
-  // Call it after a change of a round that is not the last one. `round` is its index.
+  // Call this after a change of a round that is not the last one. `round` is its index.
   void changed(std::size_t round);
-  // Returns the text of the whole document, formatted as by dump(2). The last round is always formatted again, since it may
+  // Returns the text of the whole document, in the format of dump(2). The last round is always formatted again, since it may
   // have changed without a call to changed().
   std::string text_of(const ReportJson& document);
 
-  // Number of rounds formatted since the start, with which tests measure the work.
+  // Returns the number of rounds that were formatted since the start. Tests measure the work with it.
   std::int64_t formatted_rounds() const { return formatted_rounds_; }
 
  private:

@@ -109,7 +109,7 @@ std::string metrics_text(const ReportMetrics& figures) {
   return text;
 }
 
-// Names the ranks in the same words as ranks_text().
+// Returns the ranks in the same form as ranks_text().
 std::string ranks_of(const Json& ranks) {
   std::vector<int> numbers;
   for (const Json& rank : ranks) numbers.push_back(static_cast<int>(report_integer(rank, -1)));
@@ -141,7 +141,7 @@ std::string standbys_text(const Json& ended) {
   return text + (message.empty() ? "" : ": " + message) + "\n";
 }
 
-// Returns for example "40 more: lost_peer, rank 9 10 11 and others".
+// Returns a text such as "40 more: lost_peer, rank 9 10 11 and others".
 std::string others_text(const Json& others) {
   const std::int64_t count = report_integer_at(others, "count");
   std::string text = std::to_string(count) + " more: " + report_text_at(others, "cause") + ", rank";

@@ -49,7 +49,7 @@ class ScriptMetrics::Files {
   explicit Files(std::filesystem::path run_dir) : layout_{std::move(run_dir)} {}
 
   enum class Begin { kRun, kResume, kRestart };
-  // Opens the files. Training continues after step `step`; later lines in an existing file are removed.
+  // Opens the files. Training continues after step `step`, so the lines of later steps are removed from an existing file.
   void begin(Begin begin, std::int64_t step, int world_size) {
     const auto problem = [this](const std::string& text) { problems_.push_back(text); };
     std::error_code ignored;
@@ -111,7 +111,8 @@ void ScriptMetrics::on(const RunEvent& event) {
     write_line();
   } else if (std::holds_alternative<RunEnded>(event)) {
     write_line();
-    // Results that the queue returns after this event are not processed, so the last problems must be reported now.
+    // This is the last event: results that the queue returns later are not processed. So the last problems must be reported
+    // now.
     if (!first_ && queue_.wait_for(FileQueue::kMaxBlock)) report_all(*problems_, report_);
   }
 }

@@ -60,7 +60,7 @@ class ScriptMetrics : public RunObserver {
   std::shared_ptr<Files> files_;
   std::shared_ptr<Problems> problems_ = std::make_shared<Problems>();
   ProgressMeter meter_;
-  std::optional<Line> line_;  // the line of the newest step, not yet written
+  std::optional<Line> line_;  // the line of the newest step, which is not written yet
   std::optional<double> speed_;
   bool begins_ = true;  // rank 0 has not reported anything in this round
   bool first_ = true;   // rank 0 has not reported anything in any round

@@ -16,18 +16,19 @@ namespace ddprun {
 
 class StepParts {
  public:
-  // `step`: the last step before the first line that is passed to take(). Without this call it is 0.
+  // `step` is the last step before the first line that is passed to take(). Without this call it is 0.
   void begin_after(std::int64_t step) { step_before_ = step; }
-  // Adds a line of the file. Call it in file order. Lines that are not step lines, or lack the parts, do not change the times.
+  // Adds a line of the file. The lines must be added in file order. Lines that are not step lines, or lack the parts, do not
+  // change the times.
   void take(const ReportJson& line);
-  // Returns for example "12.3 ms: data 1 %, forward 30 %, ... in steps 301 to 400", or "" if no line had the parts.
+  // Returns a text such as "12.3 ms: data 1 %, forward 30 %, ... in steps 301 to 400", or "" if no line had the parts.
   std::string text() const;
 
-  // Returns for example "412 MiB on rank 0, 430 MiB on the rank with the highest peak". The values come from the newest line
-  // that has them; without such a line the result is "".
+  // Returns a text such as "412 MiB on rank 0, 430 MiB on the rank with the highest peak". The values come from the newest line
+  // that has them. Returns "" if no line has them.
   std::string memory_text() const;
 
-  // Returns for example "3 steps without an update: a loss or a gradient was not finite". Returns "" if no step was skipped.
+  // Returns a text such as "3 steps without an update: a loss or a gradient was not finite". Returns "" if no step was skipped.
   std::string skipped_text() const;
 
   // The names of the parts in a step line, in the order of execution.
@@ -42,12 +43,12 @@ class StepParts {
   };
   std::deque<Line> lines_;
   std::int64_t step_before_ = 0;
-  std::int64_t peak_memory_ = 0;  // in bytes
+  std::int64_t peak_memory_ = 0;  // newest peak of rank 0, in bytes
   std::int64_t largest_peak_memory_ = 0;
   std::int64_t skipped_ = 0;
 };
 
-// Reads the last 256 KiB of a metrics.jsonl. If the file does not exist, the result is empty.
+// Reads the last 256 KiB of a metrics.jsonl. If the file does not exist, the result has no values.
 StepParts step_parts_of(const std::filesystem::path& metrics);
 
 }  // namespace ddprun

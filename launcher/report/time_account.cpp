@@ -76,8 +76,8 @@ void TimeAccount::add(const WorkerReported& event) {
              event.message);
 }
 
-// A round starts training when any of its ranks reports kRunning. From then on only the lowest rank on this node is observed,
-// since the ranks wait for each other in every step.
+// A round starts training when any of its ranks reports kRunning. From then on only the lowest rank on this node is observed.
+// This is enough, since the ranks wait for each other in every step.
 void TimeAccount::on_message(const channel::PhaseChange& phase, const WorkerReported& event) {
   round_.reached_step = std::max(round_.reached_step, phase.step);
   if (phase.phase == channel::Phase::kRunning && !runs()) {

@@ -1,7 +1,7 @@
-// Divides the wall time of a run into categories, from the agent's events: waiting for nodes, starting, training, evaluating,
+// Divides the wall time of a run into parts, from the agent's events: waiting for nodes, starting, training, evaluating,
 // checkpoint pauses, and restarting. Example: a job waits 2 s for nodes, starts for 3 s, trains for 100 s, fails, and trains
 // again 5 s later. Then waiting_s is 2, start_s 3, training_s 100 and restart_s 5. The report uses one account over all
-// invocations of a run and contains its sums. Pure.
+// invocations of a run and contains its sums. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class TimeAccount {
   static constexpr std::array kNames{"waiting_s", "start_s", "training_s", "evaluation_s", "checkpoint_s", "restart_s"};
   using Seconds = std::array<double, kNames.size()>;
 
-  // The current round as reported by its ranks on this node. -1 means an unknown step.
+  // The current round, as its ranks on this node have reported it. -1 means an unknown step.
   struct Round {
     std::int64_t from_step = -1;     // number of steps finished before this round started training
     std::int64_t reached_step = -1;  // the highest step reported by a rank
@@ -31,17 +31,18 @@ class TimeAccount {
 
   explicit TimeAccount(const Seconds& earlier = {}) : seconds_(earlier) {}
 
-  // Accounts the time up to the event. Events that start no category are ignored; RunEnded ends the last category.
+  // Adds the time up to the event to the current part. Events that start no new part are ignored; RunEnded ends the last part.
   //
   // Event times come from the wall clock, which users or NTP may set while the job runs. `clock_was_set_ns` is the amount by
   // which the clock has been set forward since the first event; it is subtracted. `latest_ns` is the current wall time without
-  // that amount. The clock may even be set between an event and this call. The corrected time of an event is therefore limited
-  // to the range from the previous event to `latest_ns`.
+  // that amount. The clock may even be set between an event and this call. So the corrected time of an event is limited to the
+  // range from the previous event to `latest_ns`.
   void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0,
           std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max());
 
   const Seconds& seconds() const { return seconds_; }
-  // Returns the sums up to a time between two events, of which the arguments are those of on(). The account does not change.
+  // Returns the sums up to a time between two events. The arguments are those of on() at that time. The account does not
+  // change.
   Seconds seconds_at(std::int64_t time_ns, std::int64_t clock_was_set_ns) const;
   const Round& round() const { return round_; }
 

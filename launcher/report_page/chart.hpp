@@ -1,5 +1,6 @@
-// One chart in the page of `ddprun report`: a heading with the unit, a curve over the steps, marks of failures, and a legend
-// below. A chart is about as wide as a phone; on a wide screen the page shows two charts in a row. Pure.
+// Draws one chart in the page of `ddprun report`: a heading with the unit, a curve over the steps, marks of failures, and a
+// legend below. A chart is about as wide as a phone; on a wide screen the page shows two charts in a row. The code is pure: no
+// I/O, no clock.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
 // The curves of a run, from the lines of its metrics.jsonl, and a reader that follows a growing file. The page of `ddprun
 // report` (page.hpp) shows them.
 //
-// A page of a running job is made every few seconds, and the file of a long run has a million lines. The reader therefore keeps
-// the curves and its position, and reads only new lines. After a failure, the job removes the lines of the steps that it
-// repeats, and appends others. The reader notices this because the last line that it has read is no longer in its place: each
-// line contains its time, so the new line differs. It then reads the file again from the start.
+// A page of a running job is built every few seconds, and the file of a long run has a million lines. So the reader keeps the
+// curves and its position, and reads only new lines. After a failure, the job removes the lines of the steps that it repeats,
+// and appends others. The reader detects this, because the last line that it has read is then no longer in its place. Each line
+// contains its time, so even a repeated step has a different line. The reader then reads the file again from the start.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@
 namespace ddprun {
 
 struct Curves {
-  std::vector<svg::Point> loss, speed;                       // x: step
+  std::vector<svg::Point> loss, speed;                       // the x of each point is a step
   std::map<std::string, std::vector<svg::Point>> evaluated;  // metrics of evaluations and of scripts by name, without the loss
   StepParts parts;
   std::vector<double> resumed;  // steps at which training continued after a failure or a new start
 
-  // Adds a line of the file. Call it in file order. A line that is damaged or of another kind is skipped.
+  // Adds a line of the file. The lines must be added in file order. A line that is damaged or of another kind is skipped.
   void take(const std::string& line);
 };
 
@@ -36,7 +36,7 @@ class CurveReader {
  public:
   explicit CurveReader(std::filesystem::path metrics) : file_(std::move(metrics)) {}
   // Reads the lines that were added since the previous call, and returns the curves of the whole file. If the file does not
-  // exist or is not a regular file, there are no curves. A last line without its end is left for the next call.
+  // exist or is not a regular file, there are no curves. If the last line is incomplete, the next call reads it.
   const Curves& read();
 
  private:

@@ -1,5 +1,5 @@
-// The state of a running job, as the page of `ddprun report --follow` shows it: from the answers of its agents to a status
-// query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. Pure.
+// The state of a running job that the page of `ddprun report --follow` shows. It comes from the answers of the job's agents to
+// a status query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace ddprun {
 
 struct LiveWorker {
-  std::string node;  // its host
+  std::string node;  // name of the worker's host
   WorkerTexts texts;
-  std::string log;  // folder of its newest log files; "" if it has none, or is on another node
+  std::string log;  // folder of the worker's newest log files; "" if it has none, or if they are on another node
 };
 
 struct LiveJob {
@@ -26,12 +26,12 @@ struct LiveJob {
   std::int64_t step = 0;    // finished steps, and the steps of the whole run; 0 if unknown
   std::int64_t steps_total = 0;
   std::string last_failure{};
-  std::string note{};  // a problem: nodes that did not answer
+  std::string note{};  // describes a problem, such as nodes that did not answer; "" if there is none
   std::vector<LiveWorker> workers{};
 };
 
-// `nodes`: the status of each node that answered, in the order of node ranks. `logs`: the folders of the workers' log files by
-// rank, as far as they are known.
+// `nodes` has the status of each node that answered, in the order of node ranks. `logs` has the folders of the workers' log
+// files by rank, as far as they are known.
 LiveJob live_job_of(const std::vector<nlohmann::json>& nodes, const std::map<int, std::string>& logs, std::int64_t now_ns);
 
 }  // namespace ddprun

@@ -48,7 +48,7 @@ std::string metrics_table(const ReportJson& report, const ReportMetrics& report_
   return html + "</table>\n";
 }
 
-// The policy lets a browser load nothing, and run no script but the page's own.
+// Returns the head of the page. Its security policy lets a browser load nothing, and run only the page's own script.
 std::string head_html(const std::string& title, PageKind kind) {
   const bool has_script = kind != PageKind::kStays;
   std::string head =

@@ -1,8 +1,9 @@
-// The page of `ddprun report --html`: one HTML page about a run, which loads nothing. It shows the end of the run, a time line
-// of rounds with their failures, curves with marks at failures, where the time went, and a table of metrics. The evidence of
-// each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers, and reloads itself. Pure.
+// Builds the page of `ddprun report --html`: one HTML page about a run, which loads no other file. It shows the end of the run,
+// a time line of rounds with their failures, curves with marks at failures, the parts of the run's time, and a table of
+// metrics. The evidence of each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers,
+// and reloads itself. The code is pure: no I/O, no clock.
 //
-// A file has each subject: page_rounds, page_workers, page_time, chart; page_style has colours and the script.
+// Each subject has a file: page_rounds, page_workers, page_time and chart. page_style has the colours and the script.
 #pragma once
 
 #include <chrono>
@@ -14,9 +15,9 @@
 
 namespace ddprun {
 
-// How the page behaves in a browser. kStays: it has no script. kReloads: it loads itself again after kReloadInterval, and a
-// script keeps the scroll position and the unfolded blocks. kLast: the last page of those that reload. It has the script, but
-// does not reload.
+// The behaviour of the page in a browser. kStays: it has no script. kReloads: it loads itself again after kReloadInterval, and
+// a script keeps the scroll position and the unfolded blocks. kLast: it is the last of the pages that reload; it has the
+// script, but does not reload.
 enum class PageKind { kStays, kReloads, kLast };
 inline constexpr std::chrono::seconds kReloadInterval{5};
 

@@ -42,13 +42,13 @@ struct TimeUnit {
 };
 constexpr std::array kTimeUnits{TimeUnit{"days", 86400}, TimeUnit{"hours", 3600}, TimeUnit{"minutes", 60}};
 
-// Returns the largest unit of which the time has at least three.
+// Returns the largest unit that fits into the time at least three times.
 TimeUnit unit_of_time(double seconds) {
   const auto found = std::ranges::find_if(kTimeUnits, [&](const TimeUnit& unit) { return seconds >= 3 * unit.seconds; });
   return found == kTimeUnits.end() ? TimeUnit{"seconds", 1} : *found;
 }
 
-// True if the round started with state that surviving ranks kept from the previous round.
+// Returns true if the round started with state that surviving ranks kept from the previous round.
 bool keeps_state(const ReportJson& round) {
   const ReportJson& kept = report_value(report_value(round, "regroup"), "kept");
   return kept.is_array() && !kept.empty();
@@ -87,7 +87,8 @@ std::string bar_of_round(const RoundSpan& span, const TimeScale& scale) {
          format_duration(static_cast<double>(span.end_ns - span.begin_ns) / kNsPerSecond) + "</title></rect>\n";
 }
 
-// The triangle is in a nested SVG element, because only elements can be placed by percent, and not points of a path.
+// Returns the mark of a failure. Its triangle is in a nested SVG element, because SVG can place an element by percent, but not
+// the points of a path.
 std::string mark_of_failure(const RoundSpan& span, bool kept, const TimeScale& scale) {
   return "<svg class=\"at\" x=\"" + percent_text(scale.percent(span.end_ns)) + "\" y=\"13\"><path class=\"failure" +
          (kept ? " kept" : "") + "\" d=\"M0 0l-6 -10h12Z\"><title>round " +
@@ -120,7 +121,7 @@ std::string evidence_of(const ReportJson& failure) {
   return html;
 }
 
-// The id of a round's block, under which the page's script keeps the block unfolded when it is loaded again.
+// Returns the id of a round's block. When the page is loaded again, its script finds the unfolded blocks by their ids.
 std::string id_of_round(const ReportJson& round) {
   return "round-" + std::to_string(report_integer_at(round, "invocation")) + "-" +
          std::to_string(report_integer_at(round, "round"));
@@ -156,7 +157,7 @@ std::string round_html(const RoundSpan& span) {
   return html + "</details>\n";
 }
 
-// The step of a failure: that of its worker, or the highest step that the round has reached.
+// Returns the step of the failed worker, or the highest step that the round has reached.
 std::optional<double> step_of_failure(const ReportJson& round) {
   for (const ReportJson* step :
        {&report_value(report_value(round, "first_cause"), "step"), &report_value(round, "reached_step")}) {
@@ -177,7 +178,7 @@ std::string time_line_html(const std::vector<RoundSpan>& rounds) {
   bool any_lost = false, any_kept = false;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     bars += bar_of_round(rounds[i], scale);
-    // If surviving ranks kept their state, the next round continues this round's work, so the mark gets a different colour.
+    // If surviving ranks kept their state, the next round continues without lost work, so the mark gets a different colour.
     const bool kept = i + 1 < rounds.size() && keeps_state(*rounds[i + 1].round);
     if (!rounds[i].failed) continue;
     (kept ? any_kept : any_lost) = true;

@@ -3,7 +3,7 @@
 
 namespace ddprun {
 
-// Colours are variables, with other values on a dark screen. Charts are in as many columns as fit.
+// Colours are variables, which have other values on a dark screen. As many charts as fit are in one row.
 inline constexpr const char* kPageStyle = R"(
 :root { color-scheme: light dark; --line: #8886; --axis: #777; --good: #17784a; --bad: #b3301c; --kept: #8a5a00; --ink: #0072b2;
   --round: #7a8ea3; }
@@ -37,8 +37,8 @@ pre { overflow-x: auto; font-size: .8rem; padding: .5rem; border: 1px solid var(
 .good { color: var(--good); } .small { font-size: .85rem; opacity: .8; }
 )";
 
-// A page that reloads itself keeps its scroll position and its unfolded blocks. The browser's storage of this tab contains
-// them under the path of the page. Without that storage, the page only loses them.
+// A page that reloads itself keeps its scroll position and its unfolded blocks. The script stores them in the browser's storage
+// of this tab, under the path of the page. If a browser has no such storage, the page loses them at each reload.
 inline constexpr const char* kPageScript = R"(
 const key = "ddprun " + location.pathname;
 const blocks = () => [...document.querySelectorAll("details[id]")];
@@ -54,7 +54,7 @@ try {
 } catch {}
 )";
 
-// The script's digest: the page's policy lets a browser run this script and no other one.
+// The digest of the script. With it, the page's security policy lets a browser run this script and no other one.
 inline constexpr const char* kPageScriptDigest = "sha256-ld8klqF58l4E2thlULVDL6KkPVjW+zi/HVPHTEfV+YM=";
 
 }  // namespace ddprun

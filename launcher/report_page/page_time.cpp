@@ -11,8 +11,8 @@
 namespace ddprun {
 namespace {
 
-// The parts in the order of their colours, so that a part keeps its colour when another one appears. Training and running do
-// not occur together (report_metrics.cpp).
+// The parts of the run's time, in the order of their colours. The order is fixed, so a part keeps its colour when another part
+// appears. The parts training and running do not occur together (report_metrics.cpp).
 constexpr std::string_view kColouredParts[] = {"training",         "evaluating",        "checkpoints", "starting",
                                                "lost to restarts", "waiting for nodes", "running"};
 

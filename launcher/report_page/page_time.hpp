@@ -1,5 +1,5 @@
-// Where the time of a run goes, in the page of `ddprun report` (page.hpp): a bar with the parts of the run's time, and
-// the parts of a step. Pure.
+// Shows how a run has used its time, in the page of `ddprun report` (page.hpp): a bar with the parts of the run's time, and the
+// parts of a step. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

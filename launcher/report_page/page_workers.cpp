@@ -64,7 +64,7 @@ std::string workers_html(const LiveJob& job) {
 }
 
 std::string stragglers_html(const ReportMetrics& report) {
-  std::map<std::pair<std::int64_t, std::string>, std::string> newest;  // by rank and kind
+  std::map<std::pair<std::int64_t, std::string>, std::string> newest;  // key: rank and kind
   if (!report.rounds.empty() && report.rounds.back().runs) {
     for (const ReportJson& one : report_value(*report.rounds.back().round, "stragglers"))
       newest[{report_integer_at(one, "rank", -1), report_text_at(one, "kind")}] = straggler_text(one);

@@ -1,5 +1,5 @@
-// The part of the page about a job that runs (page.hpp): its state and progress, the workers with their GPUs and logs,
-// and the stragglers of the newest round. Pure.
+// Builds the part of the page about a job that runs (page.hpp): its state and progress, the workers with their GPUs and logs,
+// and the stragglers of the newest round. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace ddprun {
 
-// The head of the page: state, progress and the last failure.
+// Returns the head of the page: state, progress and the last failure.
 std::string live_state_html(const LiveJob& job);
-// A table with a row for each worker. A column without values is omitted.
+// Returns a table with a row for each worker. A column without values is omitted.
 std::string workers_html(const LiveJob& job);
-// The ranks that are stragglers now, from the newest round of the report.
+// Returns a list of the ranks that are stragglers now, according to the newest round of the report.
 std::string stragglers_html(const ReportMetrics& report);
 
 }  // namespace ddprun

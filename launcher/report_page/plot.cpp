@@ -15,7 +15,7 @@ namespace {
 
 constexpr PlotArea::Size kPlotSize{.wide = 720, .high = 360, .step_ticks = 8, .value_ticks = 6};
 constexpr double kLegendLine = 18, kPlotLeft = 72, kPlotRight = 24;
-constexpr double kPlotTop = PlotArea::kAbove + 22;                              // the marks, and the name of the metric
+constexpr double kPlotTop = PlotArea::kAbove + 22;  // space for the marks and for the name of the metric
 constexpr double kLegendTop = kPlotSize.high + PlotArea::kBelow + kLegendLine;  // baseline of the first line
 // Eight colours that readers with a colour vision deficiency can distinguish (Okabe and Ito). From the ninth curve on, the
 // colours repeat with dashed lines.

@@ -1,5 +1,5 @@
-// `ddprun plot`: draws one metric of several runs in one chart, as an SVG file without external links. A triangle in the colour
-// of a run marks each step at which the run resumed after a failure. Pure except for the input streams.
+// Implements `ddprun plot`: draws one metric of several runs in one chart, as an SVG file without external links. A triangle in
+// the colour of a run marks each step at which the run resumed after a failure. The code is pure except for the input streams.
 #pragma once
 
 #include <istream>
@@ -23,8 +23,8 @@ struct PlottedRun {
   PlottedMetric metric;
 };
 
-// Returns the points of one metric in a metrics.jsonl. They come from the lines about steps. If no step has the metric, they
-// come from the lines about evaluations. Damaged lines and values that are not finite numbers are skipped.
+// Returns the points of one metric in a metrics.jsonl. They come from the lines about steps. If no such line has the metric,
+// they come from the lines about evaluations. Damaged lines and values that are not finite numbers are skipped.
 PlottedMetric read_metric(std::istream& metrics, const std::string& metric);
 
 // Returns the sorted names of the metrics in the file, for which read_metric() finds points.

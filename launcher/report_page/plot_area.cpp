@@ -15,7 +15,7 @@ using svg::decimal;
 constexpr double kTick = 4;  // length of a tick mark
 constexpr const char* kAxisColour = "#888";
 
-// If all values of an axis are equal, it has one tick mark.
+// Returns the positions of the tick marks. If all values of an axis are equal, it has one tick mark.
 std::vector<double> ticks_of(const AxisRange& range, int most) {
   if (range.high > range.low) return svg::ticks(range.low, range.high, most);
   return range.high == range.low ? std::vector<double>{range.low} : std::vector<double>{};
@@ -69,7 +69,7 @@ std::string PlotArea::axes() const {
     numbers += "<text x=\"-8\" y=\"" + y(value) + "\" dy=\"4\" text-anchor=\"end\">" + axis_number(value) + "</text>\n";
   }
   for (const double step : ticks_of(steps_, size_.step_ticks)) {
-    if (!is_whole(step)) continue;  // there is no half step
+    if (!is_whole(step)) continue;  // a tick mark must be at a whole step
     grid += "M" + x(step) + " 0V" + high;
     ticks += "M" + x(step) + " " + high + "v" + decimal(kTick);
     numbers += "<text x=\"" + x(step) + "\" y=\"" + decimal(size_.high + 21) + "\" text-anchor=\"middle\">" +

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether `path` is a folder created by this user. In a world-writable folder such as /tmp, other users may have created links
-// to any path.
+// Returns whether `path` is a folder created by this user, and not a link. In a world-writable folder such as /tmp, other users
+// may have created links to any path.
 bool is_user_folder(const fs::path& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();

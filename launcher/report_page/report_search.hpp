@@ -5,11 +5,12 @@
 
 namespace ddprun {
 
-// The report in `folder`. If there is none, `folder` may be a --log-dir, and the result is the report of the newest run in it.
+// Returns the path of the report in `folder`. If it has no report, `folder` may be a --log-dir, and the result is the report of
+// the newest run in it.
 std::filesystem::path report_in(const std::filesystem::path& folder);
 
-// Returns the path of the report of this user's newest run; empty if there is none. The run is a running job, or is found below
-// the current folder, below `runs` in it, or in the folder for temporary files.
+// Returns the path of the report of this user's newest run, or an empty path if there is none. The run is a running job, or is
+// found below the current folder, below `runs` in it, or in the folder for temporary files.
 std::filesystem::path report_of_newest_run();
 
 }  // namespace ddprun

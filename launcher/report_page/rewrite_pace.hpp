@@ -1,7 +1,7 @@
-// When `ddprun report --follow` rewrites its page (report_follower.hpp). A change of the run's files causes a rewrite, but at
-// most one in kMinInterval: a job may write hundreds of steps per second. The memory and the GPUs of workers change without an
-// event, and neither does inotify report what another machine writes to a network file system. The page is therefore rewritten
-// at least once in kMaxInterval. Pure.
+// Decides when `ddprun report --follow` rewrites its page (report_follower.hpp). A change of the run's files causes a rewrite,
+// but at most one in kMinInterval, since a job may write hundreds of steps per second. Some changes cause no event: those of
+// the workers' memory and GPUs, and files that another machine writes to a network file system. So the page is rewritten at
+// least once in kMaxInterval. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,10 @@ class RewritePace {
     changed_ = false;
   }
   void changed() { changed_ = true; }
-  // True if the next rewrite is not delayed by further changes, so the caller need not watch for them.
+  // Returns true if the files have changed since the last rewrite. Further changes do not delay the next rewrite, so the caller
+  // need not watch for them.
   bool has_changed() const { return changed_; }
-  // The time until the next rewrite; 0: now.
+  // Returns the time until the next rewrite; 0 means now.
   std::chrono::milliseconds remaining(Clock::time_point now) const {
     const auto next = written_ + (changed_ ? kMinInterval : kMaxInterval);
     return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(next - now));

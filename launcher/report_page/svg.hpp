@@ -1,4 +1,5 @@
-// Functions for charts of a run: escaped text, numbers, tick marks, and curves with a limited number of points. Pure.
+// Contains functions for charts of a run: they escape text, format numbers, choose tick marks, and limit the number of points
+// of a curve. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Decides what follows a failed round: a restart, or the end of the job with an exit code. It calls the restart policy
 // (restart_policy.hpp) once for each failed round, and adds the failed worker to the message. On one machine the agent calls
 // judge() (launcher/agent_state/round_judgement.cpp). In a multi-node job, launcher/network/job_link.cpp passes judge() to the
-// coordinator. Pure.
+// coordinator. The code is pure: no I/O, no clock.
 #pragma once
 
 #include "launcher/events/run_event.hpp"
@@ -14,9 +14,9 @@ namespace ddprun {
 rendezvous::FailureReport report_of(const Failure& failure, const FailedRound& record);
 Failure failure_of(const rendezvous::FailureReport& report);
 
-// Judge a failed round: the first overload with the failure of a local worker, the second with a report from any node. `before`
-// is the budget that the job has used so far. `Verdict::after` is the budget with this failure counted. Store it if the job
-// follows the verdict, and pass it to the next call.
+// These functions judge a failed round: the first one with the failure of a local worker, the second with a report from any
+// node. `before` is the budget that the job has used so far. `Verdict::after` is the budget with this failure counted. Store it
+// if the job follows the verdict, and pass it to the next call.
 rendezvous::Verdict judge(const Failure& first, const FailedRound& record, const rendezvous::Budget& before,
                           const RestartLimits& limits);
 rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvous::Budget& before,

@@ -14,9 +14,9 @@
 namespace ddprun {
 namespace {
 
-// The exit code of the job: that of the worker whose failure is the first cause (decision 4,
-// docs/internals/decisions/launcher/exit-codes.md). kBudgetSpent if that worker's exit status does not reflect the failure, for
-// example after a hang.
+// Returns the exit code of the job: that of the worker whose failure is the first cause (decision 4,
+// docs/internals/decisions/launcher/exit-codes.md). Returns kBudgetSpent if that worker's exit status does not reflect the
+// failure, for example after a hang.
 int exit_code_of(const FailedRound& round) {
   // The agent kills a hanging worker with SIGKILL, so the worker's exit status does not show the hang.
   const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();
@@ -60,20 +60,20 @@ const char* hopeless_reason(Cause cause) {
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
   // Two out-of-memory failures at the same step count as the same only if they requested the same amount. A different amount
-  // shows that the script has changed its memory use since, so a restart may help.
+  // shows that the script has changed its memory use in between, so a restart may help.
   return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }
 
-// True if round number `round` made progress. For the newest round this can only become true later: whether its survivors held
-// a newer step is known only after the next round has started.
+// Returns true if round number `round` made progress. For the newest round the result may still change from false to true: only
+// after the next round has started is it known whether survivors held a newer step.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].has_newer_checkpoint()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
 }
 
-// True if the last `rounds` rounds failed in the same way at the same step, without progress since the first of them. The first
-// round itself may have made progress.
+// Returns true if the last `rounds` rounds failed in the same way at the same step, without progress since the first of them.
+// The first round itself may have made progress.
 bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   for (std::size_t i = history.size() - static_cast<std::size_t>(rounds) + 1; i < history.size(); ++i)
@@ -81,7 +81,8 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
-// True if the last `rounds` rounds failed to allocate the same amount of memory. Only for programs that report no steps.
+// Returns true if the last `rounds` rounds failed to allocate the same amount of memory. This applies only to programs that
+// report no steps.
 bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));
@@ -95,8 +96,8 @@ int count_of(const RestartHistory& history, Cause cause) {
   return history.by_cause[static_cast<std::size_t>(cause)];
 }
 
-// kLateUsage means that a resource is missing (a mount, a file server), which may become available again. The pause doubles
-// with each such failure in a row.
+// Returns the pause before a restart after kLateUsage. This cause means that a resource is missing (a mount, a file server),
+// which may become available again. The pause doubles with each such failure in a row.
 std::chrono::milliseconds pause_for_missing_resource(std::span<const FailedRound> history, const RestartRules& rules) {
   const auto other =
       std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
@@ -106,8 +107,8 @@ std::chrono::milliseconds pause_for_missing_resource(std::span<const FailedRound
                     : std::min(rules.first_pause * kMissingResourceFactor * (1 << (tries - 1)), rules.longest_pause);
 }
 
-// Only restarts after instant crashes (RestartRules::instant) are delayed. A job that ran for some time before it failed is
-// restarted immediately, since a pause would only cost time.
+// Returns the pause before the next restart. Only restarts after instant crashes (RestartRules::instant) are delayed. A job
+// that ran for some time before it failed is restarted immediately, since a pause would only cost time.
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
   if (history.back().cause == Cause::kLateUsage) return pause_for_missing_resource(history, rules);
   std::size_t instant_crashes = 0;  // number of instant crashes in a row, up to the newest round
@@ -215,8 +216,8 @@ rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int u
   const FailedRound& last = history.back();
   const RestartRules& rules = limits.rules;
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
-  // Exit code kPreempted: the worker received a stop signal from another program and saved its state. This is not a failure. A
-  // restarted worker would probably be stopped again.
+  // If the exit code is kPreempted, the worker received a stop signal from another program and saved its state. This is not a
+  // failure, and a restarted worker would probably be stopped again.
   constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
   if (limits.preempted_has_saved && last.status.signal == 0 && last.status.code == kPreempted)
     return give_up(kPreempted, "the workers saved their state and stopped the job: run the job again to continue");
@@ -278,9 +279,9 @@ rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::
   if (!is_free(failed)) ++history.used;
   ++used_for_cause;
   if (verdict.restart) ++after.restart_count;
-  // In two cases the other workers may have a valid training state, which they save. kLateUsage: the config was valid when the
-  // job started, so only the replacement failed. Bad data: the rank has already trained in this round. In the second case the
-  // next start would read the same bad data and fail again, so the job does not end with kPreempted.
+  // In two cases the other workers may have a valid training state, which they save. After kLateUsage the config was valid when
+  // the job started, so only the replacement failed. Bad data is a usage error of a rank that has already trained in this
+  // round. In this case the next start would read the same bad data and fail again, so the job does not end with kPreempted.
   const bool bad_data = failed.cause == Cause::kUsage && failed.step > std::max<std::int64_t>(failed.resumed_from, 0);
   verdict.others_save = !verdict.restart && (failed.cause == Cause::kLateUsage || bad_data);
   verdict.preempted_once_saved = !bad_data;

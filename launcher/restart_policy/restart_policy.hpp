@@ -1,5 +1,5 @@
 // Decides whether the job is restarted after a failed round. No other code decides this or counts restarts. Only job_judge.hpp
-// calls it, for jobs on one machine and on several. Pure.
+// calls it, for jobs on one machine and on several. The code is pure: no I/O, no clock.
 //
 // The problem. A crashed worker often succeeds when it is started again, so restarts save long jobs. But some failures recur at
 // every restart. A job that restarts on each of them would waste hours of GPU time and hide the cause.
@@ -7,7 +7,7 @@
 // The idea. Four rules decide whether a restart follows, and when:
 // - Some causes are never fixed by a restart, for example a usage error. The job ends immediately.
 // - The budget limits the number of restarts (decision 1, docs/internals/decisions/launcher/restart-budget.md).
-// - The same failure at the same step in two rounds without progress ends the job (decision 2, no-progress.md in that folder).
+// - The same failure at the same step in two rounds without progress ends the job (no-progress.md in that folder).
 // - Workers that crash within a second of their start are restarted after a pause, which doubles each time.
 //
 // All of these rules use the same definition of progress. A round made progress if it published a checkpoint that is newer than
@@ -38,11 +38,11 @@ inline constexpr int kMaxSameFailures = 9;
 
 // Rules that users can change with --restart-policy (restart_policy_file.hpp).
 struct RestartRules {
-  // Maximum number of restarts for each cause since the budget was last full. nullopt: the cause's default. By default a cause
-  // may use the whole budget, or it allows no restart (is_unrecoverable()).
+  // Maximum number of restarts for each cause since the budget was last full. nullopt means the default: the cause may use the
+  // whole budget, or it allows no restart (is_unrecoverable()).
   std::array<std::optional<int>, kCauses> of_cause{};
-  // The job ends after this many rounds in a row with the same failure at the same step and without progress. At most
-  // kMaxSameFailures. 0 disables the rule.
+  // The job ends after this many rounds in a row with the same failure at the same step and without progress. The maximum is
+  // kMaxSameFailures; 0 disables the rule.
   int same_failure_rounds = 2;
   // A round that fails within `instant` of its start is an instant crash. The second and each later instant crash in a row
   // delays the restart. The delay starts at `first_pause` and doubles up to `longest_pause`.
@@ -64,25 +64,26 @@ struct RestartLimits {
 // with this failure counted.
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
 
-// True if `round` started from a step that is newer than any step known from earlier rounds, including their checkpoints. Then
-// survivors of the previous round kept their state, and the regroup resumed from that newer step. Steps that are repeated
-// because a worker was lost do not count. `before`: the earlier rounds, oldest first. False if no earlier round has a known
-// start or checkpoint.
+// Returns true if `round` started from a newer step than any start or checkpoint of the earlier rounds. This proves that
+// survivors of the previous round kept their state, and that the regroup resumed from that newer step. Steps that are repeated
+// because a worker was lost do not count. `before` contains the earlier rounds, oldest first. Returns false if no earlier round
+// has a known start or checkpoint.
 bool survivors_held_more(std::span<const FailedRound> before, const FailedRound& round);
 
-// True if the job ends after a failure with this cause, whatever budget is left.
+// Returns true if the job ends after a failure with this cause, whatever budget is left.
 bool is_unrecoverable(Cause cause, const RestartRules& rules);
 
-// True if the next round needs less memory than `round`. The restart then uses no budget.
+// Returns true if the next round needs less memory than `round`. The restart then uses no budget.
 bool is_free(const FailedRound& round);
 
-// True if a restart after a failure with this cause is possible at all, by default or because the policy file allows it.
+// Returns true if a restart after a failure with this cause is possible at all, by default or because the policy file allows
+// it.
 bool may_be_restarted(Cause cause);
 
 // Lists the differences from the default rules, as text for the user. Returns an empty text if there are none.
 std::string describe(const RestartRules& rules);
 
-// Information about earlier failures that a restarted program can read from its environment.
+// The information about earlier failures that a restarted program can read from its environment.
 struct RestartFacts {
   std::string cause{};    // cause of the newest failed round; empty if no round has failed
   int out_of_memory = 0;  // rounds that ran out of memory since the budget was last full
@@ -90,7 +91,8 @@ struct RestartFacts {
 };
 RestartFacts facts_of(const RestartHistory& history);
 
-// True if the worker or the kernel reported that memory ran out. kSuspectedOutOfMemory is not proven, so it does not count.
+// Returns true if the worker or the kernel reported that memory ran out. kSuspectedOutOfMemory is not proven, so it does not
+// count.
 bool is_out_of_memory(Cause cause);
 
 }  // namespace ddprun

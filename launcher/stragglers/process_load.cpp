@@ -19,8 +19,8 @@ namespace {
 
 using Buffer = std::array<char, 1024>;  // larger than the content of either /proc file
 
-// Uses read() instead of a stream, since the agent reads these files at least once a second for each worker. Returns an empty
-// text if the process has ended.
+// Reads a file of /proc. It uses read() instead of a stream, since the agent reads these files at least once a second for each
+// worker. Returns an empty text if the process has ended.
 std::string_view read_file(const std::string& path, Buffer& buffer) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());

@@ -15,14 +15,14 @@ struct ProcessLoad {
   double disk_s = 0;    // time in which the main thread waited for a disk; 0 without the sysctl kernel.task_delayacct
 };
 
-// A counter is 0 if the process has ended or if this kernel does not count it.
+// Reads the counters of a process. A counter is 0 if the process has ended or if this kernel does not count it.
 ProcessLoad load_of_process(pid_t pid);
 
 // Returns disk_s, parsed from the text of /proc/PID/stat; 0 if the text is incomplete.
 double disk_seconds_of(std::string_view stat);
 
-// True if the main thread of the process waits for a disk at this moment. Also true if the main thread of one of its child
-// processes does, for example of a DataLoader worker.
+// Returns true if the main thread of the process, or of one of its child processes, waits for a disk at this moment. Such a
+// child may be a DataLoader worker.
 bool waits_for_disk(pid_t pid);
 
 }  // namespace ddprun

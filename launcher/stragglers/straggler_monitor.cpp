@@ -25,7 +25,8 @@ void StragglerMonitor::on(const RunEvent& event) {
   } else if (const auto* continued = std::get_if<WorkerContinued>(&event)) {
     if (round_.find(continued->rank) != nullptr) readings_[continued->rank].stopped_s += continued->stopped_s;
   } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
-    if (suspect_ && suspect_->finding.rank == ended->rank) report_suspect();  // the suspect's process can no longer be sampled
+    // The process of the suspect has ended and cannot be sampled.
+    if (suspect_ && suspect_->finding.rank == ended->rank) report_suspect();
   } else if (const auto* reported = std::get_if<WorkerReported>(&event)) {
     if (const auto* pace = std::get_if<channel::Pace>(&reported->message)) on_pace(reported->rank, *pace);
   }
@@ -51,7 +52,7 @@ void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   Readings& readings = readings_[rank];
   const ProcessLoad now = system_.load(pid);
   const auto earlier = std::exchange(readings.load, now);
-  if (!earlier) return;  // counters of these steps are unknown without an earlier reading
+  if (!earlier) return;  // the counters of these steps are unknown without an earlier reading
   const ProcessLoad before = *earlier;
   const double stopped_s = std::exchange(readings.stopped_s, 0);
   const double busy_s = now.ran_s - before.ran_s + now.queued_s - before.queued_s + stopped_s;
@@ -85,7 +86,7 @@ void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   if (query_ && round_.round().nodes > 1) query_periodically();
 }
 
-// Publishes new findings. A straggler that sleeps is sampled first, because it may wait for a disk.
+// Publishes new findings. A straggler that sleeps is sampled before its finding is published, because it may wait for a disk.
 void StragglerMonitor::judge() {
   for (StragglerState::Finding finding : state_.judge()) {
     if (const auto* worker = round_.find(finding.rank)) finding.pid = worker->pid;
@@ -137,7 +138,7 @@ void StragglerMonitor::read_links(int rank, pid_t pid) {
   }
 }
 
-// Every node answers each query, so the interval between queries grows with the number of nodes.
+// Queries the other nodes again after a pause. Every node answers each query, so the pause grows with the number of nodes.
 void StragglerMonitor::query_periodically() {
   const auto pause = std::chrono::milliseconds(100 + 10 * round_.round().nodes);
   if (query_pending_ || Clock::now() - last_query_ < pause) return;
@@ -146,7 +147,7 @@ void StragglerMonitor::query_periodically() {
   query_();
 }
 
-// Format: {"paces":[[rank, step, steps, ...],...],"links":[[rank, from, to, round_trip_s],...]}. If the reports exceed
+// Returns {"paces":[[rank, step, steps, ...],...],"links":[[rank, from, to, round_trip_s],...]}. If the reports exceed
 // `max_bytes`, the oldest step times are left out: StragglerState judges only the newest steps.
 nlohmann::json StragglerMonitor::take_reports(std::size_t max_bytes) {
   constexpr std::size_t kBytesPerReport = 256;
@@ -165,7 +166,8 @@ nlohmann::json StragglerMonitor::take_reports(std::size_t max_bytes) {
   return {{"paces", std::move(paces)}, {"links", std::move(links)}};
 }
 
-// The answer comes from the network, so each value is checked. Invalid entries are skipped.
+// Adds the reports in another node's answer. The answer comes from the network, so each value is checked. Invalid entries are
+// skipped.
 void StragglerMonitor::receive(const nlohmann::json& answer) {
   if (!answer.is_object()) return;
   const auto is_number = [](const nlohmann::json& number) { return number.is_number(); };

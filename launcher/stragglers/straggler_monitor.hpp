@@ -7,9 +7,9 @@
 // main thread ran for 100 ms and was ready without a processor for 195 ms. So each of the five steps gets 39 ms of waiting for
 // a processor. If the other ranks need 20 ms for a step, StragglerState finds rank 1 with the kind kProcessor.
 //
-// In a multi-node job, each node collects the reports of the ranks that it runs. Only the node of rank 0 looks for stragglers.
-// Each time one of its ranks has reported, it queries the other nodes for their reports, with a minimum interval between
-// queries.
+// In a multi-node job, each node collects the reports of the ranks that it runs. Only the node of rank 0 searches for
+// stragglers. Each time one of its ranks has reported, it queries the other nodes for their reports, with a minimum interval
+// between queries.
 #pragma once
 
 #include <chrono>
@@ -45,11 +45,12 @@ class StragglerMonitor : public RunObserver {
   void on(const RunEvent& event) override;
 
   // ---- for a job on several nodes ----
+
   // `query` must send a query to all nodes and pass each answer to receive(). It must then call finish_query(), even if some
   // nodes have not answered.
   void set_query(std::function<void()> query) { query_ = std::move(query); }
   void finish_query() { query_pending_ = false; }
-  // Returns the reports and connections of this node's ranks since the last call, as JSON of at most about `max_bytes` bytes.
+  // Returns the reports and connections of this node's ranks since the last call, as JSON of about `max_bytes` bytes at most.
   nlohmann::json take_reports(std::size_t max_bytes);
   // Processes the result of take_reports() on another node.
   void receive(const nlohmann::json& answer);
@@ -84,7 +85,7 @@ class StragglerMonitor : public RunObserver {
   std::optional<Suspect> suspect_;
   std::function<void()> query_;
   StragglerState state_;
-  std::map<int, Readings> readings_;            // by rank, of workers on this node
+  std::map<int, Readings> readings_;            // key: rank of a worker on this node
   std::vector<RankPace> unsent_reports_;        // reports that rank 0's node has not fetched yet
   std::map<int, std::vector<RankLink>> links_;  // links that rank 0's node has not fetched yet, by rank
   bool query_pending_ = false;

@@ -7,9 +7,9 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kWindow = 20;                // compared pieces per rank; a piece is one step or several short steps
-constexpr std::size_t kMinPieces = 10;             // minimum number of pieces of each rank before any rank is judged
-constexpr std::size_t kMaxPieces = 100;            // stored pieces per rank; a rank may report earlier than the others
+constexpr std::size_t kWindow = 20;  // number of pieces per rank that are compared; a piece is one step or several short steps
+constexpr std::size_t kMinPieces = 10;   // minimum number of pieces of each rank before any rank is judged
+constexpr std::size_t kMaxPieces = 100;  // number of pieces per rank that are stored; a rank may report earlier than the others
 constexpr std::int64_t kMaxSteps = 1'000'000'000;  // maximum number of steps in one piece
 constexpr double kStepFraction = 0.2;              // a straggler delays each step by at least this fraction of the step time
 constexpr double kMinDifference = 0.002;           // a straggler delays each step by at least this many seconds
@@ -56,11 +56,12 @@ void StragglerState::add(RankPace pace) {
   pace.waiting -= stopped;
   pace.own += stopped;
   std::deque<RankPace>& newest = newest_[static_cast<std::size_t>(pace.rank)];
-  if (!newest.empty() && pace.step < newest.back().step) {  // the job has loaded an earlier state
+  // The job has loaded an earlier state: the stored pieces are obsolete.
+  if (!newest.empty() && pace.step < newest.back().step) {
     newest.clear();
     judged_ = -1;
   }
-  if (!newest.empty() && pace.step == newest.back().step) {  // the step was reported again: add its additional time
+  if (!newest.empty() && pace.step == newest.back().step) {  // the step was reported again, so its additional time is added
     for (const auto part : kTimesOfPace) newest.back().*part += pace.*part;
     return;
   }
@@ -68,7 +69,7 @@ void StragglerState::add(RankPace pace) {
   if (newest.size() > kMaxPieces) newest.pop_front();
 }
 
-// Returns the means of each rank over steps `from` + 1 to `to`. A rank with too few pieces in this range is left out.
+// Returns the means of each rank over the steps `from` + 1 to `to`. A rank with too few pieces in this range is left out.
 std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::int64_t to) const {
   std::vector<Sum> all;
   for (int rank = 0; rank < world_size_; ++rank) {
@@ -160,7 +161,7 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
     finding.part_s = std::min(part, difference);
     return true;
   };
-  // The order matters: without a processor or while it waits for a disk, a rank also gets its batch late.
+  // The order of these checks matters: without a processor or while it waits for a disk, a rank also gets its batch late.
   const bool explained = explains(StragglerKind::kProcessor, more(&RankPace::queued) + more(&RankPace::stopped)) ||
                          explains(StragglerKind::kDisk, more(&RankPace::disk)) ||
                          explains(StragglerKind::kData, more(&RankPace::data));
@@ -201,7 +202,7 @@ void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding findi
 // fast connection to a third node. So we compare the fastest connection of each address. With two nodes there is no third one,
 // and the slow node cannot be found.
 void StragglerState::find_slow_link(Finding& finding) const {
-  std::map<std::string, double> fastest;  // by address
+  std::map<std::string, double> fastest;  // key: address
   for (const auto& [rank, links] : links_) {
     for (const RankLink& link : links) {
       for (const std::string& address : {link.from, link.to}) {

@@ -1,5 +1,6 @@
 // Finds a straggler: a rank whose own work takes longer than that of the other ranks, which wait for it in each step. It also
-// determines the kind of delay. A pure state machine without a clock, called by launcher/stragglers/straggler_monitor.hpp.
+// determines the kind of delay. The class is a pure state machine without a clock. launcher/stragglers/straggler_monitor.hpp
+// calls it.
 //
 // The problem. Ranks wait for each other in each step. So the step time is equal on all ranks and does not show which rank is
 // slow. Each rank therefore reports two times: its own time and the time for which it waited for other ranks (channel::Pace).
@@ -46,8 +47,8 @@
 
 namespace ddprun {
 
-// Step times of one rank, in seconds, summed over `steps` steps. `own`: time of the rank's own work. `waiting`: time for which
-// it waited for other ranks.
+// The step times of one rank, in seconds, summed over `steps` steps. `own` is the time of the rank's own work. `waiting` is the
+// time for which it waited for other ranks.
 struct RankPace {
   int rank = 0;
   std::int64_t step = 0;   // newest of the `steps` steps
@@ -61,7 +62,8 @@ struct RankPace {
   double asleep = 0;   // part of `own` in which the rank did not run, was not ready to run and was not stopped
 };
 
-// The times of a RankPace, in the order of a message between nodes, where they follow rank, step and steps.
+// The times of a RankPace in the order in which a message between nodes has them. In the message they follow rank, step and
+// steps.
 inline constexpr std::array kTimesOfPace{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
                                          &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
 
@@ -81,20 +83,20 @@ class StragglerState {
     bool sleeps = false;      // the rank slept for at least kExplains of the difference, perhaps because it waited for a disk
   };
 
-  // Starts a new round. `exchange`: true if the exchange between ranks may also be the cause of a delay. Pass false on one
+  // Starts a new round. `exchange` is true if the exchange between ranks may also be the cause of a delay. Pass false on one
   // machine: there a lack of processors would be mistaken for a slow exchange.
   void begin_round(int world_size, bool exchange);
   // Adds a report. A rank may report its newest step again, for example after an evaluation. The times of both reports are then
   // added.
   void add(RankPace pace);
-  // Replaces the links (TCP connections) of the rank. Only used in multi-node jobs.
+  // Replaces the links (TCP connections) of the rank. Only multi-node jobs call this.
   void set_links(int rank, std::vector<RankLink> links);
   // Returns the changes since the last call: a new straggler, the recovery of the last one, or both. `pid` and `time_ns` are
   // not set.
   std::vector<Finding> judge();
 
  private:
-  // Means over one rank's newest steps.
+  // The means over one rank's newest steps.
   struct Sum {
     int rank = 0;
     std::size_t pieces = 0;
@@ -109,11 +111,11 @@ class StragglerState {
 
   int world_size_ = 0;
   bool exchange_ = false;
-  std::vector<std::deque<RankPace>> newest_;  // by rank
+  std::vector<std::deque<RankPace>> newest_;  // index: rank
   std::int64_t judged_ = -1;                  // newest step that judge() has evaluated
   std::optional<Finding> straggler_;          // the straggler that was reported, until it has recovered
   std::optional<double> fastest_exchange_;
-  std::map<int, std::vector<RankLink>> links_;  // by rank
+  std::map<int, std::vector<RankLink>> links_;  // key: rank
   std::vector<Finding> findings_;
 };
 

@@ -1,5 +1,5 @@
-// Lists the TCP connections of a worker to other machines, with the round-trip time that the kernel measures (sock_diag). They
-// show which link is slow, whatever library exchanges the gradients.
+// Lists the TCP connections of a worker to other machines, with the round-trip time that the kernel measures (sock_diag). These
+// times show which link is slow, whatever library exchanges the gradients.
 #pragma once
 
 #include <sys/types.h>

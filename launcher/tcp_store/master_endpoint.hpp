@@ -38,7 +38,7 @@
 
 namespace ddprun {
 
-// Returns the line that the console prints for a message from the store's process.
+// Returns the line that the console prints for a message of the store's process.
 inline std::string store_message_line(const guardian::Notice& notice) {
   return "ddprun: the workers' store " + printable(notice.text.data());
 }
@@ -70,8 +70,9 @@ class MasterEndpoint {
     }
     open_store(plan, job, first);
   }
-  // Sends the sockets to the guardian, which starts the store's process at the first connection. Call it after the workers of a
-  // new round have started, so that it does not delay them. During a regroup it may be called earlier.
+  // Sends the sockets to the guardian, which starts the store's process at the first connection. Call this after the workers of
+  // a new round have started, so that it does not delay them. In a regroup it may be called earlier, since the surviving
+  // workers already run.
   void serve_store(GuardianLink& guardian) {
     const ListeningSockets sockets = std::exchange(store_, {});
     if (sockets.empty()) return;
@@ -95,8 +96,8 @@ class MasterEndpoint {
   }
 
  private:
-  // Multi-node: reserves the port if rank 0 runs on this node. After the first round a failure to reserve it is not an error,
-  // since rank 0 may then host the store.
+  // In a multi-node job, reserves the port if rank 0 runs on this node. After the first round a failure to reserve it is not an
+  // error, since rank 0 may then host the store.
   void hold_port_of(JobLink& job, bool first) {
     if (job.release().group_rank == 0 && held_ && held_->port() == port_) return;
     held_.reset();
@@ -141,7 +142,7 @@ class MasterEndpoint {
   ListeningSockets store_;    // sockets that open_store() has opened and serve_store() has not yet sent to the guardian
   bool single_machine_ = true;
   bool guardian_has_store_ = false;
-  // port of a previous store that may still listen, since the guardian has not confirmed its end; 0: none
+  // The port of a previous store that may still listen, since the guardian has not confirmed its end; 0: none.
   int ending_port_ = 0;
 };
 

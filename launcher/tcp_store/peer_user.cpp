@@ -21,7 +21,7 @@ struct Question {
   inet_diag_req_v2 request;
 };
 
-// Copies port and address of one end of the connection into the query, in network byte order.
+// Copies the port and the address of one end of the connection into the query, in network byte order.
 void name_end(const sockaddr_storage& end, __be16& port, __be32 (&address)[4]) {
   if (end.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(end);
@@ -53,7 +53,7 @@ PeerUser user_of_peer(const sockaddr_storage& there, const sockaddr_storage& her
   const Descriptor socket(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG));
   alignas(nlmsghdr) std::array<char, 4096> bytes{};
   ssize_t size = ::send(socket.get(), &question, sizeof question, 0);
-  // the kernel has queued the reply when send() returns, so recv() does not wait
+  // The kernel has queued the reply when send() returns, so recv() does not wait.
   if (size > 0) size = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
 
   constexpr auto kAnswer = static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)));

@@ -17,8 +17,8 @@ struct PeerUser {
   uid_t user = 0;
 };
 
-// `there`: address and port of the other end of a connection. `here`: address and port of our end. Both addresses must belong
-// to this machine.
+// Returns the user at the other end of a connection. `there` is the address and port of that end, and `here` is the address and
+// port of our end. Both addresses must belong to this machine.
 PeerUser user_of_peer(const sockaddr_storage& there, const sockaddr_storage& here);
 
 }  // namespace ddprun::script_store

@@ -7,7 +7,7 @@
 namespace ddprun::script_store {
 namespace {
 
-// One-byte replies of TCPStore's protocol.
+// The one-byte replies of TCPStore's protocol.
 constexpr char kStopWaiting = 0;
 constexpr char kWaitCanceled = 1;
 constexpr char kReady = 0;
@@ -17,8 +17,8 @@ std::string one_byte(char byte) {
   return {byte};
 }
 
-// Estimated memory in bytes for each key for which a client waits: entries of two hash tables and of a list, without the key's
-// text.
+// The estimated memory in bytes for each key for which a client waits: entries of two hash tables and of a list, without the
+// key's text.
 constexpr std::size_t kCostOfWaiting = 256;
 
 std::size_t cost_of_waiting_for(std::string_view key) {
@@ -103,8 +103,8 @@ void ScriptStore::wait_for_turn(int number, Client& client, std::size_t next_ans
   turn_queue_.push_back(number);
 }
 
-// True if a reply of this size may be sent now. If no other reply is unsent, any size is allowed, since a reply larger than
-// three quarters of the limit could otherwise never be sent.
+// Returns true if a reply of this size may be sent now. If no other reply is unsent, any size is allowed. Otherwise a reply
+// larger than three quarters of the limit could never be sent.
 bool ScriptStore::has_space_for(std::size_t answer) const {
   return answer <= limits_.light_bytes || unsent_bytes_ == 0 || pending() + answer <= limits_.pending_bytes / 4 * 3;
 }
@@ -143,7 +143,7 @@ void ScriptStore::process(int number, Turn turn) {
     done += read.bytes;
   }
   client.input.erase(0, done);
-  // Releases memory that a large value has used.
+  // An empty input releases the memory that a large value has used.
   if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();
   unfinished_bytes_ -= done;
 }
@@ -153,7 +153,7 @@ void ScriptStore::cut_off(int client, const std::string& why) {
   actions_.emplace_back(Disconnect{client, why});
 }
 
-// Disconnects clients until the pending data is within the limit. The client with the most pending data is first.
+// Disconnects clients until the pending data is within the limit, starting with the client that has the most pending data.
 void ScriptStore::enforce_bound() {
   while (pending() > limits_.pending_bytes) {
     const auto most = std::ranges::max_element(clients_, {}, [](const auto& one) { return one.second.pending(); });
@@ -227,7 +227,7 @@ void ScriptStore::handle(int number, const Query& query) {
   }
 }
 
-// `client` must exist.
+// Sends a reply to the client, which must exist.
 void ScriptStore::reply(int client, std::string bytes) {
   clients_.at(client).unsent += bytes.size();
   unsent_bytes_ += bytes.size();
@@ -299,7 +299,8 @@ void ScriptStore::wake_one(const std::string& key) {
   key_arrived(client, key);
 }
 
-// The client was waiting for `key`, which has now been set. It gets its reply when all keys for which it waits are set.
+// Call this when `key`, for which the client was waiting, has been set. The client gets its reply when all keys for which it
+// waits are set.
 void ScriptStore::key_arrived(int client, const std::string& key) {
   Client& waiter = clients_.at(client);
   waiter.awaited_cost -= cost_of_waiting_for(key);

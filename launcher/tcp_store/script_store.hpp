@@ -56,7 +56,7 @@ struct Send {
   int client = 0;
   std::string bytes;
 };
-// The store has disconnected this client, so the caller must close the connection. `why` is for a message to the user.
+// The store has dropped this client, so the caller must close the connection. `why` is for a message to the user.
 struct Disconnect {
   int client = 0;
   std::string why;
@@ -70,31 +70,32 @@ class ScriptStore {
   // Adds a client. The caller chooses its number, which may be used again after gone() or Disconnect.
   void connected(int client);
   std::vector<Action> received(int client, std::string_view bytes);
-  // Call it when the client's socket has accepted `bytes` more bytes of replies.
+  // Call this when the client's socket has accepted `bytes` more bytes of replies.
   void sent(int client, std::size_t bytes);
-  // Call it when the client has disconnected. It no longer waits for keys, but the keys that it has set remain.
+  // Call this when the client has disconnected. It no longer waits for keys, but the keys that it has set remain.
   void gone(int client);
-  // True if the store can process another query of this client now. If false, the caller should not read from the client.
+  // Returns true if the store can process another query of this client now. If false, the caller should not read from the
+  // client.
   bool is_served(int client) const;
 
-  // Large replies are sent one at a time. Returns the first client in the queue for a large reply. nullopt if the queue is
-  // empty, or if the pending data leaves no space for this reply.
+  // Large replies are sent one at a time. Returns the first client in the queue for a large reply. Returns nullopt if the queue
+  // is empty, or if the pending data leaves no space for this reply.
   std::optional<int> next_turn() const;
   // Processes the query of the client next_turn(). Has no effect if next_turn() returns nullopt.
   std::vector<Action> take_turn();
-  // True if clients wait for a large reply and there is no space for the next one.
+  // Returns true if clients wait for a large reply and there is no space for the next one.
   bool lacks_space() const { return !turn_queue_.empty() && !next_turn(); }
   // Disconnects one stalled client, to make space for large replies. A client is stalled if it has unsent bytes and has read
   // less than light_bytes since the last call. The one with the most unsent bytes is chosen. Has no effect if no client is
   // stalled.
   std::vector<Action> free_space();
-  // Number of bytes that count towards Limits::pending_bytes.
+  // Returns the number of bytes that count towards Limits::pending_bytes.
   std::size_t pending() const { return unfinished_bytes_ + unsent_bytes_ + awaited_cost_; }
 
  private:
   struct Client {
     std::string input;       // received bytes that are not processed yet
-    std::size_t needed = 1;  // `input` cannot contain a complete query before it has this size
+    std::size_t needed = 1;  // `input` needs at least this many bytes to contain a complete query
     bool is_validated = false;
     bool waits_for_turn = false;
     bool waits_for_reader = false;  // true: this client must read its replies before its next query is processed
@@ -127,7 +128,7 @@ class ScriptStore {
   Limits limits_;
   StoreContents contents_{limits_};
   std::unordered_map<int, Client> clients_;
-  // by key: clients that wait for it, oldest first; no list is empty
+  // For each key, the clients that wait for it, oldest first. Keys without waiting clients are not in the map.
   std::unordered_map<std::string, std::vector<int>> waiting_;
   std::deque<int> turn_queue_;  // clients that wait to get a large reply, oldest first
   std::size_t unfinished_bytes_ = 0;

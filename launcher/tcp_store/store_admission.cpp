@@ -15,7 +15,7 @@ bool is_loopback(const in6_addr& address) {
   return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-// True if the client runs on this machine. It does if it connects from loopback, or from the same address to which it connects.
+// Returns true if the client runs on this machine: it connects from loopback, or from the same address to which it connects.
 bool is_of_this_machine(const StorePeer& peer, const StorePeer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }
@@ -40,11 +40,11 @@ StorePeer peer_of(const sockaddr_storage& from) {
   return peer;
 }
 
-// Tests whether the kernel reports the owner of a listening socket of this process, whose owner is known.
+// Opens a listening socket and tests whether the kernel reports its owner, which is this process.
 bool probe_user_reports() {
   for (const int family : {AF_INET, AF_INET6}) {
     const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // listen() on an unbound socket chooses a free port
+    // If the socket is not bound, listen() chooses a free port.
     if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;
     sockaddr_storage own{};
     socklen_t size = sizeof own;

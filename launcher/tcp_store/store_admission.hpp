@@ -11,7 +11,7 @@
 
 namespace ddprun::script_store {
 
-// Address and port of a client. `text`: the address for messages, in IPv4 notation for an IPv4 client of an IPv6 socket.
+// The address and port of a client. `text` is the address for messages, in IPv4 notation for an IPv4 client of an IPv6 socket.
 struct StorePeer {
   std::array<char, INET6_ADDRSTRLEN> text{};
   int port = 0;
@@ -20,7 +20,7 @@ struct StorePeer {
 
 StorePeer peer_of(const sockaddr_storage& from);
 
-// True if the kernel reports the owners of sockets to this process.
+// Returns true if the kernel reports the owners of sockets to this process.
 bool probe_user_reports();
 
 // Returns the reason to refuse this connection, or "" to accept it. If the kernel reports owners but has none for this client,

@@ -25,7 +25,7 @@ std::string shown(std::string_view key) {
 
 }  // namespace
 
-// Only the size of replies that may be large matters, so the result is 0 for all others.
+// The caller needs the size only of replies that may be large, so the result is 0 for all others.
 std::size_t StoreContents::answer_bytes(const Query& query) const {
   constexpr std::size_t kLength = sizeof(std::uint64_t);
   std::size_t bytes = 0;
@@ -160,7 +160,7 @@ void StoreContents::push(const std::string& key, std::string_view value) {
   queues_[key].emplace_back(value);
 }
 
-// The reply contains the length of the queue before the pop and then the first entry, if there is one.
+// The reply contains the length of the queue before the pop, and then the first entry if there is one.
 std::string StoreContents::pop(const std::string& key) {
   std::string bytes = raw(length_of_queue(key));
   if (const auto found = queues_.find(key); found != queues_.end()) {

@@ -1,6 +1,6 @@
 // The keys, values and queues of the store for scripts, with limits on their number and size. It does not handle clients:
 // ScriptStore (script_store.hpp) owns it, sends the replies and wakes waiting clients. Its functions throw RefusedQuery if a
-// query exceeds a limit or does not fit the stored value. Pure.
+// query exceeds a limit or does not fit the stored value. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace ddprun::script_store {
 
-// Thrown if a query cannot be processed. ScriptStore then disconnects the client.
+// The store throws this if a query cannot be processed. ScriptStore then disconnects the client.
 struct RefusedQuery {
   std::string why;
 };
@@ -48,18 +48,18 @@ class StoreContents {
   };
   Compared compare_and_set(const Query& query);
   void push(const std::string& key, std::string_view value);
-  // Removes the first entry of a queue. Returns the reply: the length of the queue before, and the removed entry if there was
-  // one.
+  // Removes the first entry of a queue. Returns the reply: the length of the queue before the removal, and the removed entry if
+  // there was one.
   std::string pop(const std::string& key);
 
-  // Encoded replies to kGet, kGetMany and kListKeys.
+  // These functions return the encoded replies to kGet, kGetMany and kListKeys.
   std::string values_of(const std::vector<std::string_view>& keys) const;
   std::string list_of_keys() const;
   bool all_exist(const std::vector<std::string_view>& keys) const;
   bool exists(const std::string& key) const;  // true if the key has a value or a non-empty queue
   std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
   std::int64_t length_of_queue(const std::string& key) const;
-  // Size in bytes of the reply to this query. 0 for queries with a reply of only a few bytes.
+  // Returns the size in bytes of the reply to this query. Returns 0 for queries that always have a reply of only a few bytes.
   std::size_t answer_bytes(const Query& query) const;
 
  private:

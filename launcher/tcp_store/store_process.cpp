@@ -39,13 +39,13 @@ constexpr std::size_t kMaxClients = 65536;
 constexpr int kMaxNotes = 20;
 constexpr std::size_t kChunk = 64 << 10;
 using Clock = std::chrono::steady_clock;
-// If no file descriptor is free, no client is accepted for this time.
+// The time for which no client is accepted after an accept failed because no file descriptor was free.
 constexpr std::chrono::milliseconds kNoDescriptorsPause{100};
-// If a large reply cannot be queued for this time, because pending data leaves no space, a stalled client is disconnected.
+// If pending data leaves no space for a large reply during this time, a stalled client is disconnected.
 constexpr std::chrono::seconds kSpaceTimeout{1};
 
-// Returns false with errno set if no file descriptor is free. Call it before receiving a client from the agent: without a free
-// descriptor the kernel would close the passed connection. A client that is not received yet waits in the socket.
+// Returns false with errno set if no file descriptor is free. Call this before receiving a client from the agent: without a
+// free descriptor the kernel would close the passed connection. A client that is not received yet waits in the socket.
 bool descriptor_available() {
   return Descriptor(::eventfd(0, EFD_CLOEXEC)).get() >= 0;
 }
@@ -99,7 +99,7 @@ class ScriptStoreServer {
   bool kernel_reports_users_ = false;
   int notes_ = 0;
   bool pause_reported_ = false;
-  // Clients are not accepted before this time. Set when no file descriptor was free.
+  // Clients are not accepted before this time. It is set when no file descriptor was free.
   std::optional<Clock::time_point> paused_until_;
   std::optional<Clock::time_point> space_deadline_;  // time at which free_space() is called; set while large replies lack space
 };
@@ -204,7 +204,7 @@ void ScriptStoreServer::take_from(int agent) {
     }
   }
   if (errno != 0) return;
-  watch(agent, 0, EPOLL_CTL_DEL);  // the agent has closed its end of the socket, so it passes no more clients
+  watch(agent, 0, EPOLL_CTL_DEL);  // the agent has closed its end of the socket, so no more clients arrive
   std::erase(sockets_.listeners, agent);
 }
 
@@ -242,8 +242,8 @@ void ScriptStoreServer::resume() {
   for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-// Reads queries. watch_client() registers a client for EPOLLIN only while all its replies are sent. So a client that does not
-// read its replies cannot send queries.
+// Reads queries of a client. A client that does not read its replies cannot send queries, because watch_client() registers it
+// for EPOLLIN only while all its replies are sent.
 void ScriptStoreServer::read_from(int fd) {
   const auto client = clients_.find(fd);
   if (client == clients_.end()) return;

@@ -34,8 +34,8 @@ constexpr std::array kShapes{
 };
 static_assert(kShapes.size() == static_cast<std::size_t>(QueryKind::kBarrier) + 1);
 
-// Reads the fields of a query, one after another. A function that cannot read its field returns false. Then either the query is
-// incomplete and has at least needed() bytes, or it is refused and refusal() returns the reason.
+// Reads the fields of a query, one after another. A function that cannot read its field returns false. In that case, either the
+// query is incomplete and needs at least needed() bytes, or it is refused and refusal() returns the reason.
 class Reader {
  public:
   Reader(std::string_view bytes, const Limits& limits) : bytes_(bytes), limits_(limits) {}
@@ -55,7 +55,7 @@ class Reader {
   bool key(Query& query) { return text("a key", limits_.key_bytes, query.keys); }
   bool value(Query& query) { return text("a value", limits_.value_bytes, query.values); }
 
-  // Reads a number N and then N keys. With `with_values`, a value follows each key.
+  // Reads a number N and then N keys. If `with_values` is true, a value follows each key.
   bool list(Query& query, bool with_values) {
     std::uint64_t count = 0;
     if (!number(count)) return false;

@@ -1,6 +1,7 @@
 // Parses queries in TCPStore's wire protocol, as clients of PyTorch 2.4 to 2.15 send them. A query starts with one byte for its
 // kind, and its fields follow. Numbers have the byte order of the machine. A key or value is its length (8 bytes) and its
-// bytes. A list is a count (8 bytes) and its elements. ScriptStore (script_store.hpp) processes the queries. Stateless.
+// bytes. A list is a count (8 bytes) and its elements. ScriptStore (script_store.hpp) processes the queries. The parser has no
+// state.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ struct Limits {
   std::size_t reply_bytes = 64 << 20;
   std::size_t keys = 1 << 20;             // maximum number of values and queue entries in the store
   std::size_t total_bytes = 512 << 20;    // maximum size of all keys, values and queue entries, in bytes
-  std::size_t pending_bytes = 256 << 20;  // maximum of the pending data of all clients (script_store.hpp)
+  std::size_t pending_bytes = 256 << 20;  // maximum size of the pending data of all clients, in bytes (script_store.hpp)
   std::size_t light_bytes = 64 << 10;     // larger replies are sent one at a time (script_store.hpp)
 };
 
@@ -60,11 +61,11 @@ inline constexpr std::uint32_t kMagic = 0x3C85F7CE;  // the number in kValidate,
 struct ReadQuery {
   std::optional<Query> query;
   std::size_t bytes = 0;  // size of the query, or its minimum size if it is incomplete
-  // reason to refuse the query: it exceeds a limit, or PyTorch's clients never send it; empty if it is valid
+  // The reason to refuse the query: it exceeds a limit, or PyTorch's clients never send it. Empty if the query is not refused.
   std::string refusal{};
 };
 
-// Reads the query at the start of `bytes`. The result has no query if it is incomplete or refused.
+// Reads the query at the start of `bytes`. If the query is incomplete or refused, the result contains no query.
 ReadQuery read_query(std::string_view bytes, const Limits& limits);
 
 }  // namespace ddprun::script_store

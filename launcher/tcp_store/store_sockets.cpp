@@ -33,7 +33,7 @@ int listening_at(const sockaddr& address, socklen_t size, bool dual_stack) {
   const int on = 1;
   const int v6_only = dual_stack ? 0 : 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // SO_REUSEPORT, since the guardian may still have sockets of the previous round's store on this port.
+  // SO_REUSEPORT is needed because the guardian may still have sockets of the previous round's store on this port.
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   if (address.sa_family == AF_INET6) ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
   if (::bind(socket, &address, size) == 0 && ::listen(socket, SOMAXCONN) == 0) return socket;

@@ -12,20 +12,21 @@
 namespace ddprun {
 
 struct StorePlace {
-  std::string master_addr;  // MASTER_ADDR
+  std::string master_addr;  // value of MASTER_ADDR
   int port = 0;
   bool many_machines = false;
   std::string own_address{};  // address at which other nodes reach this node; empty if unknown
 };
 
-// Returns numeric addresses, of which some may not belong to this machine. An empty result means that the store must listen on
-// all addresses, since the right ones are unknown. `interface_addresses`: all addresses of the interface that has own_address.
+// Returns numeric addresses. Some of them may not belong to this machine. If the result is empty, the right addresses are
+// unknown, and the store must listen on all addresses. `interface_addresses` are all addresses of the interface that has
+// own_address.
 std::vector<std::string> addresses_of_store(const StorePlace& place, const std::vector<std::string>& interface_addresses);
 
-// The same as above, but determines `interface_addresses` itself.
+// This overload determines `interface_addresses` itself.
 std::vector<std::string> addresses_of_store(const StorePlace& place);
 
-using ListeningSockets = std::vector<Descriptor>;  // non-blocking
+using ListeningSockets = std::vector<Descriptor>;  // the sockets are non-blocking
 
 // Opens the sockets at addresses_of_store(). Throws UsageError if the port cannot be used, for example because another program
 // listens there. Throws InternalError if no file descriptor is free.

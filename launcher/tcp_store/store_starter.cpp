@@ -19,7 +19,7 @@ void StoreStarter::take_socket(const ReceivedRequest& received, int epoll) {
   // The descriptors up to kWorkerChannelFd are reserved for workers, so the guardian uses higher numbers.
   const int copy =
       received.descriptor_count < 1 ? -1 : ::fcntl(received.descriptors[0].get(), F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
-  if (copy >= 0) sockets_.listeners.push_back(copy);  // if no descriptor was free, clients cannot connect to this address
+  if (copy >= 0) sockets_.listeners.push_back(copy);  // without a free descriptor, clients cannot connect to this address
   sockets_.only_this_machine = received.request.only_this_machine != 0;
   if (received.request.more_follow != 0) return;
   for (const int listener : sockets_.listeners) watch(listener);
@@ -29,7 +29,7 @@ bool StoreStarter::on_ready(const epoll_event& event) {
   const int fd = event.data.fd;
   if (std::ranges::find(sockets_.listeners, fd) != sockets_.listeners.end()) {
     if ((event.events & EPOLLHUP) != 0) {
-      stop_watching(fd);  // the agent has closed its end of the socket, so it passes no more clients
+      stop_watching(fd);  // the agent has closed its end of the socket, so no more clients arrive
     } else {
       start();
     }
@@ -81,8 +81,8 @@ void StoreStarter::forward_notes() {
   }
 }
 
-// Handles the end of the store's process, which exited or was killed by another program. If the guardian ends the store itself,
-// end() reaps it.
+// Handles the end of the store's process if it exited by itself or another program killed it. If the guardian ends the store,
+// end() reaps the process.
 void StoreStarter::reaped(const siginfo_t& info) {
   if (!is_running() || info.si_pid != pid_) return;
   forward_notes();
@@ -127,8 +127,8 @@ void StoreStarter::watch(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }
 
-// Call it before close(). The store's process may have a copy of the descriptor, and epoll would then report events even after
-// close().
+// Call this before close(). The store's process may have a copy of the descriptor, and epoll would then report events even
+// after close().
 void StoreStarter::stop_watching(int fd) const {
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }

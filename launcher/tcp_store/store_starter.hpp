@@ -24,7 +24,7 @@ class StoreStarter {
   void take_socket(const ReceivedRequest& received, int epoll);
   // Handles an event. Returns false if its descriptor belongs to another component.
   bool on_ready(const epoll_event& event);
-  // Call it for every child that the guardian has reaped. It reports an unexpected end of the store's process and ignores all
+  // Call this for every child that the guardian has reaped. It reports an unexpected end of the store's process and ignores all
   // other children.
   void reaped(const siginfo_t& info);
   // Handles a kEndStore request: kills and reaps the store's process and closes all sockets. After this, no socket listens on

@@ -1,6 +1,7 @@
 // Detects workers that exit with code 0 while other workers of this node are still running. At the end of a job this is normal
 // for a few seconds. At any other time the others may be waiting without a limit in a collective that the exited worker never
-// joins. Reports this to the agent after a delay, at most once per round. Part of the agent's shell; one thread.
+// joins. After a delay the class reports this to the agent, at most once per round. It is part of the agent's shell and runs on
+// one thread.
 #pragma once
 
 #include <chrono>
@@ -16,20 +17,21 @@ class EarlyEnd {
  public:
   struct Agent {
     virtual bool at_work() const = 0;  // false after any worker was ordered to stop
-    // `seconds`: time since the first worker exited with code 0. `ended` and `running` are local ranks; neither list is empty.
+    // `seconds` is the time since the first worker exited with code 0. `ended` and `running` are local ranks; neither list is
+    // empty.
     virtual void report_early_end(double seconds, std::vector<int> ended, std::vector<int> running) = 0;
 
    protected:
     ~Agent() = default;
   };
-  // `after`: delay between the first exit with code 0 and the report.
+  // `after` is the time from the first exit with code 0 to the report.
   EarlyEnd(boost::asio::io_context& io, Agent& agent, std::chrono::milliseconds after = std::chrono::seconds(10))
       : timer_(io), after_(after), agent_(agent) {}
 
   void begin_round(int workers);
-  // Call it when a replacement for a lost worker was started.
+  // Call this when a replacement for a lost worker was started.
   void started(int rank) { running_.insert(rank); }
-  // Call it when a worker has ended without an order to stop. `ok`: its exit code was 0.
+  // Call this when a worker has ended without an order to stop. `ok` is true if its exit code was 0.
   void ended(int rank, bool ok);
 
  private:

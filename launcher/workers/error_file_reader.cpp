@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBytes = 1 << 20;
 
-// Uses O_NONBLOCK because the worker may have created a pipe at this path, and opening a pipe could block.
+// Reads the file, up to a limit. O_NONBLOCK is needed because the worker may have created a pipe at this path, and opening a
+// pipe could block.
 std::optional<std::string> read_some(const std::filesystem::path& file, timespec* written = nullptr) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return std::nullopt;

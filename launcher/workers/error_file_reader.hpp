@@ -13,8 +13,8 @@ namespace ddprun {
 std::optional<ErrorFile> read_error_file(const std::filesystem::path& file);
 
 // Copies the error file `from` to `to`. If "message" is an object, sets its "errorCode" to `exit_code`, as torchrun does. A
-// negative `exit_code` is a signal; with 0 the "errorCode" stays unchanged. Returns false if `from` cannot be read, or if `to`
-// cannot be written completely.
+// negative `exit_code` is a signal. If it is 0, the "errorCode" stays unchanged. Returns false if `from` cannot be read, or if
+// `to` cannot be written completely.
 bool copy_error_file(const std::filesystem::path& from, const std::filesystem::path& to, int exit_code);
 
 }  // namespace ddprun

@@ -20,8 +20,8 @@ std::string first_line(const fs::path& file) {
   return text.substr(0, text.find('\n'));
 }
 
-// Returns the interpreter's path, for example "/usr/bin/env" for "#! /usr/bin/env python3". Empty if the line names no
-// interpreter.
+// Returns the interpreter's path, for example "/usr/bin/env" for "#! /usr/bin/env python3". The result is empty if the line
+// names no interpreter.
 std::string interpreter_in(const std::string& line) {
   if (!line.starts_with("#!")) return "";
   const std::size_t begin = line.find_first_not_of(" \t", 2);

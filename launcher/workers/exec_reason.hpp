@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Returns the probable reason for errno `error` of an execve() of `program`. Reads the program's first line. Returns an empty
-// text if the errno's own text is clear enough. Thread-safe.
+// Returns the probable reason why an execve() of `program` failed with errno `error`. Reads the program's first line. Returns
+// an empty text if the errno's own text is clear enough. The function is thread-safe.
 std::string reason_of_exec_error(int error, const std::filesystem::path& program);
 
 }  // namespace ddprun

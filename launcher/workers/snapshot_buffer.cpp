@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Distance in bytes between the two generations (copies) of a worker's snapshot.
+// The distance in bytes between the two generations (copies) of a worker's snapshot.
 constexpr std::int64_t kSpacing = std::int64_t{1} << 40;
 constexpr std::int64_t kGenerations = 2;
 

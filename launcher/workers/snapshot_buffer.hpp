@@ -1,9 +1,9 @@
-// Memory for the snapshots of scripts (python/ddprun/_snapshot.py) that stays when a worker dies. All workers of the node share
-// one memfd, which the agent keeps open. Workers open it by its path in /proc. The pages survive the death of the worker that
-// wrote them, but not the death of the agent.
+// The memory for the snapshots of scripts (python/ddprun/_snapshot.py). It survives when a worker dies. All workers of the node
+// share one memfd, which the agent keeps open. Workers open it by its path in /proc. The pages survive the death of the worker
+// that wrote them, but not the death of the agent.
 //
-// Each worker has two areas of 1 TiB, one for each generation of its snapshot. While it overwrites the older generation, the
-// newer one stays complete. The file is sparse, so pages that were never written use no memory.
+// Each worker has two areas of 1 TiB, one for each generation (copy) of its snapshot. While the worker overwrites the older
+// copy, the newer one stays complete. The file is sparse, so pages that were never written use no memory.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace ddprun {
 class SnapshotBuffer {
  public:
   explicit SnapshotBuffer(int workers);  // 0: creates no memory
-  // The path of the memfd. The agent passes it to each worker in DDPRUN_SNAPSHOTS, together with the worker's index. Empty if
-  // the memfd could not be created. Scripts then run without snapshots.
+  // Returns the path of the memfd. The agent passes it to each worker in DDPRUN_SNAPSHOTS, together with the worker's index.
+  // The path is empty if the memfd could not be created. Scripts then run without snapshots.
   const std::string& path() const { return path_; }
 
  private:

@@ -1,5 +1,5 @@
 // The messages of a spare interpreter to its agent. Each message is one packet: its name, then its fields, one per line.
-// python/ddprun/_spare/sitecustomize.py sends them, and spare_control.cpp receives them. Pure.
+// python/ddprun/_spare/sitecustomize.py sends them, and spare_control.cpp receives them. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ struct Unfit {
 };
 // The spare has received the script and now checks whether it can run it.
 struct ScriptReceived {};
-// The script runs now. `cold_start_reason` is the reason why it runs in a fresh interpreter instead of the spare; empty if it
-// runs in the spare.
+// The script runs now. If it runs in a fresh interpreter instead of the spare, `cold_start_reason` is the reason. Otherwise it
+// is empty.
 struct Runs {
   std::string cold_start_reason;
 };

@@ -89,7 +89,8 @@ void StandbyProcesses::on_spare_message(int number, const spares::Message& messa
   }
 }
 
-// Returns an empty Descriptor if the system has no memory or descriptors left. Each spare then checks the files itself.
+// Creates the file in memory for the results of a check. Returns an empty Descriptor if the system has no memory or descriptors
+// left. Each spare then checks the files itself.
 Descriptor StandbyProcesses::make_scan_result() {
   try {
     return memfd_of("");
@@ -108,7 +109,8 @@ bool StandbyProcesses::scan_is_running() const {
   return found != pending_starts_.end() && found->second.control->is_open();
 }
 
-// Calls guardian.activate() first. If the guardian then kills the processes of the round, it must also kill this process.
+// guardian.activate() is called first: if the guardian kills the processes of the round after that, it must also kill this
+// process.
 pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const SpawnRequest& request,
                                   const SpawnDescriptors& descriptors) {
   if (!has(number)) return 0;
@@ -174,7 +176,7 @@ bool StandbyProcesses::read(int number, Stream stream) {
 }
 
 // Opens the log file for each write, because standbys print little and an open file per standby would waste descriptors. Write
-// errors are ignored: the last line of a failed standby's output is also part of the event about its end.
+// errors are ignored. The last line of a failed standby's output is not lost, since the event about its end contains it too.
 void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
   if (!log_root_.empty()) {
     files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
@@ -209,7 +211,7 @@ WorkerProcess StandbyProcesses::take(int number) {
   WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
-    if (pipe) pipe->cancel();  // a pending read is cancelled, or its handler no longer finds this standby
+    if (pipe) pipe->cancel();  // otherwise the handler of a pending read would not find this standby
   }
   return process;
 }

@@ -1,7 +1,7 @@
-// Owns the processes of waiting standby workers and spare interpreters: their channels, their output, and their promotion to
-// the worker of a rank. launcher/agent/agent_shell.cpp owns one instance. AgentState decides which standbys start and which of
-// them get a rank (its state is in standbys.hpp). This class reports events of the standbys to the agent. A process number is
-// the guardian's number for a process; those of standbys are above all ranks. One thread.
+// Owns the processes of waiting standby workers and spare interpreters: their channels, their output, and their change into the
+// worker of a rank. launcher/agent/agent_shell.cpp owns one instance. AgentState decides which standbys start and which of them
+// get a rank (its state is in standbys.hpp). This class reports events of the standbys to the agent. A process number is the
+// guardian's number for a process; those of standbys are above all ranks. The class runs on one thread.
 //
 // The problem. A new worker needs seconds to load its libraries. A standby has already loaded them, so it can take over a rank
 // within a fraction of a second. A standby of ddptrain gets its rank as a message on its worker channel. A spare interpreter
@@ -53,7 +53,7 @@ namespace ddprun {
 
 // The agent's ends of a process that was started as a worker or standby.
 struct WorkerProcess {
-  // The process's stdout and stderr, indexed by Stream; null after end of file.
+  // The agent's ends of the process's stdout and stderr, indexed by Stream; null after end of file.
   std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;
   std::shared_ptr<WorkerChannel> channel;
   pid_t pid = 0;               // 0: not started yet
@@ -64,12 +64,12 @@ struct WorkerProcess {
 class StandbyProcesses {
  public:
   struct Agent {
-    // Receives the messages of a standby, and also those that it sends after it has become a worker.
+    // Receives the messages of a standby, including those that it sends after it has become a worker.
     virtual void on_message(int number, const channel::FromWorker& message) = 0;
-    // A spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
+    // The object calls this when a spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
     virtual void on_cold_start(int number, const std::string& why) = 0;
-    // A spare interpreter got a script, but has not acknowledged it within kAckTimeout. For example, it may be stopped by a
-    // signal. It might still run the script later, so the agent must kill it.
+    // The object calls this when a spare interpreter has not acknowledged its script within kAckTimeout. For example, it may be
+    // stopped by a signal. It might still run the script later, so the agent must kill it.
     virtual void on_unresponsive(int number) = 0;
 
    protected:
@@ -77,13 +77,14 @@ class StandbyProcesses {
   };
   static constexpr std::chrono::seconds kAckTimeout{5};
 
-  // `log_root`: the logs/ folder of the run directory. `first`: the first process number of a standby.
+  // `log_root` is the logs/ folder of the run directory. `first` is the first process number of a standby.
   StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first, Agent& agent)
       : io_(io), files_(files), log_root_(std::move(log_root)), first_(first), agent_(agent) {}
 
   // Starts a standby worker. Its log file is created at its first output. Throws InternalError or std::system_error.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // Starts a spare interpreter. `request` contains its waiting command. Like a standby, it causes the message StandbyReady.
+  // Starts a spare interpreter. `request` contains the command with which it waits. Like a standby, it causes the message
+  // StandbyReady.
   void start_spare(int number, GuardianLink& guardian, const SpawnRequest& request);
   // Makes the spare the worker of a rank. It gets the request and the descriptors of a new worker process, and keeps its
   // process number. Returns its pid, or 0 if the spare has ended. Throws std::system_error.
@@ -92,8 +93,8 @@ class StandbyProcesses {
   WorkerChannel* channel(int number) const;
   pid_t pid(int number) { return waiting(number).process.pid; }
   void started(int number, pid_t pid) { waiting(number).process.pid = pid; }
-  // Processes a message of a standby and stores its error text, because that text may be the reason if the standby ends.
-  // kUnresponsive: the channel is broken, so the standby cannot receive a rank.
+  // Processes a message of a standby. Stores an error text, because it may be the reason why the standby ends later.
+  // kUnresponsive means that the channel is broken, so the standby cannot receive a rank.
   enum class MessageResult { kNothingNew, kBecameReady, kUnresponsive };
   MessageResult on_message(int number, const channel::FromWorker& message);
   // Transfers the process to the caller. Afterwards no read is pending on its pipes.
@@ -103,13 +104,13 @@ class StandbyProcesses {
     const Waiting& ready = waiting(number);
     return {ready.process.pid, time_ns, ready.loaded.seconds, ready.loaded.memory_bytes};
   }
-  // Information about a standby that has ended. `why`: the reason that the standby reported, else its last line on stderr.
-  // `permanent`: true if another standby would fail in the same way.
+  // The end of a standby. `why` is the reason that the standby reported, otherwise its last line on stderr. `permanent` is true
+  // if another standby would fail in the same way.
   struct ExitInfo {
     std::string why;
     bool permanent = false;
   };
-  // Removes the standby. Call it when the standby has ended.
+  // Removes the standby. Call this when the standby has ended.
   ExitInfo forget(int number);
   // Kills all standbys with SIGKILL and removes them, so that later messages about them are ignored.
   void dismiss(GuardianLink& guardian);

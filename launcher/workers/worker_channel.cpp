@@ -17,7 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // maximum number of queued bytes; several of the store's largest values fit
-// Maximum number of bytes that are read for one event. A worker that writes faster than we read must not delay the agent's
+// The maximum number of bytes that are read for one event. A worker that writes faster than we read must not delay the agent's
 // other work. kMaxDrained applies after a worker has ended. It is larger than the kernel's socket buffer, so all remaining
 // bytes are read.
 constexpr std::size_t kMaxRead = 256u << 10;
@@ -42,7 +42,7 @@ void WorkerChannel::wait() {
 }
 
 WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
-  // On the stack, not in the object: with a thousand workers, a buffer per object would use 16 MB.
+  // The buffer is on the stack. With a thousand workers, a buffer in each object would use 16 MB.
   std::array<std::byte, 16 << 10> chunk;
   for (std::size_t read = 0; socket_.is_open() && read < most;) {
     const ssize_t n = receive(chunk);
@@ -97,7 +97,7 @@ void WorkerChannel::on_bytes(std::span<const std::byte> bytes) {
 // Ends the channel without closing the socket. A worker that writes to a closed socket would get SIGPIPE, which kills it by
 // default. So the socket stays open, and its bytes are read and dropped.
 void WorkerChannel::stop_reading() {
-  reading_stopped_ = true;  // the outbox is not cleared, since a write of its first message may be pending
+  reading_stopped_ = true;  // the outbox stays, since a write of its first message may be pending
   boost::system::error_code ignored;
   if (socket_.is_open()) socket_.shutdown(boost::asio::local::stream_protocol::socket::shutdown_send, ignored);
 }
@@ -114,7 +114,8 @@ void WorkerChannel::send(const channel::FromAgent& message) {
   if (outbox_.size() == 1) write_next();
 }
 
-// Asio sends as much as the socket accepts immediately, and the remainder when the socket is writable again.
+// Writes the oldest message. Asio sends as much as the socket accepts immediately, and the rest when the socket is writable
+// again.
 void WorkerChannel::write_next() {
   boost::asio::async_write(socket_, boost::asio::buffer(outbox_.front()),
                            [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {

@@ -1,6 +1,6 @@
 // The agent's end of one worker channel. It converts between bytes of the socket and messages.
-// launcher/agent/worker_supervisor.cpp creates one for each worker in each round. A closed channel means that no more messages
-// arrive. It does not mean that the worker has ended (decision 7, docs/internals/decisions/guardian/descriptors.md).
+// launcher/agent/worker_supervisor.cpp creates one for each worker in each round. If a channel is closed, no more messages
+// arrive. But the worker need not have ended (decision 7, docs/internals/decisions/guardian/descriptors.md).
 //
 // How it goes wrong. A script may use the channel wrongly, and the agent must survive this:
 // - The worker sends faster than the agent reads. One event reads at most 256 KiB, so other workers are not delayed.
@@ -30,22 +30,22 @@ namespace ddprun {
 class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
  public:
   using OnMessage = std::function<void(const channel::FromWorker&)>;
-  // Called after a protocol violation; the worker's bytes are then ignored.
+  // The channel calls this after a protocol violation. The worker's bytes are then ignored.
   using OnBroken = std::function<void(const std::string& why)>;
 
   // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that Hello
-  // is passed to `on_message`. After a protocol violation or a different major version, the worker's bytes are read and
-  // dropped. The worker then reads end of file from the channel.
+  // is passed to `on_message`. After that, and after a protocol violation, the worker's bytes are read and dropped, and the
+  // worker reads end of file from the channel.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 
   void start();
   void send(const channel::FromAgent& message);
-  // Reads the messages that have already arrived and passes them to `on_message`. Call it when the worker has ended, so that
+  // Reads the messages that have already arrived and passes them to `on_message`. Call this when the worker has ended, so that
   // the agent processes the worker's last messages before the worker's end.
   void drain();
   void close();
-  // Returns the pid of the process that sent the first bytes on its first call, and 0 afterwards. This process may differ from
-  // the started one: a start script passes the channel on to its child processes.
+  // At the first call, returns the pid of the process that sent the first bytes; later calls return 0. This process may differ
+  // from the started one: a start script passes the channel on to its child processes.
   pid_t take_channel_pid() { return std::exchange(channel_pid_, 0); }
 
  private:

@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// A worker never inherits these variables. They are secrets, which a worker might print, or they belong to another worker.
+// A worker never inherits these variables. Some are secrets, which a worker might print. The others belong to another worker.
 constexpr std::array<std::string_view, 10> kNeverInherited{
     "DDPRUN_TOKEN",         "DDPRUN_CHANNEL",   "DDPRUN_CHANNEL_INODE", "DDPRUN_NODE_ADDRESS", "DDPRUN_GENERATION",
     "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT", "DDPRUN_PORT_RANGE",    "DDPRUN_SNAPSHOTS",    "DDPRUN_PRELOAD"};
@@ -123,7 +123,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
-  std::array<bool, 256> first_letters{};  // fast path: most variables start with a letter that no replaced variable has
+  // Skips most variables quickly: they start with a letter with which no replaced variable starts.
+  std::array<bool, 256> first_letters{};
   for (const std::string_view name : replaced) first_letters[static_cast<unsigned char>(name.front())] = true;
   const auto is_replaced = [&](const std::string& variable) {
     return !variable.empty() && first_letters[static_cast<unsigned char>(variable.front())] &&
@@ -152,7 +153,7 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
     const bool empty = path->size() == kPath.size();
     path->insert(kPath.size(), empty ? hook : hook + ":");
     // PYTHONPATH was set but empty. Python treats this as a missing variable, but the spare must restore the empty variable for
-    // the script. This variable reports the case to the spare.
+    // the script. DDPRUN_PRELOAD_EMPTY_PATH reports the case to the spare.
     if (empty) environment.emplace_back("DDPRUN_PRELOAD_EMPTY_PATH=1");
   }
   environment.push_back("DDPRUN_PRELOAD=" + modules);

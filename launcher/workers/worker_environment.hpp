@@ -1,5 +1,6 @@
-// Builds the environment of a worker from the caller's environment. It adds torchrun's variables, replacing inherited ones, and
-// the worker channel. It removes our secrets. Pure; launcher/agent/worker_supervisor.cpp calls it for each worker of a round.
+// Builds the environment of a worker from the caller's environment. It adds torchrun's variables, which replace inherited ones,
+// and the worker channel. It removes our secrets. The code is pure; launcher/agent/worker_supervisor.cpp calls it for each
+// worker of a round.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@
 
 namespace ddprun {
 
-// kGiven: ddptrain, which requires the channel. kOffered: a script or program, which may ignore the channel.
+// kGiven is for ddptrain, which requires the channel. kOffered is for a script or program, which may ignore the channel.
 enum class ChannelUse { kNone, kOffered, kGiven };
 
 struct WorkerSettings {
@@ -23,20 +24,21 @@ struct WorkerSettings {
   int restart_count = 0;
   int max_restarts = 0;
   bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE; true: the agent's store serves MASTER_PORT, so rank 0 starts none
-  std::optional<int> generation{};  // multi-node job, workers with a channel: number of the first process group
+  std::optional<int> generation{};  // number of the first process group, for workers with a channel in a multi-node job
   std::string run_id;
   std::string error_file{};  // empty if there are no log files, as under torchrun
   ChannelUse channel = ChannelUse::kNone;
-  // Inode of the worker's end of the channel; 0 if unknown. A worker uses it to check its descriptor: a wrapper such as sudo
-  // closes descriptors, and another socket may get the same number.
+  // The inode of the worker's end of the channel; 0 if unknown. A worker uses it to check its descriptor: a wrapper such as
+  // sudo closes descriptors, and another socket may get the same number.
   std::uint64_t channel_inode = 0;
-  std::vector<WorkerPlace::Variable> only_device{};  // with --virtual-local-rank: device variables to set; LOCAL_RANK is 0
-  std::vector<int> signals_to_handle{};              // signals that the agent handles, for TORCHELASTIC_SIGNALS_TO_HANDLE
-  // For workers with a channel: address at which other nodes reach this node.
+  // Used with --virtual-local-rank: the device variables to set; LOCAL_RANK is then 0.
+  std::vector<WorkerPlace::Variable> only_device{};
+  std::vector<int> signals_to_handle{};  // signals that the agent handles, for TORCHELASTIC_SIGNALS_TO_HANDLE
+  // The address at which other nodes reach this node, for workers with a channel.
   std::string node_address{};
-  // "LOW-HIGH", for workers with a channel in a multi-node job. Empty: all ports may be used.
+  // The permitted ports as "LOW-HIGH", for workers with a channel in a multi-node job. If it is empty, all ports may be used.
   std::string port_range{};
-  std::string chaos{};       // value of --chaos, for workers with a channel; may be empty
+  std::string chaos{};       // value of --chaos, for ddptrain; may be empty
   bool standby = false;      // a standby has no rank yet, so variables with ranks are left out
   int threads = 1;           // OMP_NUM_THREADS, if there are several workers and the caller did not set it
   std::string interface {};  // value of --interface; a GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME of the caller takes precedence
@@ -52,12 +54,13 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
 // Changes the environment of a script's worker into that of a spare interpreter. Python then runs sitecustomize.py in the
 // folder `hook` at its start, and this file imports `modules`.
 void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules);
-// Returns the command that starts a spare interpreter. It is a Python program without effect, and its arguments are the
-// worker's command. Python runs the hook before the program. The hook waits, and later runs the worker's command. If Python
-// skips the hook, the program only reports this and exits. It must not run the script, since no rank was assigned yet.
+// Returns the command that starts a spare interpreter: a Python program with the worker's command as its arguments. Python runs
+// the hook before this program. The hook waits, and later runs the worker's command. If Python skips the hook, the program only
+// reports this and exits. It must not run the script, since no rank was assigned yet.
 std::vector<std::string> spare_command(const std::vector<std::string>& workers);
 
-// True if `variable` (NAME=value) must not be passed to any child process: it is a secret, or it belongs to a single worker.
+// Returns true if `variable` (NAME=value) must not be passed to any child process: it is a secret, or it belongs to a single
+// worker.
 bool is_never_inherited(std::string_view variable);
 
 // Returns the environment of this process as NAME=value.

@@ -1,7 +1,7 @@
-// The standard input that the workers share with the agent, if the plan passes it on (launcher/plan/plan_input.hpp). This class
-// detects whether workers have read from it, so that the agent can report at a restart which input is missing. It also restores
-// the settings of a terminal. For example, a worker that is killed at a debugger's prompt leaves them changed. Part of the
-// agent's shell; one thread.
+// Watches the standard input that the workers share with the agent, if the plan passes it on (launcher/plan/plan_input.hpp). It
+// detects whether workers have read from the input, so that the agent can report at a restart which input is missing. It also
+// restores the settings of a terminal. For example, a worker that is killed at a debugger's prompt leaves them changed. It is
+// part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <termios.h>
@@ -18,7 +18,7 @@ class WorkerInput {
  public:
   // Starts to watch descriptor 0. Does nothing if `passed_on` is false.
   explicit WorkerInput(bool passed_on);
-  ~WorkerInput();  // restores the settings of a terminal, if we are its foreground process group
+  ~WorkerInput();  // restores the terminal's settings, if we are its foreground process group
   WorkerInput(const WorkerInput&) = delete;
   WorkerInput& operator=(const WorkerInput&) = delete;
 

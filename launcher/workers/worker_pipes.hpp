@@ -1,5 +1,5 @@
 // Creates the descriptors that a worker gets at its start, together with the agent's ends: pipes or terminals for its output,
-// and a socket pair for its channel. Used by launcher/agent/worker_supervisor.cpp for workers and by standby_processes.cpp for
+// and a socket pair for its channel. launcher/agent/worker_supervisor.cpp uses it for workers, and standby_processes.cpp for
 // standbys.
 #pragma once
 

@@ -53,8 +53,8 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // Returns the total number of node visits in all counts for elections and for the leader lease. Tests use it to measure the
-  // work.
+  // Returns how often this node has looked at another node in order to count votes or leases. Tests use the number to measure
+  // the work of elections.
   std::int64_t counted() const { return leader_election_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
   // Returns the number of members that have lost their connection but may still resume their session.
   std::int64_t away() const { return sessions_.away(); }

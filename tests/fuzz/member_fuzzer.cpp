@@ -1,5 +1,5 @@
 // Sends arbitrary messages of a rendezvous coordinator, a candidate or another node to a node, at arbitrary times. The node
-// must never crash. It may start workers again only after it was informed that the earlier workers have ended. All messages
+// must never crash. It may start workers again only after the fuzzer has reported the end of the earlier workers. All messages
 // that it sends must be encodable.
 #include <cstdlib>
 

@@ -47,7 +47,7 @@ def main() -> int:
 
     try:
         found = violations(tree, only)
-    except ValueError as error:  # a table of the style page has a mistake
+    except ValueError as error:  # raised if a table of the style page has a mistake
         parser.error(str(error))
     for each in found:
         print(each)

@@ -1,4 +1,4 @@
-"""Rules for C++ sources that no compiler checks.
+"""Checks rules for C++ sources that no compiler checks.
 
 Files that are compiled together must not declare a name twice. All builds except the debug preset join files (unity builds). In
 a joined file, a second function of the same name would be an overload, which might be called instead of the first one. A
@@ -94,7 +94,7 @@ def _too_many_files(tree: texts.Tree, folder: str) -> typing.Iterator[texts.Viol
 
 
 def counted_lines(text: str) -> int:
-    """The number of lines that are neither empty nor only a `//` comment."""
+    """Returns the number of lines that are neither empty nor only a `//` comment."""
     return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 

@@ -208,7 +208,7 @@ def split(text: str, language: str) -> tuple[list[Text], str]:
             joins = None
         elif span.kind == "literal":
             body = _ESCAPE.sub(lambda found: ' "' if found[0] == '\\"' else "  ", span.body) if "\\" in span.body else span.body
-            if "f" in span.prefix:  # what a placeholder of an f-string contains counts as code
+            if "f" in span.prefix:  # the content of a placeholder in an f-string counts as code
                 code[-1] = code[-1][:-1] + " " + " ".join(_PLACEHOLDER.findall(span.body)).replace("\n", " ") + " "
                 body = _PLACEHOLDER.sub(lambda found: blank(found[0]), body)
             begins = line + text.count("\n", span.start, span.body_start)
@@ -233,7 +233,7 @@ def _is_include(text: str, at: int) -> bool:
 
 
 def is_generated(page: str) -> bool:
-    """Whether the page is generated: its first 400 characters contain a comment that starts with "Generated"."""
+    """Returns whether the page is generated: its first 400 characters contain a comment that starts with "Generated"."""
     return "<!-- Generated" in page[:400]
 
 

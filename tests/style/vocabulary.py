@@ -67,7 +67,7 @@ ALLOWED_PHRASES = {
     r"\bpictures of (?=\d|\Z)": "a part of the fingerprints that runs have stored",
 }
 
-# Names that users write, or that represent a name that users write.
+# Names that users write, and names that represent such a name.
 ALLOWED_NAMES = {
     "ddprun_figure": "a function of sdk/include/ddprun_worker.h",
     "bytes_asked": "the field of a message",
@@ -190,7 +190,8 @@ def _descriptions(schema: str) -> typing.Iterator[tuple[int, str]]:
 
 
 class _Names:
-    """All distinct names in the checked files. For each name: the first place where it occurs, and the number of its places."""
+    """Stores all distinct names in the checked files. For each name it stores the first place where it occurs, and the number
+    of its places."""
 
     def __init__(self):
         self.places: dict[str, tuple[str, int]] = {}

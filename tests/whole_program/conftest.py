@@ -20,14 +20,14 @@ def no_leftover_processes():
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> pathlib.Path:
-    """The small data set, shared by all tests. A test that changes its files must copy them first."""
+    """Returns the small data set, shared by all tests. A test that changes its files must copy them first."""
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")
 def tiny_images(tmp_path_factory) -> pathlib.Path:
-    """The small data set with images of 12 x 12 pixels. A ResNet trains on them in a fifth of the time and runs the same
-    code."""
+    """Returns the small data set with images of 12 x 12 pixels. A ResNet trains on them in a fifth of the time and runs the
+    same code."""
     return jobs.write_small_dataset(tmp_path_factory.mktemp("tiny"), 12)
 
 

@@ -58,8 +58,8 @@ class Torchrun(Launcher):
 
     @functools.cached_property
     def _started(self) -> tuple[subprocess.Popen, list]:
-        """Returns the server process, and torchrun's options. The server imports torch, so it is started only on first use. A
-        test that uses stored results of torchrun (references.py) does not need it."""
+        """Returns the server process and torchrun's options. The server imports torch, so it is started only on first use. A
+        test that uses stored results of torchrun (references.py) does not need the server."""
         environment = jobs.clean_environment()
         environment.pop("OMP_NUM_THREADS")
         server = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)

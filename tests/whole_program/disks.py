@@ -1,5 +1,5 @@
-"""File systems that are full after a few kilobytes, or that block all writes for a while. A test is skipped if they cannot be
-mounted."""
+"""Provides file systems that are full after a few kilobytes, or that block all writes for a while. A test is skipped if they
+cannot be mounted."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
-"""Private hosts on one machine, for the network tests. Each host is a network namespace on a bridge, with its own address, host
-name and agent state, and optionally an /etc/hosts file. Tests can disconnect a host from the bridge, or drop the traffic
-between two hosts."""
+"""Creates private hosts on one machine, for the network tests. Each host is a network namespace on a bridge, with its own
+address, host name and agent state, and optionally an /etc/hosts file. Tests can disconnect a host from the bridge, or drop the
+traffic between two hosts."""
 
 import os
 import pathlib

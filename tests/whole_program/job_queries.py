@@ -1,4 +1,4 @@
-"""Running jobs for tests of the commands that query a job. There is a job that waits, functions that query it, and a fake agent
+"""Provides running jobs for tests of the commands that query a job: a job that waits, functions that query it, and a fake agent
 whose answers a test chooses."""
 
 import contextlib
@@ -56,7 +56,7 @@ class Job:
         return done.stdout if code == 0 else done.stderr
 
     def status(self, *which):
-        # Imported only in this function: the machine of ./dev gpu also imports this file, and may lack this module.
+        # The import is only in this function: the machine of ./dev gpu also imports this file, and may lack this module.
         import jsonschema
 
         status = json.loads(self.query("status", *which, "--json"))

@@ -1,5 +1,5 @@
-"""Small training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, functions that run jobs, and
-readers of the files that a run writes."""
+"""Provides small training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, functions that run
+jobs, and readers of the files that a run writes."""
 
 import gzip
 import hashlib
@@ -144,7 +144,8 @@ def report(run_dir: pathlib.Path) -> dict:
 
 
 def wait_for(condition, what: str, seconds: float = 60) -> None:
-    """Polls until condition() is true. The test fails after `seconds`. Use this only for conditions that cause no event."""
+    """Polls until condition() is true. The test fails after `seconds` without that. Use this only for conditions that cause no
+    event."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what

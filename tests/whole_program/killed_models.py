@@ -1,5 +1,4 @@
-"""The models of test_hundred_kills.py. Each has its own data, and a config with which a run on two workers takes some tens of
-seconds."""
+"""The models of test_hundred_kills.py. Each has its own data and config. A run on two workers takes some tens of seconds."""
 
 import dataclasses
 import importlib

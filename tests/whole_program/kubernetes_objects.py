@@ -1,4 +1,4 @@
-"""Kubernetes for the tests of manifests, since no cluster is available.
+"""Replaces Kubernetes in the tests of manifests, since no cluster is available.
 
 There are three parts. SCHEMAS are strict JSON schemas of the fields that our manifests use: an unknown field is an error. They
 were written from the Go types of Kubernetes 1.37 (batch/v1, v1, networking.k8s.io/v1), JobSet 0.11 (jobset.x-k8s.io/v1alpha2)
@@ -9,7 +9,7 @@ Kubeflow would create, so that the same tests apply to all kinds."""
 import copy
 import re
 
-LABEL = r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"  # RFC 1035
+LABEL = r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"  # a label as RFC 1035 defines it
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti|Pi)?$"
 

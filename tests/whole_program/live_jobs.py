@@ -1,4 +1,4 @@
-"""A running job whose workers are killed by tests, at chosen or random times. Also the checks that such a job must pass."""
+"""Provides a running job whose workers tests kill at chosen or random times, and the checks that such a job must pass."""
 
 import fcntl
 import hashlib
@@ -49,7 +49,7 @@ class Job:
         self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events, self.pids, self.step, self.coming_up = [], {}, -1, True
-        self.steps: dict[int, int] = {}  # by rank: the newest step that its present process has reported
+        self.steps: dict[int, int] = {}  # key: rank; value: the newest step that its present process has reported
         self.regrouping = False
         self._changed = threading.Condition()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
@@ -182,9 +182,9 @@ def seconds_to_next_step(job: Job) -> list[float]:
 
 
 def steps_after_losses(job: Job) -> list[int]:
-    """For each loss of a worker that left survivors: the first newer step that a rank reported before the next loss. A loss is
-    omitted if no rank reported one."""
-    found, held = [], None  # `held`: the step from which the survivors continue
+    """Returns, for each loss of a worker that left survivors, the first newer step that a rank reported before the next loss. A
+    loss is omitted if no rank reported one."""
+    found, held = [], None  # `held` is the step from which the survivors continue
     for event in job.events:
         if event["event"] == "regrouped":
             held = event["step"] if event["kept"] else None

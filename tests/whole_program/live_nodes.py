@@ -91,7 +91,7 @@ class NodesJob:
             state = {"XDG_STATE_HOME": keep_records(self.folder / f"state-{number}")}
             command = [self.command[0], "--recovery", recovery, *self.command[1:]]
             self.agents.append(Agent(self, command, jobs.clean_environment(**more, **state, **environment)))
-            # No other agent is running, so this agent starts the job and becomes its coordinator.
+            # If no other agent is running, this agent starts the job and becomes its coordinator.
             if all(a.process.poll() is not None for a in self.agents[:-1]):
                 agent = self.agents[-1]
                 self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in agent.events) or agent.process.poll() is not None)

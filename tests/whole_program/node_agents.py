@@ -84,8 +84,8 @@ class Nodes:
             pytest.fail(self.all_text())
 
     def until(self, condition, what: str):
-        """Polls until the condition returns a true value, and returns that value. Polls, since other processes write the files,
-        which causes no event."""
+        """Polls until the condition returns a true value, and returns that value. Polling is necessary, since other processes
+        write the files, which causes no event."""
         end = time.monotonic() + PATIENCE
         while not (found := condition()):
             if time.monotonic() > end:

@@ -28,15 +28,15 @@ from collections.abc import Callable
 STORE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ddprun" / "references"
 PROGRAMS = pathlib.Path(__file__).parent / "reference"
 KEPT_DAYS = 30
-# the lines of /proc/cpuinfo that identify the processor; the clock rate is excluded since it varies
+# The lines of /proc/cpuinfo that identify the processor. The clock rate is excluded, since it varies.
 PROCESSOR = ("vendor_id", "model name", "flags", "CPU implementer", "CPU part", "Features")
 CHOOSES_KERNELS = ("ATEN_", "DNNL_", "MKL_", "ONEDNN_", "TORCH_")
 
 
 def fill(out: pathlib.Path, make: Callable[[], None], *inputs: object) -> None:
-    """Fills the new folder `out`. If an earlier call with the same inputs has stored its files, copies these. Otherwise calls
-    make(), which must write the files, and stores them. A path in `inputs` stands for the content of the file, or of all files
-    in the folder. An input must not contain a path or a port that differs between runs."""
+    """Fills the new folder `out`. If an earlier call with the same inputs has stored its result, copies the stored files.
+    Otherwise calls make(), which must write the files, and stores them. A path in `inputs` stands for the content of the file,
+    or of all files in the folder. An input must not contain a path or a port that differs between runs."""
     kept = STORE / digest_of([everything_else(), *inputs])
     used = not os.environ.get("DDPRUN_LONG_TESTS") and not list(pathlib.Path("/dev").glob("nvidia[0-9]*"))
     if used and kept.is_dir():

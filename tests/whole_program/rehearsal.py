@@ -28,8 +28,8 @@ HANG_TIMEOUT = 5.0  # --hang-timeout in seconds for jobs whose run directory sta
 # Longest stall of the disk in seconds. A worker that waits for the disk for this time must not be reported as hanging.
 LONGEST_STALL = 0.7 * HANG_TIMEOUT
 MAX_FAULTS, MIN_FAULTS = 1000, 300
-# The "ddp" settings of jobs with bit flips. The ranks' states are compared in every step. Otherwise the next fault could
-# discard the corrupt state before the bit flip is detected.
+# The "ddp" settings of jobs with bit flips. With them the ranks compare their states in every step. Otherwise the next fault
+# could remove the corrupt state before the bit flip is detected.
 COMPARED = {"compare_every_steps": 1}
 
 

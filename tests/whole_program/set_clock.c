@@ -1,7 +1,7 @@
-// A wall clock that a test can set. This library is preloaded into a job and replaces the functions that read clocks.
-// The file $CLOCK_WAS_SET contains two numbers of seconds. The first number is added to the wall clock. The second number is
-// added to CLOCK_BOOTTIME, as if the machine had been suspended for that time. A change of the file takes effect immediately.
-// The monotonic clock is unchanged. Used by test_surroundings.py.
+// Provides a wall clock that a test can set (test_surroundings.py). This library is preloaded into a job and replaces the
+// functions that read clocks. The file $CLOCK_WAS_SET contains two numbers of seconds. The first number is added to the wall
+// clock. The second number is added to CLOCK_BOOTTIME, as if the machine had been suspended for that time. A change of the file
+// takes effect immediately. The monotonic clock is unchanged.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-// This library is preloaded into a worker. It replaces setenv(). When the worker sets CUBLAS_WORKSPACE_CONFIG, the library
-// appends the process's number of threads to the file $SETENV_THREADS_TO. Used by test_precision.py.
+// This library is preloaded into a worker by test_precision.py. It replaces setenv(). When the worker sets
+// CUBLAS_WORKSPACE_CONFIG, the library appends the process's number of threads to the file $SETENV_THREADS_TO.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

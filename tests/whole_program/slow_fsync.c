@@ -1,5 +1,5 @@
-// Simulates a disk that stalls once. This library is preloaded into a job. In each process, the first fsync of a file whose
-// path contains $SLOW_FSYNC_OF takes $SLOW_FSYNC_SECONDS. Used by test_hangs.py.
+// Simulates a disk that stalls once (test_hangs.py). This library is preloaded into a job. In each process, the first fsync of
+// a file whose path contains $SLOW_FSYNC_OF takes $SLOW_FSYNC_SECONDS.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

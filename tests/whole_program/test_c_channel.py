@@ -108,7 +108,7 @@ def test_outside_a_job_it_does_nothing(command, library, request, env):
     for channel in ({}, {"DDPRUN_CHANNEL": "fd:1"}, {"DDPRUN_CHANNEL": "fd:x"}):
         done = jobs.run(words, **env, **channel)
         assert (done.returncode, done.stdout, done.stderr) == (0, "no job 0 -1\n", "")
-    with socket.socket(socket.AF_INET) as other:  # the variable contains a descriptor that does not belong to the channel
+    with socket.socket(socket.AF_INET) as other:  # the variable names a descriptor that does not belong to the channel
         done = subprocess.run([str(word) for word in words], env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{other.fileno()}"), pass_fds=[other.fileno()],
                               capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "no job 0 -1\n", "")

@@ -16,7 +16,7 @@ ALL = ["asan", "tsan", "readers"]
 
 @pytest.fixture
 def clone(tmp_path):
-    """A repository with one commit. A file records that this commit has passed the tests."""
+    """Returns a repository with one commit. A file records that this commit has passed the tests."""
     root = tmp_path / "clone"
     root.mkdir()
 

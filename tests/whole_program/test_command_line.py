@@ -26,7 +26,7 @@ def write_config(folder: pathlib.Path, **changes) -> pathlib.Path:
 
 @pytest.fixture
 def script(tmp_path) -> pathlib.Path:
-    """A shell script that prints its rank and arguments. It starts faster than Python."""
+    """Returns a shell script that prints its rank and arguments. It starts faster than Python."""
     file = tmp_path / "job.sh"
     file.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n', encoding="utf-8")
     file.chmod(0o755)
@@ -285,7 +285,7 @@ def test_docs_list_every_exit_code():
 
 @pytest.fixture
 def torchrun_link(ddprun_bin, tmp_path) -> pathlib.Path:
-    """A symbolic link to ddprun with the name torchrun."""
+    """Returns a symbolic link to ddprun with the name torchrun."""
     link = tmp_path / "bin" / "torchrun"
     link.parent.mkdir()
     link.symlink_to(ddprun_bin)
@@ -365,7 +365,7 @@ def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
 
 def test_a_taken_default_master_port_is_replaced(ddprun_bin, run):
     with socket.socket() as held:
-        # lets bind() succeed while connections of an earlier job are in TIME_WAIT
+        # Lets bind() succeed while connections of an earlier job are in TIME_WAIT.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             held.bind(("", 29500))

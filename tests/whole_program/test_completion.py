@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-PATIENCE = 20  # seconds
+PATIENCE = 20  # in seconds
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
@@ -60,7 +60,7 @@ def test_bash_completes_dev(run):
 
 
 class Shell:
-    """An interactive shell on a pseudo-terminal."""
+    """Runs an interactive shell on a pseudo-terminal."""
 
     def __init__(self, argv: list[str], folder: str):
         self._output = b""

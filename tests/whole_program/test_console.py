@@ -44,7 +44,7 @@ send("phase", phase="done", step=60, epoch=0)
 
 @pytest.fixture
 def launcher(ddprun_bin, tmp_path) -> pathlib.Path:
-    """The path of a copy of ddprun, in a folder with the replacement for ddptrain."""
+    """Returns the path of a copy of ddprun, in a folder with the replacement for ddptrain."""
     folder = tmp_path / "bin"
     folder.mkdir()
     shutil.copy(ddprun_bin, folder / "ddprun")

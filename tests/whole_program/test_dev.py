@@ -15,7 +15,7 @@ def without_root(*hidden: str, **environment: str) -> subprocess.CompletedProces
     command fails before it builds."""
     hide = "".join(f"mount -t tmpfs none /usr/include/{folder} && " for folder in hidden)
     words = " ".join(f"{name}='{value}'" for name, value in environment.items())
-    # In a new user namespace the user id has no privileges of root, but can still read the files.
+    # In a new user namespace the process has no root privileges, but can still read the files.
     return subprocess.run(["unshare", "-m", "sh", "-c", f"{hide} exec unshare -U env {words} ./dev build launcher"], cwd=ROOT, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=120, check=False)
 

@@ -63,7 +63,8 @@ def commands(page: pathlib.Path) -> list[Command]:
     for number, line in code_lines(page):
         if not re.search(r"\bddprun ", line) or line.startswith("#SBATCH"):
             continue
-        # The character # starts a comment. In an indented command, two spaces precede a remark.
+        # The lexer treats the character # as the start of a comment. In an indented command, two spaces and # start a comment,
+        # which is removed first.
         lexer = shlex.shlex(line.split("  #")[0], posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         simple: list[list[str]] = [[]]
@@ -82,7 +83,7 @@ def commands(page: pathlib.Path) -> list[Command]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_reader(tmp_path_factory):
-    """A folder in which the commands of the pages can run. It contains the files that the commands name."""
+    """Returns a folder in which the commands of the pages can run. It contains the files that the commands name."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
@@ -110,7 +111,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
         if words[0] in ("validate", "init", "report", "doctor", "join", "token", "link-torchrun", "help", "version"):
             text = "--help-all" if words[0] == "join" else [words[0], "--help"]
             known = jobs.run([ddprun_bin, *([text] if isinstance(text, str) else text)]).stdout
-            if words[0] == "doctor":  # accepts the options of a job too
+            if words[0] == "doctor":  # doctor accepts the options of a job too
                 known += jobs.run([ddprun_bin, "--help-all"]).stdout
             problem = [word for word in words if word.startswith("-") and word not in known]
         elif words[0] == "submit":
@@ -120,7 +121,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            # true if the command failed only because its data is not on this machine
+            # True if the command failed only because its data is not on this machine.
             absent_data = done.returncode == 2 and "files that the config names are missing or cannot be read on this machine:\n" in done.stderr
             problem = done.stderr if done.returncode and not absent_data else None
         if problem:

@@ -1,5 +1,5 @@
 """Tests of `ddprun doctor` and --preflight with defects that this machine can really have. The unit tests in
-tests/launcher/doctor cover the verdicts; here each kind of observation finds one real defect."""
+tests/launcher/doctor cover the verdicts. This file checks that each kind of observation finds one real defect."""
 
 import json
 import os
@@ -65,7 +65,7 @@ int nvmlDeviceGetMigMode(void *device, unsigned *mode, unsigned *pending) { retu
 
 @pytest.fixture(scope="module")
 def two_gpus(tmp_path_factory) -> dict[str, str]:
-    """Environment variables that give ddprun a replacement of NVML."""
+    """Returns environment variables that give ddprun a replacement of NVML."""
     compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("nvml")
     (folder / "nvml.c").write_text(NVML)
@@ -104,7 +104,7 @@ def examine(ddprun_bin, tmp_path):
         for check in checks:
             jsonschema.validate(check, SCHEMA)
         findings = [check for check in checks if check["verdict"] != "ok"]
-        # On a machine whose /tmp is in memory, the run directory of a test is too.
+        # If the machine's /tmp is in memory, so is the run directory of a test, and the doctor reports that.
         findings = [check for check in findings if not check["found"].startswith(f"{tmp_path} is in memory")]
         assert done.returncode == (1 if any(check["verdict"] == "error" for check in findings) else 0)
         return findings
@@ -113,19 +113,19 @@ def examine(ddprun_bin, tmp_path):
 
 
 def only(findings: list[dict], check: str, verdict: str) -> str:
-    """The text of the only finding, which must be this check with this verdict."""
+    """Returns the text of the only finding, which must be this check with this verdict."""
     assert [(one["check"], one["verdict"]) for one in findings] == [(check, verdict)], findings
     return findings[0]["found"]
 
 
 def with_limits(**limits: tuple[int, int]) -> list[str]:
-    """A command prefix that sets resource limits."""
+    """Returns a command prefix that sets resource limits."""
     calls = ";".join(f"resource.setrlimit(resource.RLIMIT_{name}, {pair})" for name, pair in limits.items())
     return [sys.executable, "-c", f"import os, resource, sys; {calls}; os.execv(sys.argv[1], sys.argv[1:])"]
 
 
 def in_own_mounts(commands: str) -> list[str]:
-    """A command prefix that runs shell commands in a private mount namespace first."""
+    """Returns a command prefix that runs shell commands in a private mount namespace first."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs permission to create a mount namespace")
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", f'{commands} && exec "$@"', "sh"]
@@ -218,7 +218,8 @@ def test_run_directories(examine, config, tmp_path):
         run = ["--run-dir", disk / "deep/run", config]
         assert "is in memory" in only(examine(*run), "run-directory", "warning")
         (disk / "filler").write_bytes(bytes(590 << 20))
-        assert {one["verdict"] for one in examine(*run)} == {"warning", "error"}  # nearly full, and in memory
+        # The disk is nearly full (error), and it is in memory (warning).
+        assert {one["verdict"] for one in examine(*run)} == {"warning", "error"}
         (disk / "filler").unlink()
         assert list(disk.iterdir()) == []  # the doctor removes its files
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
@@ -264,7 +265,8 @@ def test_the_address_of_the_first_node(examine, config):
     several = ["--nnodes", 2, "--interface", "lo"]
     findings = examine(*several, "--master-addr", "no-such-host.invalid", config)
     assert ("master-address", "error") in [(one["check"], one["verdict"]) for one in findings], findings
-    findings = examine("--master-addr", "127.0.0.1", config, PET_NNODES="2")  # variables count, as in an init container
+    # Options in environment variables apply too, as in an init container.
+    findings = examine("--master-addr", "127.0.0.1", config, PET_NNODES="2")
     assert ("master-address", "warning") in [(one["check"], one["verdict"]) for one in findings], findings
 
 

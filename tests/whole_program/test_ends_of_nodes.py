@@ -88,7 +88,7 @@ def test_a_finished_nodes_broken_connection_ends_no_round(nodes, tmp_path):
     until_pinged(nodes, port, 2)
     for _ in range(2):
         before = [text.count(word) for text, word in ((nodes.text(0), "closed its connection"), (nodes.text(1), "joined the job"))]
-        # the agent is suspended until its session has expired, so it cannot reconnect in time
+        # The agent is suspended until its session has expired, so it cannot reconnect in time.
         with suspended_process(nodes.agents[1].pid):
             break_connections_to(port)
             nodes.until(lambda: nodes.text(0).count("closed its connection") > before[0], "node 1 to be lost")

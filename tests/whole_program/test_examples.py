@@ -52,7 +52,7 @@ def commands(folder: pathlib.Path) -> list[str]:
 
 @pytest.fixture
 def home(request, tmp_path) -> pathlib.Path:
-    """A home folder with ddprun installed in .local."""
+    """Returns a home folder with ddprun installed in .local."""
     installation = request.getfixturevalue("build")
     if not (installation / "sdk/libddprun_worker.a").exists() or not shutil.which("c++"):
         pytest.skip("needs a build with the trainer, and a compiler")
@@ -92,7 +92,7 @@ def test_the_first_commands_of_the_readme_work(example, ddprun_bin, ddptrain_bin
             environment["CMAKE_GENERATOR"] = "Ninja"
         if shutil.which("ccache"):
             environment |= {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache/ccache")),
-                            # with these variables ccache can reuse the objects of an earlier test run
+                            # With these variables ccache can reuse the objects of an earlier test run.
                             "CCACHE_BASEDIR": str(tmp_path), "CCACHE_NOHASHDIR": "1"}
     for attempt in range(4):
         folder = tmp_path / f"attempt-{attempt}" / example.folder

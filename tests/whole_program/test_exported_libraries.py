@@ -47,7 +47,7 @@ def samples(batch: dict, count: int, draw) -> dict:
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder with each model, its data and its train.json. Models of the package transformers are exported with the
+    """Returns a folder with each model, its data and its train.json. Models of the package transformers are exported with the
     command-line interface."""
     import safetensors.torch
     import torch

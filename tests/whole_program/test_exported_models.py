@@ -72,7 +72,7 @@ def settings_of(name: str, root: pathlib.Path) -> dict:
 
 @pytest.fixture(scope="module")
 def exported(exporter, tmp_path_factory) -> pathlib.Path:
-    """A folder that contains each model, its data and its train.json."""
+    """Returns a folder that contains each model, its data and its train.json."""
     export, zoo = exporter
     root = tmp_path_factory.mktemp("exported")
     for name in MODELS:
@@ -86,7 +86,7 @@ def exported(exporter, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def in_python(exported) -> pathlib.Path:
-    """A folder with the losses and weights of all models in eager PyTorch, with 1 and with 2 workers."""
+    """Returns a folder with the losses and weights of all models in eager PyTorch, with 1 and with 2 workers."""
     out = exported / "python"
 
     def train():

@@ -24,7 +24,8 @@ def unpacked(ddprun_bin, ddptrain_bin, tmp_path_factory) -> pathlib.Path:
     assert done.returncode == 0, done.stderr
     assert (folder / "gpu.tar.gz").stat().st_size <= 64_000_000
     with tarfile.open(folder / "gpu.tar.gz") as bundle:
-        bundle.extractall(folder, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))  # since Python 3.11.4
+        # Python has tarfile.tar_filter since version 3.11.4.
+        bundle.extractall(folder, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
     return folder / "ddprun-gpu"
 
 

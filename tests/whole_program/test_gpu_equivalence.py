@@ -35,7 +35,7 @@ ENVIRONMENT = {"DDPTRAIN_SHARE_GPU": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_losses_and_weights_match_python_ddp(ddprun, ddptrain_bin, tmp_path, monkeypatch, name):
-    # set for the Python program; with `deterministic`, ddptrain sets this variable itself
+    # Set for the Python program; with `deterministic`, ddptrain sets this variable itself.
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     case = ALL_CASES[name]
     write_job = equivalence.write_job

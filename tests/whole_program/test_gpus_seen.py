@@ -71,7 +71,7 @@ def library(tmp_path_factory):
 
 
 class Waiting:
-    """A job with two workers that wait."""
+    """Starts a job with two workers that wait."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, library: pathlib.Path | None, *options: str, **env: str):
         self.ddprun, self.folder = ddprun, folder

@@ -113,7 +113,7 @@ def test_a_replaced_host_keeps_the_losses_of_each_world_size(make_hosts, tmp_pat
     sizes = world_sizes(run_dir)
     assert [size for size, _ in itertools.groupby(sizes)] == [count, count - 1, count]
     step = 0
-    # runs the same number of steps with each world size on one machine, without faults
+    # Runs the same number of steps with each world size on one machine, without faults.
     for size, steps in itertools.groupby(sizes):
         step += len(list(steps))
         done = jobs.run([ddprun_bin, "--nproc-per-node", size, "--run-dir", tmp_path / "calm", config, f"max_steps={step}"])

@@ -1,6 +1,6 @@
 """For each model, workers are killed a hundred times at random moments while the other worker keeps the state. The final
 weights, metrics and used samples must equal those of an undisturbed run. Each model is also trained with 2 workers, then with
-1, then with 3. It must use every sample once per epoch.
+1, then with 3. This run must use every sample once per epoch.
 
     DDPRUN_LONG_TESTS=1 [DDPRUN_KILLS=100] [DDPRUN_SEED=N] python -m pytest -s tests/whole_program/test_hundred_kills.py [-k resnet]
 

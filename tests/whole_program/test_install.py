@@ -19,8 +19,8 @@ def cmake(*words, **environment: str) -> str:
 
 @pytest.fixture
 def build(ddprun_bin, tmp_path):
-    """The build folder. install() moves its manifest out of this folder, because a user's installation from this folder may
-    need its own manifest."""
+    """Returns the build folder. install() moves its manifest out of this folder, because a user's installation from this folder
+    may need its own manifest."""
     folder = ddprun_bin.parent.parent
     if not (folder / "cmake_install.cmake").exists() or not (folder / "pages").exists():
         pytest.skip(f"{folder} is not a build folder that can be installed from")

@@ -15,7 +15,7 @@ BOTH = LIVE + CHECKPOINT
 # recovery to test.
 MATRIX = [
     (1, "kill rank=0 step=11", [], CHECKPOINT),
-    (2, "kill rank=1 phase=joining", [], LIVE),  # at this point no worker has a state
+    (2, "kill rank=1 phase=joining", [], LIVE),  # before the first step no worker has a state
     (2, "kill rank=1 step=0", [0], BOTH),  # the kill comes before the first checkpoint
     (2, "kill rank=0 step=11", [1], BOTH),  # a loss of rank 0, which writes metrics and checkpoints
     (2, "kill rank=1 step=11", [0], CHECKPOINT),
@@ -45,7 +45,7 @@ def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed,
         assert [lost["decision"], after["decision"]] == ["regroup", "end"], job.errors
         assert [e["kept"] for e in job.of("regrouped")] == [after["regroup"]["kept"]] == [kept], job.errors
         assert jobs.metrics(job.run_dir, "restart") == []
-        assert len(after["workers"]) == 1  # only the lost worker was started again
+        assert len(after["workers"]) == 1  # only one process, the replacement of the lost worker, was started
     else:
         assert [lost["decision"], after["decision"]] == ["restart", "end"], job.errors
         assert [len(r["workers"]) for r in (lost, after)] == [workers] * 2 and after["regroup"] is None

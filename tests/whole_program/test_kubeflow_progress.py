@@ -115,7 +115,7 @@ def test_the_token_is_read_for_each_request(ddprun_bin, server, tmp_path):
 
 
 def test_printed_progress_is_posted(ddprun_bin, server, tmp_path):
-    """A program that reports nothing, and only prints. Rank 1 prints something else, which is ignored."""
+    """The program does not report its progress, and only prints it. Rank 1 prints something else, which is ignored."""
     status = server()
     (tmp_path / "job.sh").write_text("#!/bin/sh\n[ $RANK = 1 ] && echo step 1/99 && exit\necho 'Epoch 2/4'; echo 'step 5/10 loss: 0.5' >&2\n")
     (tmp_path / "job.sh").chmod(0o755)

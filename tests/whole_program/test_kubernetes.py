@@ -1,6 +1,6 @@
 """Tests of `ddprun submit --k8s` and of the examples in configs/kubernetes. No test uses a cluster. kubernetes_objects.py has
-the schemas, and does the same as the kubelet and the controllers. One test starts the command of a manifest as the pods of a
-cluster would run it: in network namespaces, without root, with the mounts of the manifest."""
+the schemas, and acts like the kubelet and the controllers. One test starts the command of a manifest as the pods of a cluster
+would run it: in network namespaces, without root, with the mounts of the manifest."""
 
 import contextlib
 import itertools
@@ -70,7 +70,8 @@ def runtimes(ddprun_bin) -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_are_the_output_of_submit(ddprun_bin, name):
-    """To write the files again, run the tests with DDPRUN_REGENERATE=1."""
+    """The files must be equal to the output of the command. To write the files again, run the tests with
+    DDPRUN_REGENERATE=1."""
     done = submit(ddprun_bin, *dry_run(COMMANDS[name]))
     assert done.returncode == 0, done.stderr
     if os.environ.get("DDPRUN_REGENERATE"):
@@ -111,7 +112,7 @@ def test_the_pods_of_the_examples(runtimes, name):
     (container,) = pod["containers"]
     command = container["command"]
 
-    # size, and the name of each pod
+    # The following lines check the size and the name of each pod.
     size = name.removesuffix(".yaml").rsplit("-", 1)[1]
     assert command[command.index("--nnodes") + 1] == SIZES[size][1] and spec["completions"] == spec["parallelism"] == 4
     assert spec["completionMode"] == "Indexed" and pod["restartPolicy"] == "Never"
@@ -126,16 +127,16 @@ def test_the_pods_of_the_examples(runtimes, name):
     policy = by_kind["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= pod_labels.items() and policy["ingress"] == [{"from": [{"podSelector": policy["podSelector"]}]}]
 
-    # stops and restarts
+    # The following lines check stops and restarts.
     assert float(command[command.index("--shutdown-timeout") + 1]) + 5 <= pod["terminationGracePeriodSeconds"]
     assert spec["successPolicy"] == {"rules": [{"succeededCount": 1}]} and spec["backoffLimit"] >= 4
     assert ("affinity" in pod) == (size == "spot")
 
-    # security
+    # The following lines check security settings.
     assert k8s.violations_of_restricted(pod) == []
     assert pod["automountServiceAccountToken"] is False and pod["enableServiceLinks"] is False
 
-    # volumes: each is mounted; the token is readable by root and the pod's group only, and cannot be changed
+    # Each volume is mounted. The token is readable by root and the pod's group only, and cannot be changed.
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     assert mounts.keys() == volumes.keys() and len(mounts) == len(container["volumeMounts"])
@@ -178,7 +179,8 @@ def test_other_kinds_in_a_queue(ddprun_bin, kind):
     assert 'patch workload NAME --type merge --patch \'{"spec":{"active":false}}\'' in text
 
 
-# The action of a Job after each exit code of ddprun. The codes are those of docs/exit-codes.md, and examples of workers' own codes.
+# The action of a Job after each exit code of ddprun. The exit codes are those of docs/exit-codes.md, and examples of codes that
+# workers choose themselves.
 ACTIONS = {1: "Count", 2: "FailJob", 79: "Count", 80: "Count", 81: "Count", 82: "Count", 83: "FailJob", 84: "FailJob", 85: "Ignore", 86: "Ignore",
            87: "FailJob", 88: "FailJob", 89: "Count", 90: "Count", 91: "Count", 129: "Count", 130: "Count", 134: "Count", 137: "Count", 139: "Count",
            143: "Ignore", 255: "Count"}
@@ -216,7 +218,7 @@ def test_the_docs_show_the_same_rules():
 
 
 def test_the_docs_show_the_fields_for_the_token(runtimes):
-    """The fields of docs/kubernetes.md for the token are those of the manifests."""
+    """docs/kubernetes.md must show the same fields for the token as the manifests."""
     page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     token, probe = (yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
     _, spec = k8s.job_of(documents((EXAMPLES / "job-fixed.yaml").read_text(encoding="utf-8")), runtimes)
@@ -260,7 +262,7 @@ KUBECTL = {"works": "echo \"job.batch/train created\"", "fails": "echo 'error: t
 
 @pytest.mark.parametrize("kubectl", ["works", "fails", "missing"])
 def test_submit_applies_the_manifests(ddprun_bin, tmp_path, kubectl):
-    """Without a kubectl that works, one line explains the problem, and the manifests are kept."""
+    """If kubectl is missing or fails, one line explains the problem, and the manifests are kept."""
     (tmp_path / "bin").mkdir()
     if kubectl in KUBECTL:
         (tmp_path / "bin" / "kubectl").write_text(f"#!/bin/sh\necho \"$@\" > called\n{KUBECTL[kubectl]}\n")
@@ -296,13 +298,13 @@ def test_mistakes(ddprun_bin, tmp_path, words, message):
     assert done.returncode == 2 and message in done.stderr and done.stdout == "" and list(tmp_path.iterdir()) == []
 
 
-# kubectl commands that read an object with the types of their Kubernetes version, and print it again. They use no server.
+# These kubectl commands read an object with the types of their Kubernetes version, and print it again. They use no server.
 TYPED = {"Job": ["set", "serviceaccount", "--local", "-f", "-", "typed", "-o", "json"], "Service": ["set", "selector", "--local", "-f", "-", "a=b", "-o", "json"]}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith(("job-", "kueue-"))])
 def test_kubectl_knows_every_field(name):
-    """kubectl drops fields that its types do not have. So each field of the Job and the Service must still be there."""
+    """kubectl drops fields that its types do not have. So each field of the Job and the Service must be in its output."""
     if not shutil.which("kubectl"):
         pytest.skip("needs kubectl")
 
@@ -320,7 +322,7 @@ def test_kubectl_knows_every_field(name):
         done = subprocess.run(["kubectl", *TYPED[document["kind"]]], input=json.dumps(document), capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         if document["kind"] == "Service":
-            del document["spec"]["selector"]  # the command replaces it
+            del document["spec"]["selector"]  # the command writes a different selector
         assert missing(document, json.loads(done.stdout)) == []
         checked += 1
     assert checked == 2
@@ -347,9 +349,9 @@ exec chroot $root setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-priv
 
 
 class Pods:
-    """The pods of a manifest on private hosts, as a cluster would start them: host names of an indexed Job with a headless
-    Service, the index in the environment, a user without rights and without an entry in /etc/passwd, the Secret mounted
-    read-only, and a shared volume, in which the program is /runs/job.sh."""
+    """Starts the pods of a manifest on private hosts, as a cluster would start them: host names of an indexed Job with a
+    headless Service, the index in the environment, a user without rights and without an entry in /etc/passwd, the Secret
+    mounted read-only, and a shared volume, in which the program is /runs/job.sh."""
 
     def __init__(self, ddprun_bin, hosts, folder: pathlib.Path, nodes: str, program: str, *arguments: str):
         text = printed(ddprun_bin, "--k8s", "--image", "a", "--nodes", nodes, program=["--", "--no-python", "/runs/job.sh", *arguments])
@@ -380,7 +382,7 @@ class Pods:
 
 
 def test_the_command_of_a_manifest_runs_in_pods(ddprun_bin, make_hosts, tmp_path):
-    # an agent has its socket 0.1 s after its start
+    # An agent creates its socket 0.1 s after its start.
     pods = Pods(ddprun_bin, make_hosts(2), tmp_path, "2", 'echo "$RANK $WORLD_SIZE $MASTER_ADDR $1 $(id -u) ${DDPRUN_TOKEN-unset}" > /runs/rank-$RANK\n'
                 "for i in $(seq 200); do ddprun status --healthy > /runs/health-$RANK 2>&1 && break; sleep 0.05; done\n"
                 "echo $? >> /runs/health-$RANK", "$(HOME) $$")
@@ -396,8 +398,8 @@ def test_the_command_of_a_manifest_runs_in_pods(ddprun_bin, make_hosts, tmp_path
 
 
 def test_the_first_pod_of_an_elastic_job_is_replaced(ddprun_bin, make_hosts, tmp_path):
-    """The first pod is killed. The others continue, and its replacement joins them: the volume has the run
-    directory and the agents' records."""
+    """The first pod is killed. The others continue, and its replacement joins them, since the volume contains the run directory
+    and the agents' records."""
     pods = Pods(ddprun_bin, make_hosts(3), tmp_path, "2:3", "echo $WORLD_SIZE > /runs/size-$GROUP_RANK\nuntil [ -e /runs/finish ]; do sleep 0.05; done")
 
     def sizes() -> list[str]:

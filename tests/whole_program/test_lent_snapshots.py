@@ -143,13 +143,13 @@ def test_a_borrower_without_the_secret_gets_nothing(two):
         two.borrow(lender.port, secret=bytes(32))
     assert two.kept() == []
 
-    # A malicious client does not check the lender's proof, but it must send its own. With a wrong proof it must not receive
+    # A malicious client need not check the lender's proof, but it must send its own. With a wrong proof it must not receive
     # more data.
     for proof in (bytes(32), b""):
         with socket.create_connection(("127.0.0.1", lender.port)) as client:
             client.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
             hello = client.recv(64, socket.MSG_WAITALL)
-            # if `proof` is empty, the client returns the lender's own proof, which must also be rejected
+            # If `proof` is empty, the client returns the lender's own proof, which must also be rejected.
             client.sendall(proof or hello[32:])
             assert rest_of(client) == b""
     # A rank that is not to receive a snapshot is rejected, and so is a client with another protocol.

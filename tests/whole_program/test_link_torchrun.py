@@ -14,7 +14,7 @@ PYTORCHS = "#!/bin/sh\necho PyTorch\n"
 
 @pytest.fixture
 def folder(ddprun_bin, tmp_path) -> pathlib.Path:
-    """A folder with a copy of ddprun."""
+    """Returns a folder with a copy of ddprun."""
     (tmp_path / "bin").mkdir()
     shutil.copy(ddprun_bin, tmp_path / "bin/ddprun")
     return tmp_path / "bin"

@@ -17,7 +17,7 @@ from live_nodes import NodesJob, assert_continued, pause
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2)
-        # rank 0, on node 0, is lost last, since it writes metrics and checkpoints
+        # Rank 0, on node 0, is lost last, since it writes metrics and checkpoints.
         for node, local_rank in ((1, 0), (0, 1), (0, 0)):
             job.wait_until(lambda: all(a.at_work() for a in job.agents))
             before = [a.pids() for a in job.agents]

@@ -59,7 +59,7 @@ def test_convolutions_and_batch_norm_recover_bitwise(ddprun_bin, tiny_images, tm
 def test_losing_all_workers_resumes_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 3, **SHORT) as job:
         job.wait_until(lambda j: j.step > 200)
-        # after its suspension the agent detects the loss of all workers at the same time
+        # After its suspension the agent detects the loss of all workers at the same time.
         job.process.send_signal(signal.SIGSTOP)
         for rank in range(3):
             job.kill(rank)
@@ -91,7 +91,8 @@ def test_a_replacement_is_killed_while_it_starts(ddprun_bin, data, tmp_path, und
         for _ in range(2):
             before = job.pids[1]
             job.kill(1)
-            # wait only for its start, so that the next kill hits the replacement before it has loaded anything
+            # The test waits only until the replacement has started, so that the next kill hits it before it has loaded
+            # anything.
             job.wait_until(lambda j: j.pids[1] != before)
         before = job.pids[1]
         job.kill(1)

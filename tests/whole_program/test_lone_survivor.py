@@ -92,7 +92,7 @@ class Job:
         below = [pid for child in jobs.children(agent) for pid in [child, *jobs.children(child)]]
         os.kill(agent, signal.SIGSTOP)  # suspends the agent, because its guardian would react to the agent's end
         for pid in [*below, agent]:
-            # workers exit when their guardian is killed, so some processes may have ended already
+            # Workers exit when their guardian is killed, so some processes may have ended already.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.hosts.agents[host].wait()

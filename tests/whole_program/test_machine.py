@@ -58,7 +58,7 @@ FOUR_GPUS = "GPU-11aa/01,GPU-11bb/02,GPU-22cc/81,GPU-33dd/c1"
 
 @pytest.fixture(scope="session")
 def nvml(tmp_path_factory):
-    """A folder for LD_LIBRARY_PATH that contains the replacement of NVML's library."""
+    """Returns a folder for LD_LIBRARY_PATH that contains the replacement of NVML's library."""
     compiler = shutil.which("cc") or shutil.which("c++")
     if not compiler:
         pytest.skip("needs a C compiler to build a fake NVML")

@@ -66,8 +66,8 @@ def test_a_restart_after_an_oom_kill(ddprun, tmp_path):
 
 
 def test_a_worker_stays_in_the_cgroup_it_entered(ddprun, tmp_path):
-    """cgexec and systemd-run move a process in this way. The agent moves its workers to cgroups shortly after their start, so
-    the worker waits a second before it allocates memory."""
+    """The worker moves itself to another cgroup, as under cgexec or systemd-run. The agent moves its workers to cgroups shortly
+    after their start, so the worker waits a second before it allocates memory."""
     script = tmp_path / "own.sh"
     script.write_text(f"""#!/bin/sh
 echo $$ > "$OWN/cgroup.procs" || exit 3

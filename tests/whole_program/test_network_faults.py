@@ -155,7 +155,7 @@ def test_a_longer_lease_tolerates_a_longer_outage(traces):
 
 def test_a_node_with_lost_packets_reports_and_retries(traces, script):
     hosts = traces(2).hosts
-    command = elastic(hosts, 2, 2, script("true"))  # its lease is shorter than the timeout of a connection attempt
+    command = elastic(hosts, 2, 2, script("true"))  # the lease of this job is shorter than the timeout of a connection attempt
     hosts.start_on(0, *command)
     hosts.until_printed(0, "coordinates the job")
     hosts.cut((0, 1), (1, 0))

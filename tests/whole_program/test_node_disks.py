@@ -27,7 +27,7 @@ def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def job(nodes, data, tmp_path):
-    """A job that keeps no copies of checkpoints on the nodes' own disks."""
+    """Returns a job that keeps no copies of checkpoints on the nodes' own disks."""
     return Job(nodes, tmp_path, jobs.config(data), own_run_directories=True, copies=False)
 
 

@@ -49,7 +49,7 @@ def test_logs_are_followed_over_a_restart_on_a_member_node(nodes, script, tmp_pa
         assert set(seen) == {f"[rank {rank}] {word} {rank}{of}\n" for rank in range(3) for word, of in (("first", " of 0"), ("error", ""))}
         assert {first.stdout.readline(), first.stdout.readline()} == {"first 0 of 0\n", "error 0\n"}
         (tmp_path / "out/fail").write_text("")
-        # stderr and stdout are not ordered relative to each other, so the test waits for each kind of line separately
+        # Stderr and stdout are not ordered relative to each other, so the test waits for each kind of line separately.
         for line, times in (("first {} of 1", 1), ("error {}", 2), ("end {}", 1)):
             if line == "end {}":
                 (tmp_path / "out/go").write_text("")
@@ -63,7 +63,7 @@ def test_logs_are_followed_over_a_restart_on_a_member_node(nodes, script, tmp_pa
         assert "first 0 of 1\n" in received
         assert "has ended" in two.query(0, "stop")
         last = all_ranks.stdout.read() + first.stdout.read()
-        # the shell may print "Terminated" when its `sleep` is killed
+        # The shell may print "Terminated" when its `sleep` is killed.
         assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last
         assert all_ranks.wait() == first.wait() == 0
     nodes.wait()

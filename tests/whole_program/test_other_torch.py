@@ -38,8 +38,8 @@ def apart(ours: float, theirs: float) -> float:
 
 
 def tensors_apart(ours: dict, theirs: dict) -> tuple[float, str]:
-    """Returns the largest difference between equal-named tensors of two models, and the name of the tensor. The difference of
-    two elements is relative to the largest element of the tensor."""
+    """Compares the tensors of two models that have equal names. Returns the largest difference and the name of the tensor that
+    has it. The difference of two elements is relative to the largest element of the tensor."""
     assert ours.keys() == theirs.keys()
     return max(((ours[key].double() - theirs[key].double()).abs().max().item() / max(ours[key].double().abs().max().item(), 1e-30), key)
                for key in ours if ours[key].numel())

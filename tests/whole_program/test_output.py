@@ -206,7 +206,7 @@ def test_a_pipe_gets_every_line_in_addition_to_logs(ddprun_bin, tmp_path, option
 def test_a_worker_blocked_on_output_is_not_a_hang(ddprun_bin, tmp_path):
     command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' 100000", "--hang-timeout", 1, "--log-dir", "/dev/null")
     with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
-        time.sleep(3.5)  # for more than two hang timeouts, the pipe is not read
+        time.sleep(3.5)  # the pipe is not read for more than two hang timeouts
         shown, shown_errors = job.communicate(timeout=60)
     assert job.returncode == 0, shown_errors
     assert shown.count(b"\n") == 100000

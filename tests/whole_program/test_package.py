@@ -1,7 +1,7 @@
-"""Tests of the packages that ./dev package builds. Each package is installed like a user does it: the wheel with pip, the
-tarball in a home folder, and the Debian package. The tests check that the programs start, that agents connect, and that removal
-leaves no files. They run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test --package has
-already built the packages."""
+"""Tests of the packages that ./dev package builds. Each package is installed as a user would install it: the wheel with pip,
+the tarball in a home folder, and the Debian package. The tests check that the programs start, that agents connect, and that
+removal leaves no files. They run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test --package
+has already built the packages."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ def newest(folder: pathlib.Path, pattern: str) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def environment(dist, tmp_path_factory):
-    """A virtual environment that contains only the wheel. Tests do not activate it."""
+    """Returns a virtual environment that contains only the wheel. Tests do not activate it."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, with_pip=True)
     wheel = newest(dist, "ddprun-*_x86_64.whl")
@@ -52,7 +52,7 @@ def environment(dist, tmp_path_factory):
 
 @pytest.fixture
 def home(dist, tmp_path):
-    """A home folder whose .local contains the files of the tarball and one file of the user."""
+    """Returns a home folder whose .local contains the files of the tarball and one file of the user."""
     local = tmp_path / "home" / ".local"
     (local / "share").mkdir(parents=True)
     (local / "share" / "mine").write_text("the user's")
@@ -238,8 +238,8 @@ def test_the_programs_need_nothing_but_glibc_2_28(environment):
 
 @pytest.fixture(scope="module")
 def home_on_aarch64(dist, tmp_path_factory):
-    """A folder with the files of the tarball for aarch64. If CI has not built the tarball, the test builds it, which takes
-    minutes and is done only with --long."""
+    """Returns a folder with the files of the tarball for aarch64. If CI has not built the tarball, the test builds it, which
+    takes minutes and is done only with --long."""
     if not MADE:
         made = subprocess.run([ROOT / "dev", "package", "--target", "aarch64"], capture_output=True, text=True, timeout=1800, check=False)
         assert made.returncode == 0, made.stdout + made.stderr

@@ -17,8 +17,8 @@ def predicted(ddptrain, arguments: list, lines: list[str]) -> tuple[int, list[di
 
 @pytest.fixture(scope="module")
 def images(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """A finished run on the small data set. The mean and standard deviation for normalization are computed from the training
-    images."""
+    """Returns a finished run on the small data set. The mean and standard deviation for normalization are computed from the
+    training images."""
     folder = tmp_path_factory.mktemp("images")
     train = jobs.write_config(folder / "train.json", jobs.config(jobs.write_small_dataset(folder / "data"), epochs=1))
     assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0

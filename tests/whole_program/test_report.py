@@ -20,8 +20,8 @@ import pytest
 
 @pytest.fixture(scope="module")
 def run_dir(ddprun_bin, tmp_path_factory) -> pathlib.Path:
-    """A run in which rank 1 was killed in step 18. Training waits for each save, so the checkpoint of step 14 was complete
-    before the kill."""
+    """Returns a run in which rank 1 was killed in step 18. Training waits for each save, so the checkpoint of step 14 was
+    complete before the kill."""
     folder = tmp_path_factory.mktemp("report")
     data = jobs.write_small_dataset(folder / "data")
     config = jobs.write_config(folder / "train.json", jobs.config(data, checkpoint={"every_steps": 7, "keep": 3, "background": False}))
@@ -89,14 +89,16 @@ def test_the_page_is_self_contained(page):
     # evaluation.
     assert text.count("<title>resumed at step 14</title>") == 2
     assert len(re.findall(r"<title>rank 1 on [^<]* SIGKILL at step 1\d<", text)) == 2
-    assert len(re.findall(r'class="failure" d="[^"]*"><title>round 0: rank 1 on ', text)) == 1  # on the time line
+    # This is the mark of the failure on the time line.
+    assert len(re.findall(r'class="failure" d="[^"]*"><title>round 0: rank 1 on ', text)) == 1
     assert text.count('class="round"') == 2
     assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in seen.attributes
     assert ("meta", "content", "width=device-width, initial-scale=1") in seen.attributes
 
 
 class Followed:
-    """A page that `ddprun report --follow` rewrites. `texts` has each version that was seen, by the time of its write in ns."""
+    """A page that `ddprun report --follow` rewrites. `texts` has each version of the page that the test has read, by the time
+    of its write in ns."""
 
     def __init__(self, process: subprocess.Popen, page: pathlib.Path):
         self.process, self.page = process, page
@@ -104,7 +106,7 @@ class Followed:
         assert process.stdout.readline() == f"the page is {page}, which is rewritten until the job ends\n", process.stderr.read()
 
     def newest(self) -> str:
-        with self.page.open(encoding="utf-8") as file:  # an open file stays the same version
+        with self.page.open(encoding="utf-8") as file:  # an open file does not change when the page is replaced
             return self.texts.setdefault(os.fstat(file.fileno()).st_mtime_ns, file.read())
 
     def until(self, pattern: str) -> str:
@@ -112,7 +114,7 @@ class Followed:
         return self.newest()
 
     def end(self) -> str:
-        """Waits until the command ends. Returns its output."""
+        """Waits until the command ends, and returns its output."""
         output, errors = self.process.communicate(timeout=60)
         assert errors == "" and not list(self.page.parent.glob(".*tmp*"))
         return output
@@ -136,7 +138,8 @@ def test_the_page_of_a_running_job_follows_it(ddprun_bin, data, tmp_path):
         for rank in (0, 1):
             assert re.search(rf"<tr><td>{rank}</td>.*<td>{job.pids[rank]}</td><td>logs/round-000/rank-0000{rank}</td></tr>", first), first
         assert re.search(r"running for .* 0 of 100000 restarts used", first) and re.search(r"<progress max=\"\d+\" value=\"\d+\">", first)
-        # The file of the report does not have the time of training before a round ends.
+        # Before a round ends, the file of the report does not contain its training time. So the page must get it from the
+        # agent.
         assert re.search(r"<title>training: ", first) and "<h3>Loss</h3>" in first
         job.kill(1)
         after = followed.until(r'class="failure kept" d="[^"]*"><title>round 0: rank 1 on [^<]*SIGKILL')
@@ -174,7 +177,7 @@ def test_the_page_of_a_script_without_a_run_directory(waiting, tmp_path):
 
 def test_the_browser_of_a_followed_page_can_be_stopped(waiting, tmp_path):
     """--follow blocks the signals that stop it. The browser that it starts must not inherit the blocked signals."""
-    # Not a shell script, because dash unblocks all signals at its start.
+    # The fake browser is not a shell script, because dash unblocks all signals at its start.
     (tmp_path / "xdg-open").write_text(f"#!{sys.executable}\nopen('{tmp_path}/blocked', 'w').write(open('/proc/self/status').read())\n")
     (tmp_path / "xdg-open").chmod(0o755)
     job = waiting()
@@ -186,7 +189,7 @@ def test_the_browser_of_a_followed_page_can_be_stopped(waiting, tmp_path):
 
 
 def test_the_page_of_a_killed_agent(ddprun_bin, data, tmp_path):
-    """The guardian adds the end to the report after the agent has died. The last page contains it."""
+    """After the agent has died, the guardian adds the end of the run to the report. The last page must contain it."""
     variables = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
     (tmp_path / "runtime").mkdir()
     with live_jobs.Job(ddprun_bin, tmp_path / "job", data, 2, env=variables, epochs=100000) as job:

@@ -53,7 +53,7 @@ def test_a_status_for_prometheus(waiting):
     assert workers.value == 2 and workers.labels == {"title": "waits.py", "run_dir": ""}
     assert {sample.labels["rank"]: sample.value for sample in families["ddprun_worker_running"].samples} == {"0": 1, "1": 1}
     assert all(sample.value > 1e6 for sample in families["ddprun_worker_memory_bytes"].samples)
-    assert "ddprun_step" not in families and "ddprun_worker_step" not in families  # values that are not known have no line
+    assert "ddprun_step" not in families and "ddprun_worker_step" not in families  # an unknown value has no line
     assert job.end() == 0
 
 

@@ -17,7 +17,8 @@ from test_custom_worker import points  # noqa: F401
 
 @pytest.fixture
 def installed(build, tmp_path) -> pathlib.Path:  # noqa: F811
-    """The installed files, moved from the install prefix to another folder. No file may depend on the path of the prefix."""
+    """Returns the installed files, moved from the install prefix to another folder. No file may depend on the path of the
+    prefix."""
     if not (build / "sdk/libddprun_worker.a").exists() or not shutil.which("c++"):
         pytest.skip("needs a build with the trainer, and a compiler")
     (tmp_path / "first").mkdir()

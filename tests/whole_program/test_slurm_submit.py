@@ -54,7 +54,7 @@ def output_of(run_dir, job: str) -> str:
 
 
 def starts_of(run_dir) -> list[tuple]:
-    """The Slurm job, SLURM_RESTART_COUNT and the exit code of each start in the report."""
+    """Returns the Slurm job, SLURM_RESTART_COUNT and the exit code of each start in the report."""
     return [(start["slurm"]["job"], start["slurm"]["restarts"], start["exit"]["code"]) for start in jobs.report(run_dir)["invocations"]]
 
 
@@ -67,8 +67,8 @@ def assert_same_end(run_dir, alone):
 def limited(cluster, ddprun_bin, data, tmp_path_factory):
     """Starts a job with a time limit of one minute, which would train for hours. Returns its id, run directory and config."""
     folder = tmp_path_factory.mktemp("limited")
-    # A step takes a tenth of a second on this network, and hardly any CPU time. If the kernel lacks this kind of queue, the test
-    # only takes longer.
+    # On the slowed network a step takes a tenth of a second and hardly any CPU time. If the kernel lacks this kind of queue,
+    # the test only takes longer.
     for host in (0, 1):
         subprocess.run(["tc", "-n", cluster.hosts.space(host), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8mbit", "burst", "64kb",
                         "latency", "400ms"], check=False, capture_output=True)
@@ -225,7 +225,8 @@ def test_a_batch_script_without_scontrol_ends_with_85(ddprun_bin, tmp_path):
     second = jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="17", SLURM_RESTART_COUNT="1")
     assert second.returncode == 143 and "the job ends" in second.stderr
     assert jobs.run(after, PATH=str(tmp_path)).returncode == 2
-    # A script that ends with 85 has saved. A train.json, whose config is in the run directory, has not if no checkpoint is new.
+    # A script that ends with 85 has saved. A job with a train.json has saved only if it has a new checkpoint, and this one has
+    # none.
     after[after.index(143)] = 85
     for _ in range(2):
         assert "with a newer checkpoint" in jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="18").stderr

@@ -92,8 +92,8 @@ with open("%s.%d" % (out, ddprun.rank), "a") as log:
 
 
 def losses(out: pathlib.Path) -> dict[int, dict[int, set[str]]]:
-    """The values that the ranks logged, as {rank: {step: set of values}}. A repeated step may have several values. An
-    incomplete last line is ignored."""
+    """Returns the values that the ranks have logged, as {rank: {step: set of values}}. A repeated step may have several values.
+    An incomplete last line is ignored."""
     found: dict[int, dict[int, set[str]]] = {0: {}, 1: {}}
     for rank, steps in found.items():
         for line in out.with_name(f"{out.name}.{rank}").read_text().split("\n")[:-1]:
@@ -150,7 +150,7 @@ def test_a_kill_does_not_change_the_losses_of_a_ddp_script(ddprun_bin, run, poli
 
 # ---- the restored state ----
 
-# Code in which the ranks of the first start wait for each other before they fail.
+# In this code the ranks of the first start wait for each other before they fail.
 AGAIN = """
 if ddprun.restart == 0:
     open("done.%d" % ddprun.rank, "w").close()

@@ -13,7 +13,7 @@ from disks import stalling_disk
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> rehearsal.Place:
-    """The folder in which the jobs run. The fixture `config` adds the result of an undisturbed run to it."""
+    """Returns the folder in which the jobs run. The fixture `config` adds the result of an undisturbed run to it."""
     return rehearsal.Place(tmp_path_factory.mktemp("soak"))
 
 

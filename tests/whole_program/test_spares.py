@@ -76,7 +76,8 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 class Script:
-    """A script under ddprun. The test decides when its first round ends; the second round writes its observations to a file."""
+    """Runs a script under ddprun. The test decides when its first round ends; the second round writes its observations to a
+    file."""
 
     def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL,
                  head=""):
@@ -132,7 +133,7 @@ def seen(folder, rank=0):
 
 @pytest.fixture(scope="module")
 def real_site(tmp_path_factory):
-    """A folder with a sitecustomize.py of the user. Python must run this file, too, although a spare has its own
+    """Returns a folder with a sitecustomize.py of the user. Python must run this file, too, although a spare has its own
     sitecustomize.py."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text("import sys\nsys.users = __file__\n")
@@ -259,7 +260,7 @@ def test_one_spare_checks_unchanged_files_for_all(ddprun_bin, tmp_path, own_envi
         """))
     with Script(ddprun_bin, tmp_path, WRITES, workers=3, spares=3, preload="json,installed", env={"PYTHON_EXEC": python}) as job:
         pids = job.await_spares(3)
-        # each spare has read the file once, when it imported the module
+        # Each spare has read the file once, when it imported the module.
         assert sorted(map(int, reads.read_text().split())) == sorted(pids)
         reads.write_text("")
         assert job.restart() == 0, job.errors.read_text()
@@ -283,8 +284,8 @@ def test_spares_check_files_if_the_checking_one_is_stopped(ddprun_bin, tmp_path)
 
 @pytest.fixture
 def spare_code(monkeypatch):
-    """The functions of a spare, with a socket as its control channel. Yields the module with these functions, and the agent's
-    end of the socket."""
+    """Provides the functions of a spare, with a socket as its control channel. Yields the module with these functions, and the
+    agent's end of the socket."""
     file = pathlib.Path(__file__).resolve().parents[2] / "python" / "ddprun" / "_spare" / "sitecustomize.py"
     spec = importlib.util.spec_from_file_location("code_of_a_spare", file)
     code = importlib.util.module_from_spec(spec)
@@ -404,7 +405,7 @@ def test_spare_data_in_huge_pages_is_unchanged(ddprun_bin, tmp_path, own_environ
         if not huge_pages_are_chosen():
             assert in_huge_pages == 0
         elif huge_pages_on_request() >= 12 << 10:
-            assert in_huge_pages >= 2 << 10  # not all of the data, because contiguous memory may be scarce
+            assert in_huge_pages >= 2 << 10  # a part of the data is enough, because contiguous memory may be scarce
         assert job.restart() == 0, job.errors.read_text()
         assert job.started()[1:] == [pid]
         assert "unchanged True" in job.console.read_text()

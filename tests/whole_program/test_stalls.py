@@ -16,7 +16,7 @@ from disks import stalling_disk
 from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
-LEASE = 1.2  # seconds
+LEASE = 1.2  # in seconds
 STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked for so long would be declared lost
 # A worker that prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)
@@ -282,7 +282,7 @@ def test_a_node_with_a_worker_stuck_in_the_kernel_leaves(nodes, script, disk, tm
     disk.freeze()
     (out / "go-1").touch()
     nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
-    # by default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped
+    # By default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped.
     if not configured:
         (out / "go-0").touch()
     codes = [agent.wait(timeout=120) for agent in nodes.agents]

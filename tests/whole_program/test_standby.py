@@ -83,7 +83,7 @@ def test_a_standby_takes_over_and_the_next_one_waits(ddprun_bin, data, tmp_path,
 def test_two_standbys_replace_two_lost_workers(ddprun_bin, data, tmp_path, undisturbed):
     with Job(ddprun_bin, tmp_path / "job", data, 3, standbys=2, **SHORT) as job:
         standbys = await_standbys_with_stopped_workers(job, 2)
-        # after its suspension the agent detects the end of both processes at the same time
+        # After its suspension the agent detects the end of both processes at the same time.
         job.process.send_signal(signal.SIGSTOP)
         for rank in (0, 2):
             job.kill(rank)

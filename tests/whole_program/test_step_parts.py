@@ -116,7 +116,7 @@ def test_chosen_steps_of_chosen_ranks_are_traced(ddprun_bin, ddptrain_bin, data,
     assert runs["traced"][1] == ["step-000000005-rank-0.json", "step-000000005-rank-1.json"]
     assert len(runs["struck"][1]) == 1 and runs["struck"][1][0] != "step-000000005-rank-0.json"
     events = json.loads((tmp_path / "traced/traces/step-000000005-rank-1.json").read_text())["traceEvents"]
-    # one event for each of the two traced steps
+    # The trace has one event for each of the two traced steps.
     assert sum(event.get("name") == "aten::cross_entropy_loss" for event in events) == 2
     assert any(event.get("name") == "aten::_fused_adamw_" for event in events)
     # A run that ends within the range of traced steps must write the trace up to its last step. A run that ends before this

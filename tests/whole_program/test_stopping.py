@@ -80,7 +80,7 @@ def test_a_signal_saves_and_exits_for_requeue(ddprun_bin, data, tmp_path, number
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)
-    assert len(below) >= 3  # the guardian process and two workers
+    assert len(below) >= 3  # the guardian process and two workers are running
     job.process.send_signal(number)
     assert job.end() == 85, job.text()
     assert wait_gone(below, 5) == []

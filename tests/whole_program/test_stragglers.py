@@ -105,7 +105,7 @@ def test_the_time_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
 
 @pytest.fixture
 def training(ddprun_bin, tmp_path, straggler_job):
-    """A training job with two workers, in which each step takes about 20 ms."""
+    """Returns a training job with two workers, in which each step takes about 20 ms."""
     dataset = jobs.write_small_dataset(tmp_path / "data")
     config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
                                                                     checkpoint={"every_steps": 1000}))

@@ -80,7 +80,7 @@ def check(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> pathlib.Path:
-    """A folder with the files of VIOLATIONS and ACCEPTED. It uses this repository's tables of words."""
+    """Returns a folder with the files of VIOLATIONS and ACCEPTED. It uses this repository's tables of words."""
     style = (ROOT / "docs/internals/style.md").read_text(encoding="utf-8")
     tables = style[style.index("### Words that we do not use") : style.index("\n## Commits")]
     files = {"docs/internals/style.md": tables, "docs/internals/decisions/README.md": INDEX}

@@ -1,5 +1,5 @@
-"""A training job with two agents on the loopback interface. Separate folders represent the disks of the nodes. Used by
-test_local_copies.py and test_node_disks.py."""
+"""A training job with two agents on the loopback interface, for test_local_copies.py and test_node_disks.py. Separate folders
+represent the disks of the nodes."""
 
 import pathlib
 

@@ -62,7 +62,7 @@ def build(root: pathlib.Path, work: pathlib.Path, to: pathlib.Path, source_addre
 
 
 def order(version: str) -> tuple:
-    """The sort key of a version: its numbers. A name without a number is sorted last."""
+    """Returns the sort key of a version: its numbers. A name without a number is sorted last."""
     return tuple(int(number) for number in re.findall(r"\d+", version)) if re.match(r"v?\d", version) else ()
 
 

@@ -11,7 +11,7 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[str] = []
-        self.loaded: list[str] = []  # files that a browser loads with the page
+        self.loaded: list[str] = []  # files that a browser loads together with the page
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -26,7 +26,7 @@ class Page(html.parser.HTMLParser):
 
 
 def check(site: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """The number of links within the site, the broken ones, and the files from the network."""
+    """Returns the number of links within the site, the broken links, and the files that are loaded from the network."""
     read = {file: Page(file.read_text(encoding="utf-8")) for file in sorted(site.rglob("*.html"))}
     count, broken, network = 0, [], []
     for file, page in read.items():

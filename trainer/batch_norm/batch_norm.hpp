@@ -36,7 +36,7 @@ inline std::shared_ptr<BatchNorm> batch_norm(std::int64_t channels) {
 // samples of all ranks. Evaluation mode uses the running statistics and needs no communication.
 class SyncedBatchNorms {
  public:
-  // `waits` is passed to the constructor of RankExchange.
+  // `waits` is called before and after each wait for other ranks, as in RankExchange.
   SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                    std::function<void(bool)> waits = {});
   ~SyncedBatchNorms();
@@ -44,9 +44,10 @@ class SyncedBatchNorms {
   SyncedBatchNorms& operator=(const SyncedBatchNorms&) = delete;
 
   // Sets whether the statistics include this rank's samples in the next forward pass. A rank without samples runs the pass with
-  // a placeholder sample, and passes false.
+  // a stand-in (a sample of weight 0), and passes false.
   void count_own(bool counts);
-  // Returns how long the forward and backward passes have waited for other ranks since the previous call to take_waited().
+  // Returns the time for which the forward and backward passes have waited for other ranks since the previous call to
+  // take_waited().
   std::chrono::nanoseconds take_waited();
 
  private:

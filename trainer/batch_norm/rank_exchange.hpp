@@ -21,16 +21,16 @@ class RankExchange {
   // Calls waits(true) before each wait for other ranks, and waits(false) after it. `waits` may be empty.
   RankExchange(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void(bool)> waits);
 
-  // Pass false if this rank has no samples and runs the pass with a placeholder sample. The rank then still takes part in the
-  // collectives, but contributes zeros.
+  // Pass false if this rank has no samples and runs the pass with a stand-in (a sample of weight 0). The rank then still takes
+  // part in the collectives, but adds nothing to the statistics.
   void count_own(bool counts) { counts_ = counts; }
   bool own_counts() const { return counts_; }
 
-  // All-gather: returns a tensor whose row r is the tensor `own` of rank r. `own` must have the same size on all ranks.
+  // Gathers `own` from all ranks: row r of the result is the tensor of rank r. `own` must have the same size on all ranks.
   at::Tensor from_all(const at::Tensor& own);
   at::Tensor sum(const at::Tensor& own);
-  // Returns how long the collectives have blocked the calling thread since the previous call to take_waited(). About 0 on a
-  // GPU, where only the device waits.
+  // Returns the time for which the collectives have blocked the calling thread since the previous call to take_waited(). On a
+  // GPU it is about 0, because only the device waits.
   std::chrono::nanoseconds take_waited();
 
  private:

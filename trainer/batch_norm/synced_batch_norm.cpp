@@ -22,12 +22,13 @@ using torch::autograd::tensor_list;
 
 // Statistics over the samples of all ranks.
 struct Statistics {
-  at::Tensor count;  // number of values per channel, of all ranks: a double scalar
+  at::Tensor count;  // number of values per channel on all ranks: a double scalar
   at::Tensor mean;   // float32 [channels]; var has the same type and shape
-  at::Tensor var;    // biased
+  at::Tensor var;    // biased variance
 };
 
-// The sums over ranks are computed in double. So the mean of many nearly equal values loses no precision, and counts are exact.
+// Combines the statistics of all ranks. The sums are computed in double, so the mean of many nearly equal values loses no
+// precision, and counts are exact.
 Statistics combine_ranks(const at::Tensor& x, RankExchange& ranks) {
   const std::int64_t channels = x.size(1);
   const at::TensorOptions options(x.device());
@@ -58,13 +59,13 @@ void update(const BatchNormTensors& norm, const Statistics& all) {
   norm.running_var.mul_(1 - norm.momentum).add_(unbiased, norm.momentum);
 }
 
-// (x - mean) / sqrt(var + eps) * weight + bias
+// Returns (x - mean) / sqrt(var + eps) * weight + bias.
 at::Tensor normalised(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& var, double eps, const at::Tensor& weight,
                       const at::Tensor& bias) {
   return std::get<0>(at::native_batch_norm(x, weight, bias, mean, var, /*training=*/false, /*momentum=*/0, eps));
 }
 
-// The data, in addition to the saved tensors, that the forward pass saves for the backward pass.
+// The data that the forward pass saves for the backward pass, in addition to the saved tensors.
 struct ForwardPass : torch::CustomClassHolder {
   std::shared_ptr<RankExchange> ranks;
   bool own_counts = true;
@@ -87,7 +88,7 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
     return normalised(x, all.mean, all.var, norm.eps, weight, bias);
   }
 
-  // A placeholder sample (of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
+  // A stand-in (the sample of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
   // computation is in float32, because it subtracts nearly equal numbers.
   static tensor_list backward(torch::autograd::AutogradContext* context, const tensor_list& gradients) {
     const auto kept = context->saved_data[kForwardPass].toCapsule();

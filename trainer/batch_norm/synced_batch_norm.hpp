@@ -24,8 +24,8 @@ struct BatchNormTensors {
   double eps = 1e-5;
 };
 
-// x is [n, channels, height, width] in any memory layout; the result has the same layout. The result is float32, or autocast's
-// type; statistics are always float32. The forward pass is a collective, and so is the backward pass.
+// `x` is [n, channels, height, width] in any memory layout; the result has the same layout. The type of the result is float32,
+// or autocast's type; statistics are always float32. The forward pass is a collective, and so is the backward pass.
 at::Tensor synced_batch_norm(const at::Tensor& x, const BatchNormTensors& norm, const std::shared_ptr<RankExchange>& ranks);
 
 }  // namespace ddprun::trainer

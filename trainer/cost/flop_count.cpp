@@ -32,7 +32,7 @@ std::int64_t of_convolution(std::int64_t output, const at::Tensor& weight) {
   return weight.size(0) == 0 ? 0 : 2 * output * (weight.numel() / weight.size(0));
 }
 
-// Arguments of aten::convolution: input, weight, bias, stride, padding, dilation, transposed, ...
+// `inputs` are the arguments of aten::convolution: input, weight, bias, stride, padding, dilation, transposed, ...
 std::int64_t of_convolution(Inputs inputs) {
   const at::Tensor& input = tensor_at(inputs, 0);
   const at::Tensor& weight = tensor_at(inputs, 1);
@@ -48,8 +48,8 @@ std::int64_t of_convolution(Inputs inputs) {
   return of_convolution(output, weight);
 }
 
-// Arguments of aten::convolution_backward: gradient, input, weight, bias sizes, stride, padding, dilation, transposed, output
-// padding, groups, mask of the requested gradients.
+// `inputs` are the arguments of aten::convolution_backward: gradient, input, weight, bias sizes, stride, padding, dilation,
+// transposed, output padding, groups, mask of the requested gradients.
 std::int64_t of_convolution_backward(Inputs inputs) {
   const at::Tensor& weight = tensor_at(inputs, 2);
   const bool transposed = inputs.at(7).toBool();

@@ -10,10 +10,10 @@ namespace {
 
 struct Peak {
   std::string_view in_name;
-  double fp32, tf32, half;  // TFLOP/s
+  double fp32, tf32, half;  // speeds in TFLOP/s
 };
 
-// The first entry whose name is part of the device's name is used, so longer names come before shorter ones.
+// The first entry whose name is part of the device's name applies. So longer names come before shorter ones.
 constexpr std::array kPeaks{
     Peak{"GB200", 80, 1250, 2500},      Peak{"B200", 75, 1125, 2250}, Peak{"GH200", 67, 494.5, 989},
     Peak{"H200 NVL", 60, 417.5, 835.5}, Peak{"H200", 67, 494.5, 989}, Peak{"H100 PCIe", 51, 378, 756},

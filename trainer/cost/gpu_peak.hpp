@@ -1,5 +1,5 @@
-// Peak speed of a GPU for dense matrix products, from NVIDIA's data sheets. It is the denominator of a run's model FLOPs
-// utilization (MFU).
+// Returns the peak speed of a GPU for dense matrix products, from NVIDIA's data sheets. It is the denominator of a run's model
+// FLOPs utilization (MFU).
 #pragma once
 
 #include <optional>

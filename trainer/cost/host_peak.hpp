@@ -1,4 +1,4 @@
-// Peak resident memory of this process, as the kernel counts it.
+// Measures the peak resident memory of this process, as the kernel counts it.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ StepTrace::~StepTrace() {
   try {
     profiler::disableProfiler();
   } catch (const std::exception&) {
-    // Ignored: the trace is dropped anyway, and a destructor must not throw.
+    // The error is ignored: the trace is dropped anyway, and a destructor must not throw.
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace ddprun::trainer {
 
-// Call at program start, before other threads are started. On a machine without a GPU, this call prevents a warning of
+// Call this at program start, before other threads are started. On a machine without a GPU, this call prevents a warning of
 // PyTorch's profiler about the missing GPU.
 void prepare_traces();
 
@@ -33,8 +33,8 @@ class StepTrace {
   // Call before_step() and after_step() around each step. `finished` is the number of finished steps at the time of the call.
   void before_step(std::int64_t finished);
   void after_step(std::int64_t finished);
-  // Call at the end of training. Writes a trace that is still in progress. Warns through `on_trouble` if training ended before
-  // log.trace_step.
+  // Call this at the end of training. Writes a trace that is still in progress. Warns through `on_trouble` if training ended
+  // before log.trace_step.
   void end(std::int64_t finished);
 
  private:

@@ -20,8 +20,9 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr const char* kCheckFile = "check.safetensors";
-// Tolerances for results that need not be bit-identical. Sums in a different order differ by 1e-6. In deep networks an
-// activation near 0 may change its sign, which changed resnet18's gradients by up to 5e-3 (docs/internals/exported-models.md).
+// The relative tolerances for results that need not be bit-identical. Sums in a different order differ by 1e-6. In deep
+// networks an activation near 0 may change its sign, which changed resnet18's gradients by up to 5e-3
+// (docs/internals/exported-models.md).
 constexpr double kLossTolerance = 1e-4;
 constexpr double kGradientTolerance = 2e-2;
 

@@ -1,5 +1,4 @@
-// The task of an exported model: the graphs of the model compute the loss and the metrics. Used for "model": {"type":
-// "exported"}.
+// The task of an exported model ("model": {"type": "exported"}). The graphs of the model compute the loss and the metrics.
 #pragma once
 
 #include <memory>

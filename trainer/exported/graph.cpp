@@ -25,18 +25,19 @@ using c10::IValue;
 
 struct Statement {
   GraphNode::Kind kind = GraphNode::Kind::kOperator;
-  std::optional<c10::OperatorHandle> target{};  // kOperator
-  const Calculation* calculation = nullptr;     // kCompute
-  ArgumentCheck check = nullptr;                // kOperator; null if the operator's kernel checks its arguments itself
+  std::optional<c10::OperatorHandle> target{};  // for kOperator
+  const Calculation* calculation = nullptr;     // for kCompute
+  ArgumentCheck check = nullptr;                // for kOperator; null if the operator's kernel checks its arguments itself
   std::vector<Slot> arguments{};
-  std::size_t from = 0, index = 0;       // kGet
-  bool gradients = true;                 // kGradients
-  std::vector<std::size_t> last_uses{};  // nodes whose results are used by no later statement, and then released
+  std::size_t from = 0, index = 0;  // for kGet
+  bool gradients = true;            // for kGradients
+  // Nodes whose results no later statement uses, so that these results are released after this one.
+  std::vector<std::size_t> last_uses{};
   std::size_t line = 0;
   std::string name{};
 };
 
-// Limit on the elements of one tensor in a graph: 64 GiB of float32. Without this limit, a graph with a wrong size would
+// The limit on the elements of one tensor in a graph: 64 GiB of float32. Without this limit, a graph with a wrong size would
 // exhaust the machine's memory before it fails.
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 34;
 
@@ -219,7 +220,7 @@ std::vector<at::Tensor> Graph::run(std::span<const at::Tensor> inputs, c10::Devi
                         std::to_string(program_->inputs.size()));
   }
   const bool gradients = at::GradMode::is_enabled();
-  const at::AutoGradMode restored(gradients);  // when the function ends, restores this mode
+  const at::AutoGradMode restored(gradients);  // restores this mode when the function ends
   Values values(program_->statements.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) values[program_->input_nodes[i]] = inputs[i];
   for (std::size_t i = 0; i < program_->statements.size(); ++i) {

@@ -63,10 +63,10 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) = delete;
 
-  // The inputs of run(), in order.
+  // Returns the inputs of run(), in order.
   const std::vector<Input>& inputs() const;
   std::size_t result_count() const;
-  // Names of the operators that the graph calls, sorted and without duplicates.
+  // Returns the names of the operators that the graph calls, sorted and without duplicates.
   const std::vector<std::string>& operators() const;
 
   // Runs the graph once. New tensors are created on `device`, even if the graph was traced on another device. Several threads

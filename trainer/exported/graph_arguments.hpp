@@ -13,14 +13,14 @@
 
 namespace ddprun::trainer {
 
-// One argument: a value (kReady), or a description of the value that each run must insert.
+// One argument: either a value (kReady), or a description of the value that each run must insert.
 struct Slot {
   enum class Kind { kReady, kNode, kDevice, kTensors, kOptionalTensors, kIntegers };
   Kind kind = Kind::kReady;
   c10::IValue ready{};
-  std::size_t node = 0;       // kNode
-  bool as_tensor = false;     // for kNode: convert a number to a tensor
-  bool as_double = false;     // for kNode: convert an integer to a double
+  std::size_t node = 0;       // for kNode: index of the node
+  bool as_tensor = false;     // for kNode: true if a number must be converted to a tensor
+  bool as_double = false;     // for kNode: true if an integer must be converted to a double
   std::vector<Slot> items{};  // elements of kTensors, kOptionalTensors and kIntegers
 };
 

@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Large enough for the sum, difference and product of two 64-bit integers.
+// This type can hold the sum, difference and product of two 64-bit integers.
 using Wide = __int128;
 
 c10::IValue value_of(Wide number) {
@@ -25,7 +25,7 @@ c10::IValue value_of(bool truth) {
   return truth;
 }
 
-// a mod b with the sign of b, as in Python.
+// Returns a mod b with the sign of b, as in Python.
 Wide floor_remainder(Wide a, Wide b) {
   if (b == 0) throw std::domain_error("divides by 0");
   const Wide remainder = a % b;

@@ -14,9 +14,9 @@ struct GraphArgument {
   enum class Kind { kNode, kInteger, kNumber, kText, kBool, kNone, kDefault, kDevice, kDtype, kLayout, kFormat, kList };
   Kind kind = Kind::kNone;
   std::int64_t integer = 0;            // index of the node for kNode, value for kInteger, 0 or 1 for kBool
-  double number = 0;                   // kNumber
+  double number = 0;                   // value for kNumber
   std::string text{};                  // value for kText, name for kDtype, kLayout and kFormat
-  std::vector<GraphArgument> items{};  // kList
+  std::vector<GraphArgument> items{};  // elements of kList
 };
 
 struct GraphNode {
@@ -28,7 +28,7 @@ struct GraphNode {
 };
 
 struct GraphText {
-  std::string file;  // for messages
+  std::string file;  // name of the file, for messages
   std::vector<GraphNode> nodes;
   std::vector<std::size_t> results;  // indices of the nodes that the graph returns; at least one
 };

@@ -20,7 +20,7 @@ namespace ddprun::trainer {
 struct ExportedTensor {
   std::string name;
   at::ScalarType type = at::kFloat;
-  std::vector<std::int64_t> sizes{};  // for a tensor of the batch, without the first dimension
+  std::vector<std::int64_t> sizes{};  // the tensor's shape; for a tensor of the batch, without the first dimension
   bool requires_grad = false;
   std::string tied{};  // name of the earlier parameter that shares this parameter's tensor; empty if none does
 };

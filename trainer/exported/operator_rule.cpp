@@ -16,7 +16,7 @@ using c10::TypeKind;
 
 constexpr std::string_view kNamespace = "aten::";
 
-// Names of text arguments that only select a variant of the computation. Their values cannot refer to anything outside the
+// The names of text arguments that only select a variant of the computation. Their values cannot refer to anything outside the
 // graph, such as a file.
 constexpr std::array<std::string_view, 14> kChoices{"approximate",   "assert_msg",    "driver", "equation", "indexing",
                                                     "interpolation", "mode",          "norm",   "padding",  "reduce",

@@ -1,6 +1,6 @@
-// Samples of "data": {"type": "tensors"}: one safetensors file for training and one for the test set. Each file contains the
-// input tensors of an exported model, under the model's names. The first dimension of each tensor is the number of samples.
-// Each sample has weight 1.
+// Reads the samples of "data": {"type": "tensors"}: one safetensors file for training and one for the test set. Each file
+// contains the input tensors of an exported model, under the model's names. The first dimension of each tensor is the number of
+// samples. Each sample has weight 1.
 #pragma once
 
 #include <filesystem>

@@ -24,12 +24,12 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int kMaxFrames = 64;
-// Maximum number of stack frames to write. The failure report quotes only the last lines of a log, so a longer stack would lose
-// its start.
+// The maximum number of stack frames to write. The failure report quotes only the last lines of a log, so a longer stack would
+// lose its start.
 constexpr std::size_t kMaxShown = 12;
 constexpr std::size_t kHandlerStack = std::size_t{128} << 10;
 
-// Data for the signal handler. It is prepared in advance, because a signal handler must not allocate memory.
+// The data that the signal handler needs. It is prepared in advance, because a signal handler must not allocate memory.
 struct Program {
   std::string path;
   std::string addr2line;  // path of the tool; empty if it was not found
@@ -53,7 +53,7 @@ std::string found_in_path(const char* name) {
   return "";
 }
 
-// Callback of dl_iterate_phdr(), which reports the program itself first. Returns 1 to skip the shared libraries.
+// This is the callback of dl_iterate_phdr(), which reports the program itself first. It returns 1 to skip the shared libraries.
 int note_program(dl_phdr_info* info, std::size_t, void*) {
   program.base = info->dlpi_addr;
   program.begin = UINTPTR_MAX;
@@ -71,9 +71,9 @@ void write_stderr(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// `frames` contains return addresses. The byte before a return address belongs to the call instruction. Returns false if no
-// frame is in the program itself, or if addr2line fails. Safe in a signal handler: glibc's posix_spawn() takes no lock and
-// allocates no heap memory.
+// Writes the frames of the program itself. `frames` contains return addresses. The byte before a return address belongs to the
+// call instruction. Returns false if no frame is in the program itself, or if addr2line fails. The function is safe in a signal
+// handler: glibc's posix_spawn() takes no lock and allocates no heap memory.
 bool write_program_frames(const std::uintptr_t* frames, int count) {
   if (program.addr2line.empty()) return false;
   static char places[kMaxShown][32];
@@ -137,7 +137,7 @@ void write_stack_on_crash() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
 }
 
-// Parses LibTorch's text for each frame: "frame #3: at::native::view(...) + 0x5a (0x7f12 in /path/libtorch_cpu.so)".
+// Parses LibTorch's text for each frame, such as "frame #3: at::native::view(...) + 0x5a (0x7f12 in /path/libtorch_cpu.so)".
 void write_stack_of(const std::exception_ptr& error) {
   std::string stack;
   try {

@@ -11,8 +11,8 @@
 
 namespace ddprun::trainer {
 
-// Call once, in main(). From then on a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) writes its call stack before the signal
-// ends the process.
+// Call this once, in main(). From then on a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) writes its call stack before the
+// signal ends the process.
 void write_stack_on_crash();
 
 // If `error` is a c10::Error, writes the program's own functions on the call stack at which it was thrown. Does nothing for any

@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// The last checkpoint of a run could not be saved. Exit code 89. The job is never restarted: a restart would repeat the steps,
-// and then fail to save to the same disk.
+// Thrown if the last checkpoint of a run could not be saved. The exit code is 89. The job is never restarted: a restart would
+// repeat the steps, and then fail to save to the same disk.
 class UnsavedError : public Error {
  public:
   explicit UnsavedError(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -26,13 +26,13 @@ struct Failure {
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
   bool others_suspect = false;
-  bool of_data = false;  // true for an error of the data source; neither a lost worker nor the batch size is its cause
+  bool of_data = false;  // true if the data source has failed; neither a lost worker nor the batch size is then the cause
 };
 
 Failure classify(const std::exception_ptr& error);
 
-// Parse the number of bytes in an allocator's error message, such as "you tried to allocate 4096 bytes", "Tried to allocate
-// 1.50 GiB" or "of which 2.25 MiB is free".
+// These functions parse the number of bytes in an allocator's error message, such as "you tried to allocate 4096 bytes", "Tried
+// to allocate 1.50 GiB" or "of which 2.25 MiB is free".
 std::optional<std::int64_t> bytes_requested_in(const std::string& message);
 std::optional<std::int64_t> bytes_free_in(const std::string& message);
 

@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 FailureHistory read_failure_history(std::istream& metrics) {
   FailureHistory history;
   std::optional<std::int64_t> before;  // time of the previous record, in nanoseconds
-  bool ended = true;                   // whether the previous record is "end", written before a normal exit
+  bool ended = true;                   // true if the previous record is "end", which is written before a normal exit
   for (std::string line; std::getline(metrics, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object() || !record.contains("event") || !record["event"].is_string()) continue;

@@ -65,11 +65,11 @@ MemoryFit smaller_fit(const MemoryFit& a, const MemoryFit& b);
 // Reduces the micro-batch and evaluation batch sizes of the config to those of `fit`, if they are larger.
 void apply_fit(TrainConfig& config, const MemoryFit& fit);
 
-// Collective. Reduces the batch sizes of the config to the smallest fit of any rank. Rank 0 logs the result on stderr. Throws
-// an exception of the process group if a worker is lost.
+// All ranks must call this. Reduces the batch sizes of the config to the smallest fit of any rank. Rank 0 logs the result on
+// stderr. Throws an exception of the process group if a worker is lost.
 void agree_on_fit(TrainConfig& config, const std::filesystem::path& file, const std::string& device, const Peers& peers);
 
-// Result of shrink_after(). `text` is appended to the error message. `fit` is valid only if `how` is kDone.
+// The result of shrink_after(). `text` is appended to the error message. `fit` is valid only if `how` is kDone.
 struct Shrinking {
   channel::Shrink how = channel::Shrink::kNothingKnown;
   MemoryFit fit;

@@ -29,7 +29,7 @@ std::optional<NotFinite> first_not_finite(const at::Tensor& numbers) {
   if (!at::isFloatingType(numbers.scalar_type())) return std::nullopt;
   const at::Tensor whole = numbers.contiguous();
   if (whole.scalar_type() == at::kDouble) return first_in<double>(whole);
-  return first_in<float>(whole.to(at::kFloat));  // float32 can represent every value of the smaller types
+  return first_in<float>(whole.to(at::kFloat));  // float32 can represent every value of the other types
 }
 
 std::string not_finite_text(double value) {

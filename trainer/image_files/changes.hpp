@@ -20,7 +20,7 @@ using ColourTables = std::array<PixelTable, PixelRows::kColours>;
 // documentation.
 ColourTables colour_tables(const DataConfig& config);
 
-// Rectangle within the crop whose values are set to 0; nothing is erased if `rows` is 0.
+// The rectangle within the crop whose values are set to 0. If `rows` is 0, nothing is erased.
 struct Erased {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -28,8 +28,8 @@ struct Erased {
   std::int64_t columns = 0;
 };
 
-// A transformation of an image. `top` and `left` are the position of the crop in the image; a negative position is in the
-// padding.
+// A transformation of an image. `top` and `left` are the position of the crop in the image. If a position is negative, the crop
+// starts in the padding.
 struct ImageChange {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -37,14 +37,14 @@ struct ImageChange {
   Erased erased{};
 };
 
-// Without `draws`, the result only crops the centre, as torchvision's CenterCrop does. With `draws`, the result is random. The
-// random numbers come from Philox 4x32-10 with the seed as key, the sample as subsequence and the epoch as offset. They
-// determine, in this order: top, left, mirror, and whether to erase. For the erased rectangle, at most ten attempts then
-// generate area, proportion, top and left, by torchvision's rule.
+// Returns the transformation of a sample. Without `draws`, it only crops the centre, as torchvision's CenterCrop does. With
+// `draws`, it is random. The random numbers come from Philox 4x32-10 with the seed as key, the sample as subsequence and the
+// epoch as offset. They determine, in this order: top, left, mirror, and whether to erase. For the erased rectangle, at most
+// ten attempts then generate area, proportion, top and left, by torchvision's rule.
 ImageChange draw_change(const DataConfig& config, std::int64_t height, std::int64_t width, std::int64_t sample,
                         const std::optional<Draws>& draws);
 
-// Writes float32 [3, image_size, image_size] to `out`. Padding is black.
+// Writes the transformed image to `out`, as float32 [3, image_size, image_size]. Padding is black.
 void write_changed(const PixelRows& image, const ImageChange& change, std::int64_t image_size, const ColourTables& tables,
                    float* out);
 

@@ -1,5 +1,5 @@
-// Interface of a slow check for damaged samples, which a data source may implement. The check starts before the first step and
-// continues in parallel with training.
+// The interface of a slow check for damaged samples, which a data source may implement. The check starts before the first step
+// and continues in parallel with training.
 #pragma once
 
 #include <chrono>
@@ -14,20 +14,20 @@ struct DataCheckPlace {
   std::filesystem::path folder;  // folder in which results are stored for later starts; if empty, results are not stored
   int rank = 0;                  // the data is divided into `world` parts, and part `rank` is checked
   int world = 1;
-  // Called with each problem that is found after await() has returned. The calls come from a thread of the check.
+  // The check calls this with each problem that it finds after await() has returned. The calls come from a thread of the check.
   std::function<void(const std::string&)> warn;
 };
 
 class DataCheck {
  public:
   DataCheck() = default;
-  // Stops the check. Waits at most until the samples in progress are checked.
+  // Stops the check. It waits only until the samples in progress are checked.
   virtual ~DataCheck() = default;
   DataCheck(const DataCheck&) = delete;
   DataCheck& operator=(const DataCheck&) = delete;
 
   // Returns when the check has ended or `time` has passed. An unfinished check continues on one thread of low priority. Call
-  // once. Throws UsageError with the names of damaged samples.
+  // this once. Throws UsageError with the names of damaged samples.
   virtual void await(std::chrono::milliseconds time) = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
-// must come after <cstdio>, because jpeglib.h uses FILE without including it
+// This must come after <cstdio>, because jpeglib.h uses FILE without including it.
 #include <jpeglib.h>
 // must come after jpeglib.h
 #include <jerror.h>
@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxPixels = 89'478'485;
 // A progressive JPEG usually has about ten scans. The decoder visits all blocks in each scan, even if the scan is empty. So
 // without a limit, a small file with many scans could take minutes.
 constexpr std::int64_t kMaxScans = 500;
-constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // limit of pixels times scans
+constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // limit of the number of pixels times the number of scans
 constexpr std::int64_t kScansOfAnySize = 24;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1a\n";
@@ -151,7 +151,7 @@ class PngChunks {
   std::string_view type() const { return chunk_.substr(4, 4); }
   std::string_view data() const { return chunk_.substr(8, chunk_.size() - 12); }
   std::string_view whole() const { return chunk_; }
-  // The rest of the file, from the chunk at which next() returned false.
+  // Returns the rest of the file, from the chunk at which next() returned false.
   std::string_view rest() const { return rest_; }
 
  private:
@@ -159,8 +159,8 @@ class PngChunks {
   std::string_view chunk_{};
 };
 
-// True if chunks of this type affect the stored pixel values. Other chunks only affect the display, such as gAMA and iCCP, or
-// contain text.
+// Returns true if chunks of this type affect the stored pixel values. Other chunks only affect the display, such as gAMA and
+// iCCP, or contain text.
 bool makes_pixels(std::string_view type) {
   return type == "IHDR" || type == "PLTE" || type == "tRNS";
 }
@@ -192,7 +192,7 @@ PixelRows decode_png(std::string_view bytes, const std::string& name) {
   require_size(image.height, image.width, name);
   const bool transparent = (image.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   image.format = transparent ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // interpret 16-bit values as sRGB, like 8-bit values
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // libpng then interprets 16-bit values as sRGB, like 8-bit values
   PixelRows decoded{.height = image.height, .width = image.width};
   std::vector<std::uint8_t>& pixels = decoded.pixels;
   pixels.resize(PNG_IMAGE_SIZE(image));

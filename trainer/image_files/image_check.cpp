@@ -59,7 +59,9 @@ class Results {
     std::error_code none;
     for (fs::directory_iterator entry(place.folder, none), end; !none && entry != end; entry.increment(none))
       read(entry->path());
-    fs::create_directory(place.folder, none);  // must not create the run directory again: it may have been moved away
+    // The code calls create_directory(), which does not create parent folders: the run directory itself must not be created,
+    // since it may have been moved away.
+    fs::create_directory(place.folder, none);
     const fs::path own = place.folder / ("rank-" + std::to_string(place.rank));
     file_ = Descriptor(::open(own.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   }
@@ -124,7 +126,7 @@ class ImageCheck : public DataCheck {
           others.push_back(signal_masked_thread([&] { check_some(files, results, /*other=*/true); }));
         }
       } catch (const std::system_error&) {
-        // The system allows no more threads. The existing threads do the work.
+        // If the system allows no more threads, the existing threads do the work.
       }
       check_some(files, results, /*other=*/false);
       for (std::thread& other : others) other.join();
@@ -146,8 +148,8 @@ class ImageCheck : public DataCheck {
     return own;
   }
 
-  // The main function of each thread of the check. If memory is exhausted, it ends without an error: training decodes the
-  // remaining images when it needs them.
+  // This is the main function of each thread of the check. If memory is exhausted, it ends without an error: training decodes
+  // the remaining images when it needs them.
   void check_some(const std::vector<fs::path>& files, const Results& results, bool other) try {
     std::vector<std::string> sound;
     bool has_low_priority = false;

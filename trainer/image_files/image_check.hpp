@@ -8,7 +8,7 @@
 //
 // The next start does not decode an intact image again if its name, size and modification time are the same. For this purpose,
 // each rank writes a file in the folder "picture-check" of the run directory. The file has a hash of the name, size and time of
-// each intact image. Damaged images are not recorded.
+// each intact image. It does not contain damaged images.
 #pragma once
 
 #include <memory>

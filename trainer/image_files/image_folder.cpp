@@ -55,7 +55,7 @@ struct ImageFiles {
   std::vector<std::string> classes;
   std::vector<fs::path> files;
   std::vector<std::int64_t> labels;
-  std::string listing;  // names and sizes of the files; input of the fingerprint
+  std::string listing;  // names and sizes of the files, from which the fingerprint is computed
 };
 
 // Sorts the images: the first image of each class, then the second image of each class, and so on. So a prefix of the list has
@@ -133,14 +133,14 @@ void parallel_for(std::int64_t count, std::int64_t threads, const Work& work) {
     while (static_cast<std::int64_t>(others.size()) + 1 < std::min(threads, count))
       others.push_back(signal_masked_thread(take_some));
   } catch (const std::system_error&) {
-    // The system allows no more threads. The existing threads do the work.
+    // If the system allows no more threads, the existing threads do the work.
   }
   take_some();
   for (std::thread& other : others) other.join();
   if (failure) std::rethrow_exception(failure);
 }
 
-// Files that are neither hidden nor used as images, such as those in folders within a class.
+// The files that are neither hidden nor used as images, such as those in folders within a class.
 struct SkippedFiles {
   std::int64_t count = 0;
   bool all_counted = true;

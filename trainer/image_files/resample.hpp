@@ -1,6 +1,6 @@
 // Resizes an image with Pillow's bilinear filter. The filter is a triangle whose width grows with the distance between output
-// pixels, so that no input pixel is skipped. It is applied to rows, then to columns, with Pillow's fixed-point arithmetic. This
-// uses only integers, so the result is the same on each machine.
+// pixels, so that no input pixel is skipped. It is applied to rows, then to columns, with Pillow's fixed-point arithmetic. All
+// numbers are integers, so the result is the same on each machine.
 #pragma once
 
 #include "trainer/image_files/decode.hpp"

@@ -11,8 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Maximum wait for the collectives of an aborted process group to end. Most end immediately; others never end. A standby worker
-// replaces a lost one in less than this time, so a longer wait would delay the recovery.
+// The maximum wait for the collectives of an aborted process group to end. Most end immediately; others never end. A standby
+// worker replaces a lost one in less than this time, so a longer wait would delay the recovery.
 constexpr std::chrono::milliseconds kCollectivesTimeout{100};
 
 }  // namespace
@@ -119,8 +119,8 @@ void JobPlace::leave_group() {
   store_.reset();
 }
 
-// For NCCL: the communicators of all ranks wait for each other when they are destroyed, and PyTorch warns if a group is
-// destroyed without shutdown(). Gloo needs no shutdown.
+// Only NCCL needs this: the communicators of all ranks wait for each other when they are destroyed, and PyTorch warns if a
+// group is destroyed without shutdown(). Gloo needs no shutdown.
 void JobPlace::shut_down() {
   if (group_) group_->shutdown();
 }

@@ -37,33 +37,33 @@ class JobPlace {
 
   // Starts to receive the agent's messages and stop signals. `version` is the name and version of the program, for display.
   void begin(const WorkerEnvironment& environment, const std::string& version);
-  // Call in a standby, a worker process that was started without a rank. Blocks until the agent assigns a rank. Throws
+  // Call this in a standby, a worker process that was started without a rank. Blocks until the agent assigns a rank. Throws
   // std::runtime_error if the agent has exited.
   void wait_for_rank();
   // Returns true if, after the loss of another worker, this process can continue in a new process group on this device.
   bool groups_can_be_broken(c10::Device device, bool live_nccl) const;
 
-  // Call after the previous group has been destroyed. Returns the next group, with this worker's rank in it (-1 if unchanged).
-  // Blocks until the next group is known. `held` is the number of finished steps in this rank's training state, or nullopt if
-  // the state is not complete.
+  // Call this after the previous group has been destroyed. Returns the next group, with this worker's rank in it (-1 if
+  // unchanged). Blocks until the next group is known. `held` is the number of finished steps in this rank's training state, or
+  // nullopt if the state is not complete.
   channel::Regroup next_group(std::optional<std::int64_t> held);
   // Sets rank and world size to those that next_group() has returned.
   void move_to(const channel::Regroup& place);
-  // Collective. Forms the group. Throws UsageError for an unusable master address, and an exception of the process group if
-  // another worker is lost. Sets `wishes.breaker`.
+  // Forms the group. All ranks must call this. Throws UsageError for an unusable master address, and an exception of the
+  // process group if another worker is lost. Sets `wishes.breaker`.
   void form_group(c10::Device device, GroupWishes wishes);
   // Destroys a process group that has lost a worker.
   void leave_group();
-  // Shuts the group down cleanly. Call after the last collective, when nothing uses the group any more.
+  // Shuts the group down cleanly. Call this after the last collective, when nothing uses the group any more.
   void shut_down();
 
   const WorkerEnvironment& environment() const { return environment_; }
-  // Generation of the current group: the round in a multi-node job, else the restart count.
+  // Returns the generation of the current group: the round in a multi-node job, otherwise the restart count.
   int generation() const { return generation_; }
-  // Call only between form_group() and leave_group().
+  // Call this only between form_group() and leave_group().
   const Peers& peers() const { return *peers_; }
-  // True if threads of an earlier group may still use LibTorch. The process must then exit without running LibTorch's static
-  // destructors.
+  // Returns true if threads of an earlier group may still use LibTorch. The process must then exit without running LibTorch's
+  // static destructors.
   bool has_leaked_groups() const { return leaked_groups_; }
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }

@@ -13,16 +13,16 @@
 namespace ddprun::trainer {
 namespace {
 
-// Maximum wait for the agent's order after the loss of a worker. The agent detects the exit of a worker within a millisecond,
-// but on an overloaded machine the agent might not be scheduled for seconds. If no worker has exited, for example if only a
-// connection broke, no order arrives.
+// The maximum wait for the agent's order after the loss of a worker. The agent detects the exit of a worker within a
+// millisecond, but on an overloaded machine the agent might not be scheduled for seconds. If no worker has exited, for example
+// if only a connection broke, no order arrives.
 constexpr std::chrono::seconds kRegroupOrderTimeout{30};
 
 bool is_local_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {
-    return true;  // such as divergence, or a checkpoint that cannot be saved: not caused by a lost worker
+    return true;  // a lost worker did not cause this error; examples are divergence and a failed save
   } catch (...) {
     const Failure failure = classify(error);
     return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect || failure.of_data;
@@ -58,7 +58,7 @@ void Recovery::on_agent_gone() {
 channel::Regroup Recovery::begin_group(std::int64_t step) {
   breaker_.await_abort();  // called without the lock: the abort can hang, and the reader thread must be able to take the lock
   std::unique_lock lock(mutex_);
-  breaker_.end_break();  // stops the thread that closes connections: this worker has no group while it waits
+  breaker_.end_break();  // stops the thread that closes connections, since this worker has no group while it waits
   changed_.wait(lock, [this] { return !held_ || agent_gone_; });
   if (held_)
     throw std::runtime_error(

@@ -58,7 +58,7 @@ class Recovery {
   // this number later, in AssignRank. `world` is the number of ranks in the group.
   Recovery(int generation, int world) : breaker_(world), first_generation_(generation) { newest_.generation = generation; }
 
-  // Call on the reader thread of the worker channel. The call may come before attach().
+  // Call this on the reader thread of the worker channel. The call may come before attach().
   void on_message(const channel::FromAgent& message);
   void on_agent_gone();
   void attach(AgentChannel& channel) { channel_ = &channel; }
@@ -79,8 +79,8 @@ class Recovery {
   bool survives(const std::exception_ptr& error);
 
  private:
-  // True if the agent has ordered this worker to wait (Hold) or to join a newer group (Regroup). The group for which this
-  // process was started does not count.
+  // Returns true if the agent has ordered this worker to wait (Hold) or to join a newer group (Regroup). The group for which
+  // this process was started does not count.
   bool ordered() const { return held_ || newest_.generation > (joined_ ? current_ : first_generation_); }
 
   GroupBreaker breaker_;

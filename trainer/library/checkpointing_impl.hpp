@@ -29,7 +29,7 @@ struct Checkpointing::Impl {
   std::optional<trainer::WriterClaim> claim{};
   std::int64_t newest = -1;  // step of the last save or load; -1 if there was none
   trainer::HostCopy host_copy{};
-  trainer::BackgroundTask task{};  // last member: its destructor waits for the task, which uses the other members
+  trainer::BackgroundTask task{};  // must be the last member: its destructor waits for the task, which uses the other members
 
   bool load(trainer::TrainingState& state);
   // Waits for the previous save, then starts the next one. If `in_background` is true, a copy of the state is saved. Otherwise
@@ -43,7 +43,7 @@ struct Checkpointing::Impl {
   void save_if_due(const trainer::TrainingState& state);
   // Renames the checkpoints in `bad`. Only the rank that writes checkpoints calls this function.
   void set_bad_aside();
-  // Drops this process's claim to write to the folder. Call if another process may have written to the folder since.
+  // Drops this process's claim to write to the folder. Call this if another process may have written to the folder since.
   void release_claim() { claim.reset(); }
 
  private:

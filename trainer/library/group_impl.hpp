@@ -16,7 +16,7 @@ struct Group::Impl {
   trainer::JobPlace& place;
   trainer::TrainingState& training;
   c10::Device device;
-  // Called by next_step() with its argument `total`, in each step.
+  // next_step() calls this in each step, with its argument `total`.
   std::function<void(std::int64_t total)> finished;
   std::function<void(const std::string& name, double value)> figure;
   std::int64_t reached = 0;  // finished steps at the last call to next_step()

@@ -1,5 +1,5 @@
-// Implementation of sdk/include/ddprun/job.hpp. The loop is that of ddptrain, but without ddptrain's config: it forms a new
-// process group after each lost rank (trainer/life/worker.cpp).
+// Implementation of sdk/include/ddprun/job.hpp. The loop does the same as ddptrain's loop (trainer/life/worker.cpp), but uses
+// no config of ddptrain. After each lost rank it forms a new process group.
 #include <ddprun/job.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -77,8 +77,8 @@ class ProgressReporter {
   channel::NamedMetrics metrics_;
 };
 
-// Collective. Broadcasts the weights and buffers of rank 0. Needed at the start of a new run, because the ranks may have
-// different random initial weights.
+// Broadcasts the weights and buffers of rank 0. All ranks must call this. It is needed at the start of a new run, because the
+// ranks may have different random initial weights.
 void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers& peers) {
   if (peers.world() == 1) return;
   const at::NoGradGuard no_gradients;
@@ -89,7 +89,7 @@ void take_weights_of_rank_0(trainer::TrainingState& state, const trainer::Peers&
   c10d::broadcast_coalesced(peers.group(), tensors, kBroadcastBytes);
 }
 
-// Collective. Verifies that all ranks loaded the same checkpoint, since nodes may have separate folders.
+// Verifies that all ranks loaded the same checkpoint, since nodes may have separate folders. All ranks must call this.
 void require_one_checkpoint(const trainer::TrainingState& state, const trainer::Peers& peers) {
   std::vector<at::Tensor> tensors;
   for (const trainer::StateTensor& one : trainer::state_map(state)) tensors.push_back(one.entry.tensor);
@@ -234,8 +234,8 @@ int Job::Impl::train_in_group(State& state, Checkpointing::Impl* saves, const st
   return static_cast<int>(inside.stopped ? ExitCode::kPreempted : ExitCode::kDone);
 }
 
-// Collective. Makes the training state of all ranks equal. The state comes from survivors of a failure, else from a checkpoint,
-// else from rank 0's initial weights.
+// Makes the training state of all ranks equal. All ranks must call this. The state comes from survivors of a failure, else from
+// a checkpoint, else from rank 0's initial weights.
 void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   trainer::TrainingState& training = state.impl().training;
   StateOrigin& origin = state.impl().origin;
@@ -263,8 +263,8 @@ void Job::Impl::agree(State& state, Checkpointing::Impl* saves) {
   if (saves && peers.rank() == 0) saves->set_bad_aside();
 }
 
-// Collective. Rank 0 saves, and all ranks wait until the checkpoint is published. While they wait, they run a short collective
-// each second, so that a long save does not exceed the timeout of a collective.
+// Saves the last checkpoint. All ranks must call this. Rank 0 saves, and all ranks wait until the checkpoint is published.
+// While they wait, they run a short collective each second, so that a long save does not exceed the timeout of a collective.
 void Job::Impl::save_last(const trainer::TrainingState& state, Checkpointing::Impl* saves) {
   const bool saves_now = saves && state.step != state.started_from;
   if (saves_now) {

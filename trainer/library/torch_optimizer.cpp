@@ -57,8 +57,9 @@ Fields fields_of(optim::AdagradParamState& state, const optim::AdagradOptions&) 
   return {.tensors = {{"sum", &state.sum()}}, .step = &state.step()};
 }
 
-// Returns true if the saved state belongs to a parameter whose momentum buffer did not exist yet: it was saved as zeros. The
-// buffer must then stay undefined, because LibTorch's first step with momentum copies the gradient to the buffer.
+// Returns true if the saved state belongs to a parameter whose momentum buffer did not exist when it was saved. Such a buffer
+// was saved as zeros. It must stay undefined now, because LibTorch's first step with momentum copies the gradient to the
+// buffer.
 bool starts_without_state(const at::Tensor& saved, bool has_step_count) {
   return !has_step_count && !saved.any().item<bool>();
 }

@@ -20,7 +20,8 @@ namespace ddprun::trainer {
 void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
                 const std::function<void(const std::string&)>& on_trouble);
 
-// Returns the newest step in the file of `rank`, 0 if the last line has no step or is missing, and nullopt if there is no file.
+// Returns the newest step in the file of `rank`. Returns 0 if the last line has no step or is missing, and nullopt if there is
+// no file.
 std::optional<std::int64_t> newest_in_ledger(const std::filesystem::path& folder, int rank);
 
 class Ledger {

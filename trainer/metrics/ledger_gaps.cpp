@@ -10,7 +10,8 @@ namespace ddprun::trainer {
 std::vector<LedgerGap> ledger_gaps(const std::filesystem::path& folder, const PreviousGroup& before, int rank, int world) {
   std::vector<LedgerGap> gaps;
   for (int of = rank; of < before.world; of += world) {
-    // Each rank reads only the files that are assigned to it, because a file may be long, or endless (a link to /dev/full).
+    // Each rank reads only the files that are assigned to it, because reading a file may take long or never end (a link to
+    // /dev/full).
     const auto newest = newest_in_ledger(folder, of);
     if (!newest && of != rank) continue;
     gaps.push_back({.rank = of, .after = std::max({newest.value_or(0), before.started_from, before.since})});

@@ -1,8 +1,8 @@
 // Adds the ledger lines that a lost rank did not write. The ledger has a line with the samples of each rank in each step. A
 // rank can be lost after the last all-reduce of a step and before it writes its line. The survivors finish the step, but the
 // samples of the lost rank are missing in the ledger. The ranks of the next group compute these samples and add the missing
-// line to the file of the lost rank. They read the file first, so that no line is added twice, even if another rank is lost
-// meanwhile. trainer/life/prepare_workspace.cpp calls this after survivors have formed a new group.
+// line to the file of the lost rank. They read the file first, so that no line is added twice, even if another rank is lost in
+// the meantime. trainer/life/prepare_workspace.cpp calls this after survivors have formed a new group.
 #pragma once
 
 #include <cstdint>

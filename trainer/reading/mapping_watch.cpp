@@ -21,7 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// The data of a mapping that the signal handler needs. A slot is unused while `begin` is 0. `begin` is written last and cleared
+// The data of a mapping that the signal handler needs. If `begin` is 0, the slot is unused. `begin` is written last and cleared
 // first, so that the handler never uses an incomplete slot.
 struct Slot {
   std::atomic<std::uintptr_t> begin{0};

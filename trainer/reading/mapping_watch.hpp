@@ -13,7 +13,7 @@
 // The cost. Each call makes one fstat() per file, which takes 0.2 us on a local disk. At the start, 64 pages of each file are
 // read.
 //
-// Alternative considered: compare only the modification time. A mere `touch` of the file would then end the run.
+// We considered a comparison of only the modification time. But then a mere `touch` of the file would end the run.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace ddprun::trainer {
 
-// While an object exists, changes of its mapped file are detected. Thread-safe.
+// While an object exists, changes of its mapped file are detected. The class is thread-safe.
 class WatchedMapping {
  public:
   // The caller has mapped the whole file `fd` at `address`. The object owns a duplicate of the descriptor. If the process has

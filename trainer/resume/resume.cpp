@@ -46,11 +46,12 @@ std::vector<int> ranks_with(const std::vector<std::int64_t>& values, std::int64_
 
 struct ResumeRequest {
   Options::Resume resume = Options::Resume::kAuto;
-  std::filesystem::path path;  // for kPath: the path in this rank's option, else the path of the lowest rank with the option
+  // For kPath: the path in this rank's option; without the option, the path of the lowest rank that has it.
+  std::filesystem::path path;
 };
 
-// Collective. Returns the same request on all ranks, although the agents of the nodes may have been started with different
-// options. --fresh is used only from rank 0.
+// Returns the same request on all ranks, although the agents of the nodes may have been started with different options. --fresh
+// is used only from rank 0. All ranks must call this.
 ResumeRequest agree_on_resume_option(const Options& options, const Peers& peers) {
   const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
   const std::vector<std::int64_t> choices = peers.from_all(number(options.resume));
@@ -68,8 +69,8 @@ RunIdentity broadcast_identity(int source, const RunIdentity& run, const Peers& 
   return run_identity_of(peers.from(source, text_of(run)));
 }
 
-// Collective. Returns the identity of the run, which distinguishes it from earlier runs in the same directory. If no rank has
-// recorded an identity, the result is unknown, and the chosen checkpoint then determines it.
+// Returns the identity of the run, which distinguishes it from earlier runs in the same directory. If no rank has recorded an
+// identity, the result is unknown, and the chosen checkpoint then determines it. All ranks must call this.
 RunIdentity known_identity(VisibleCheckpoints& seen, const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
   enum : std::int64_t { kUnknown, kKnown, kOldVersion };
   RunIdentity own;
@@ -103,8 +104,8 @@ std::string names_of(const std::vector<Copy>& copies) {
   return names.empty() ? "\n  (this node has no checkpoints; the errors from the other nodes list theirs)" : names;
 }
 
-// Collective. Finds the newest valid checkpoint of this run on any rank. `step` is kNone if no rank has a checkpoint. Throws
-// BadCheckpointError if there are checkpoints, but no valid one of this run.
+// Finds the newest valid checkpoint of this run on any rank. `step` is kNone if no rank has a checkpoint. Throws
+// BadCheckpointError if there are checkpoints, but no valid one of this run. All ranks must call this.
 Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   const Copy* const own =
       seen.newest_valid([&](const Copy& copy) { return !run.known() || run.has(copy.candidate.run, copy.candidate.step); });
@@ -139,8 +140,8 @@ std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, s
   }
 }
 
-// Collective. Finds the newest checkpoint, and loads it on all ranks that can read it. If the copy that a rank loads is
-// damaged, all ranks search again without this copy.
+// Finds the newest checkpoint, and loads it on all ranks that can read it. If the copy that a rank loads is damaged, all ranks
+// search again without this copy. All ranks must call this.
 Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
   std::shared_ptr<const CheckpointState> saved;
   std::optional<std::filesystem::path> saved_from;
@@ -207,8 +208,8 @@ void supersede_and_report(const Copy& copy, const Warn& warn) {
 }
 
 // Runs `change`, which renames a checkpoint. Ignores an error if the checkpoint no longer exists, because another process may
-// have renamed it. This can be an older start of the job that is still running, or a worker of another node on the same
-// machine.
+// have renamed it. The other process can be an older start of the job that is still running, or a worker of another node on the
+// same machine.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();
@@ -257,8 +258,8 @@ void repair_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, con
                     : "the checkpoint of rank " + std::to_string(agreed.holders.front()) + ", which sends it"));
 }
 
-// Renames all checkpoints after `step`, valid or not. Used when a run starts from step 0 or from a path that the user has
-// given.
+// Renames all checkpoints after `step`, valid or not. This is used when a run starts from step 0 or from a path that the user
+// has given.
 void supersede_later(std::int64_t step, const std::vector<Copy>& copies, bool owns_local_copies, const Peers& peers,
                      const Warn& warn) {
   for (const Copy& copy : copies) {
@@ -276,8 +277,8 @@ void keep(const CheckpointPlaces& places, const RunIdentity& run, const Warn& wa
   }
 }
 
-// Collective. Throws UsageError on all ranks if the training data of any rank differs from the data with which the run was
-// started.
+// Throws UsageError on all ranks if the training data of any rank differs from the data with which the run was started. All
+// ranks must call this.
 void refuse_other_data(const RunIdentity& known, const std::string& data, const Options& options, const Peers& peers) {
   const bool other = !known.data.empty() && known.data != data;
   const bool any_other = peers.largest(other ? 1 : 0) != 0;
@@ -289,9 +290,9 @@ void refuse_other_data(const RunIdentity& known, const std::string& data, const 
                    "; if the data was changed on purpose, use --data-changed to resume with it, or --fresh to start over");
 }
 
-// Collective. Returns the identity of the run. It changes only if the user has requested a start from step 0 or from a path
-// (`ordered`). Otherwise it stays the same even if no rank has a checkpoint: a node that is now absent may have checkpoints of
-// this run.
+// Returns the identity of the run. It changes only if the user has requested a start from step 0 or from a path (`ordered`).
+// Otherwise it stays the same even if no rank has a checkpoint: a node that is now absent may have checkpoints of this run. All
+// ranks must call this.
 RunIdentity identity_of_run(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
   if (!ordered && known.known()) return known;
   if (!ordered && !agreed.run.empty()) return {.id = agreed.run};

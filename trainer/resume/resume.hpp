@@ -45,7 +45,7 @@ struct ResumeChoice {
   RunIdentity run;                 // the same on all ranks; stored in places.run_file
 };
 
-// Collective. Applies the option --resume:
+// Applies the option --resume. All ranks must call this. The values of the option are:
 //
 //  - auto: chooses the newest step for which any rank has a valid checkpoint of this run. If copies of this step differ, the
 //    copy of the lowest rank is used. Throws BadCheckpointError on all ranks if there are checkpoints, but no valid one of this

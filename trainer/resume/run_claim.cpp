@@ -57,7 +57,7 @@ void write_missing_config(const RunLayout& layout, const TrainConfig& config) {
   write_file_atomically(file, to_json_text(config));
 }
 
-// This function must be fast: after the loss of a worker, the survivors wait while the replacement runs it. The configs are
+// After the loss of a worker, the survivors wait while the replacement runs this function, so it must be fast. The configs are
 // nearly always equal. So the ranks first compare hashes, and send a config only if the hashes differ.
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
   const std::string ours = to_json_text(config);

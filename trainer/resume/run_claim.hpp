@@ -18,8 +18,8 @@ struct RunClaim {
   bool finished = false;  // true if the last step of the config is finished and saved
 };
 
-// Collective. If rank 0 cannot open or lock the directory, throws on every rank: the original error on rank 0, and a UsageError
-// on the others. The lock is held until the process exits.
+// Opens and locks the run directory on rank 0. All ranks must call this. If rank 0 cannot open or lock the directory, every
+// rank throws: rank 0 the original error, and the others a UsageError. The lock is held until the process exits.
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
 
 // Writes the config to the run directory if the file is missing. Under ddprun, rank 0 calls this function. Usually the
@@ -27,16 +27,16 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
 // start on that node could not use its checkpoints without a config. Throws std::system_error.
 void write_missing_config(const RunLayout& layout, const TrainConfig& config);
 
-// Collective. Throws UsageError if the config of this rank differs from that of rank 0. Ignores keys that may differ between
-// nodes, such as data.dir, and keys that do not affect the communication between ranks.
+// Throws UsageError if the config of this rank differs from that of rank 0. All ranks must call this. Ignores keys that may
+// differ between nodes, such as data.dir, and keys that do not affect the communication between ranks.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
 
-// Collective. `fingerprint` is that of the exported model, and is empty on all ranks for other models. Throws UsageError if
-// this rank's fingerprint differs from rank 0's.
+// Throws UsageError if this rank's fingerprint differs from rank 0's. All ranks must call this. `fingerprint` is that of the
+// exported model, and is empty on all ranks for other models.
 void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
-// Collective. Throws UsageError on every rank if the ranks have different numbers of training samples. After the same number of
-// steps, such ranks would be at different positions in the data.
+// Throws UsageError on every rank if the ranks have different numbers of training samples. After the same number of steps, such
+// ranks would be at different positions in the data. All ranks must call this.
 void agree_on_length(const RunLength& length, const Peers& peers);
 
 }  // namespace ddprun::trainer

@@ -38,13 +38,14 @@ class VisibleCheckpoints {
     bool judged = false;
   };
 
-  // The error message if the copies on this node's disk could not be listed; empty otherwise. After an error these copies are
-  // ignored.
+  // Returns the error message if the copies on this node's disk could not be listed. Otherwise the message is empty. After an
+  // error these copies are ignored.
   const std::string& list_error() const { return list_error_; }
 
   // Returns the newest valid copy for which `counts` returns true; null if there is none.
   const Copy* newest_valid(const std::function<bool(const Copy&)>& counts);
-  // Returns a copy of `step` with the checksum `content`; null if this rank has none. A copy on the node's disk is preferred.
+  // Returns a copy of `step` with the checksum `content`, or null if this rank has none. A copy on the node's disk is
+  // preferred.
   const Copy* find(std::int64_t step, const std::string& content);
 
   // Reads the copy of `step` in the run directory and verifies its checksums. Does nothing if the path of that copy is

@@ -26,7 +26,8 @@ Gradients Replicated::agree(const StateValues& values, bool norm_wanted) {
   return {.finite = finite, .norm = clip(norm_wanted)};
 }
 
-// Clips the gradients. Returns their norm before clipping if `norm_wanted` is true; otherwise the result is unspecified.
+// Clips the gradients. Returns their norm before clipping, but only if `norm_wanted` is true. Otherwise the result has no
+// meaning.
 double Replicated::clip(bool norm_wanted) {
   const double most = config_.clip_grad_norm;
   const double limit = config_.clip_grad_value;

@@ -14,8 +14,8 @@ namespace ddprun::trainer {
 
 class Replicated final : public Strategy {
  public:
-  // The constructor is a collective. The object trains the parameters of `state`. Throws the errors of DataParallel. `config`
-  // must outlive this object.
+  // The object trains the parameters of `state`. All ranks must call the constructor. Throws the errors of DataParallel.
+  // `config` must outlive this object.
   Replicated(const TrainingState& state, const TrainConfig& config, const Peers& peers, StateOrigin origin);
 
   void zero_grad() override { parallel_.zero_grad(); }

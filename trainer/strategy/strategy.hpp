@@ -26,9 +26,9 @@
 
 namespace ddprun::trainer {
 
-// The ranks as a grid whose first axis is data parallelism. The size of this axis, not the number of ranks, determines into how
-// many parts a batch is divided and how a rank's loss is weighted. If a model replica were sharded over several ranks, these
-// ranks would process the same part.
+// The ranks as a grid whose first axis is data parallelism. The size of this axis, and not the number of ranks, determines into
+// how many parts a batch is divided and how a rank's loss is weighted. If a model replica were sharded over several ranks,
+// these ranks would process the same part.
 struct Mesh {
   int data = 1;       // number of parts into which a batch is divided
   int data_rank = 0;  // index of the part that this rank processes
@@ -51,14 +51,14 @@ class Strategy {
   virtual void before_forward(bool sync) = 0;
   virtual void before_backward(const at::Tensor& loss, bool sync) = 0;
   virtual void after_backward(bool sync) = 0;
-  // Returns how long backward passes have waited for other ranks since the previous call to take_waited(). Always zero on a
-  // GPU.
+  // Returns the time for which backward passes have waited for other ranks since the previous call to take_waited(). It is
+  // always zero on a GPU.
   virtual std::chrono::nanoseconds take_waited() = 0;
 
   // Divides the gradients by the loss scale, measures their norm and clips them. Returns the norm only if `norm_wanted` is
   // true, because reading the norm waits for the GPU.
   virtual Gradients agree(const StateValues& values, bool norm_wanted) = 0;
-  // Runs the optimizer with the learning rate `lr`, and updates everything that depends on the weights. Call between
+  // Runs the optimizer with the learning rate `lr`, and updates everything that depends on the weights. Call this between
   // begin_update() and end_step().
   virtual void update(TrainingState& state, double lr) = 0;
 

@@ -71,10 +71,11 @@ struct AgentChannel::Impl {
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
-      // Accept requests before on_message() wakes the threads that send requests to the new group's store.
+      // Requests are accepted before on_message(), because on_message() wakes the threads that send requests to the new group's
+      // store.
       if (std::holds_alternative<channel::Regroup>(message)) accept_requests();
       if (on_message) on_message(message);
-      // Fail old requests only after on_message(), so that the order to regroup is recorded before a request throws.
+      // Old requests fail only after on_message(), so that the order to regroup is recorded before a request throws.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
       if (std::holds_alternative<channel::Hold>(message)) drop_all_requests();
       return;
@@ -167,7 +168,8 @@ void AgentChannel::send(const channel::FromWorker& message) noexcept {
   try {
     impl_->write_frame(channel::encode(message));
   } catch (...) {
-    // The message is too large to encode, or memory is exhausted. It is dropped, because send() is only for diagnostics.
+    // The message is too large to encode, or memory is exhausted. The message is dropped, because send() is only for
+    // diagnostics.
   }
 }
 

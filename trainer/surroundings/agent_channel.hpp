@@ -23,11 +23,11 @@ class AgentChannel {
   AgentChannel(const AgentChannel&) = delete;
   AgentChannel& operator=(const AgentChannel&) = delete;
 
-  // Sends a diagnostic message. Drops it without an error if the channel is closed. Thread-safe.
+  // Sends a diagnostic message. Drops it without an error if the channel is closed. Any thread may call this.
   void send(const channel::FromWorker& message) noexcept;
-  // Sends a store request with a new id and waits for its reply. Thread-safe: several requests may wait at the same time.
-  // Throws std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for
-  // the next round (Hold); or the agent has ordered a newer process group than the caller's, `generation`.
+  // Sends a store request with a new id and waits for its reply. Several threads may wait for replies at the same time. Throws
+  // std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for the next
+  // round (Hold); or the agent has ordered a newer process group than the caller's, `generation`.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

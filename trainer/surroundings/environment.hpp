@@ -1,6 +1,6 @@
 // Reads this worker's rank, world size and rendezvous address from environment variables. ddprun and torchrun set RANK. If RANK
-// is unset, the variables of mpirun, srun or PMIx are used, in this order (decision 30). Without any of them the job has one
-// worker.
+// is unset, the variables of mpirun, srun or PMIx are used, in this order
+// (docs/internals/decisions/trainer/worker-environment.md). Without any of them the job has one worker.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct WorkerEnvironment {
   std::string master_addr;  // rank 0's address; empty if unknown, for example in a job of one worker without an agent
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: if true, every rank is a client of the agent's TCPStore
-  std::string run_id;            // TORCHELASTIC_RUN_ID
-  // Descriptor of the worker channel (DDPRUN_CHANNEL=fd:N); -1 if ddprun did not start this worker.
+  std::string run_id;            // value of TORCHELASTIC_RUN_ID
+  // The descriptor of the worker channel (DDPRUN_CHANNEL=fd:N); -1 if ddprun did not start this worker.
   int channel_fd = -1;
   std::string source;  // origin of the values: "ddprun", "torchrun", "slurm", "openmpi", "pmix" or "single"
 };

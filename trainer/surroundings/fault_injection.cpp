@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Never inlined, so that this function's name appears in a stack trace of the hanging process.
+// This function is never inlined, so that its name appears in a stack trace of the hanging process.
 [[noreturn, gnu::noinline]] void spin_endlessly() {
   for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
 }

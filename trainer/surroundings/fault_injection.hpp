@@ -16,7 +16,7 @@ class Faults {
   Faults() = default;
   // Activates the fault if it applies to this rank and this restart.
   Faults(const Fault& fault, int rank, int restart);
-  // For --chaos. Activates the faults that apply to this rank and this restart, and have no marker file in the folder `marks`.
+  // Activates the faults of --chaos that apply to this rank and this restart, and have no marker file in the folder `marks`.
   // Creates that folder.
   Faults(const std::vector<Fault>& faults, int rank, int restart, const std::filesystem::path& marks);
 
@@ -28,15 +28,15 @@ class Faults {
   bool poisons(std::int64_t finished) const;
   // Returns true if the caller must flip a bit of the weights after `finished` steps.
   bool flips(std::int64_t finished) const;
-  // Call before each forward pass with the pass's number of samples. Throws std::bad_alloc if a fault limits the number of
+  // Call this before each forward pass with the pass's number of samples. Throws std::bad_alloc if a fault limits the number of
   // samples (above=) to less.
   void take(std::int64_t finished, std::int64_t samples) const;
 
  private:
   struct Armed {
     Fault fault;
-    // Marker file, created when the fault is injected, so that the fault happens only once. If the path is empty, the fault may
-    // happen again.
+    // The marker file, which is created when the fault is injected, so that the fault happens only once. If the path is empty,
+    // the fault may happen again.
     std::filesystem::path mark;
   };
   bool fires(FaultKind kind, std::int64_t finished) const;

@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Number of values that CLI11 accepts for an option. It is larger than the real limit, which parse_options() checks.
+// The number of values that CLI11 accepts for an option. It is larger than the real limit, which parse_options() checks.
 constexpr int kAnyNumber = 1'000;
 
 // Parses the options of a command such as `generate`. Returns nullopt if the first argument is not a command.
@@ -128,7 +128,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.resume = Options::Resume::kNever;
   } else if (resume != "auto") {
     options.resume = Options::Resume::kPath;
-    std::error_code not_there;                                            // ignored: reported when the path is read
+    std::error_code not_there;  // this error is ignored here: it is reported when the path is read
     options.resume_from = std::filesystem::canonical(resume, not_there);  // checkpoints/latest may change later
     if (not_there) options.resume_from = resume;
   }

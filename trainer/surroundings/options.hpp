@@ -18,10 +18,10 @@ struct Options {
   std::filesystem::path run_dir;       // if empty, runs/<name> is used
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // a checkpoint's folder, for kPath
-  bool data_changed = false;          // resume even if the training data has changed since the run's first start
-  bool standby = false;               // load everything, then wait until the agent assigns a rank
-  bool worker_per_gpu = false;        // there is one worker per GPU: fail instead of falling back to the CPU
-  bool live_nccl = false;             // survive the loss of a worker on another GPU; costs one wait for this GPU per step
+  bool data_changed = false;          // true: resume even if the training data has changed since the run's first start
+  bool standby = false;               // true: load everything, then wait until the agent assigns a rank
+  bool worker_per_gpu = false;  // true if there is one worker per GPU; the worker then fails instead of falling back to the CPU
+  bool live_nccl = false;       // true: survive the loss of a worker on another GPU; costs one wait for this GPU per step
   enum class Action {
     kTrain,
     kExportWeights,

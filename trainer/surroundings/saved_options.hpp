@@ -11,7 +11,7 @@
 
 namespace ddprun::trainer {
 
-// Options of all commands that load a saved model (trainer/saved/saved_model.hpp).
+// The common options of the commands that load a saved model (trainer/saved/saved_model.hpp).
 struct SavedModelOptions {
   std::filesystem::path from;
   std::filesystem::path config;        // if empty, the config of the run that wrote the model
@@ -31,7 +31,7 @@ struct GenerateOptions {
 };
 
 struct PredictOptions {
-  SavedModelOptions model;      // its member `json` is not used
+  SavedModelOptions model;      // the member `json` is not used here
   std::filesystem::path input;  // file with one sample per line; stdin if empty
 };
 

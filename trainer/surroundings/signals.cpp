@@ -62,7 +62,7 @@ SignalWatch::~SignalWatch() {
 void SignalWatch::watch() {
   while (true) {
     pollfd sources[2] = {{signals_fd_, POLLIN, 0}, {end_fd_, POLLIN, 0}};
-    if (::poll(sources, 2, -1) < 0) continue;  // EINTR
+    if (::poll(sources, 2, -1) < 0) continue;  // a signal has interrupted poll() (EINTR)
     if (sources[1].revents != 0) return;
     signalfd_siginfo info{};
     if (::read(signals_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))

@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// Blocks the stop signals in the calling thread and in all threads that this thread creates later. Call before the process
+// Blocks the stop signals in the calling thread and in all threads that this thread creates later. Call this before the process
 // creates another thread. Also ignores SIGPIPE, so that training continues when the terminal or pipe of stdout is closed.
 void block_stop_signals();
 

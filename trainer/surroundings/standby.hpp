@@ -1,6 +1,7 @@
 // Waits until the agent assigns a rank to a standby (ddprun --standby), a worker process that was started without a rank.
 // Before the wait, trainer/life/process.cpp loads everything that does not depend on the rank. So a standby can replace a lost
-// worker without loading time. Thread-safe: the channel's reader thread delivers the message to the waiting main thread.
+// worker without loading time. The class is thread-safe: the channel's reader thread delivers the message to the waiting main
+// thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +15,7 @@ namespace ddprun::trainer {
 
 class Standby {
  public:
-  // Call on the reader thread of the worker channel. The call may come before wait().
+  // Call this on the reader thread of the worker channel. The call may come before wait().
   void on_message(const channel::FromAgent& message);
   void on_agent_gone();
 

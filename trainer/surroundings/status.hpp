@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 
 class Status {
  public:
-  // From now on, changes of phase are sent to `agent`, which is null without a ddprun agent.
+  // After this call, changes of phase are sent to `agent`, which is null without a ddprun agent.
   void attach(AgentChannel* agent) { agent_ = agent; }
 
   void enter(channel::Phase phase) {
@@ -28,7 +28,7 @@ class Status {
     step_ = step;
     epoch_ = epoch;
   }
-  // Sends the current position to the agent. Thread-safe.
+  // Sends the current position to the agent. Any thread may call this.
   void send_position() const {
     if (AgentChannel* agent = agent_) agent->send(channel::Position{.phase = phase_, .step = step_, .stage = stage_});
   }

@@ -7,7 +7,8 @@
 // example, rank 0 has started 119 steps and rank 1 has started 120. Rank 0 also starts step 120, and both ranks stop after this
 // step.
 //
-// Thread-safe. The training loop calls may_start(). The reader thread or the signal thread calls the other functions.
+// The class is thread-safe. The training loop calls may_start(). The reader thread or the signal thread calls the other
+// functions.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +22,7 @@ class StopGate {
  public:
   enum class Verdict { kGo, kStop };
 
-  // Call before each step, with the number of finished steps. After a stop request the call blocks until the stop step is
+  // Call this before each step, with the number of finished steps. After a stop request the call blocks until the stop step is
   // known.
   Verdict may_start(std::int64_t finished);
 

@@ -73,7 +73,7 @@ void StoppingByAgent::on_stop(const channel::Stop& stop) {
 void StoppingByAgent::on_signal(int signal) {
   if (signal == SIGINT) return;
   const std::lock_guard lock(mutex_);
-  if (requested_) return;  // the agent has already requested a stop, of which this signal is a part
+  if (requested_) return;  // the agent has already requested a stop, and this signal belongs to it
   if (channel_ == nullptr || !channel_->connected()) exit_now(128 + signal);
   channel_->send(channel::SignalReceived{.signal = signal});
 }
@@ -125,7 +125,7 @@ std::string StoppingByStore::target_key(int rank) const {
 // each rank. Each rank waits for its own key, so that a rank that exits can set its key to cancel the wait.
 void StoppingByStore::agree(std::int64_t started, int signal) {
   try {
-    // Use a separate connection: a wait on the shared connection would block the main thread, which may still use it.
+    // A separate connection is used: a wait on the shared connection would block the main thread, which may still use it.
     const auto store = store_->clone();
     store->set(prefix_ + std::to_string(rank_), bytes_of(std::to_string(started)));
     if (store->add(prefix_ + "arrived", 1) == world_) {

@@ -1,5 +1,5 @@
-// How a worker receives a stop request, and how the ranks choose the step after which all of them stop (decision 5,
-// stop_gate.hpp). There are two cases:
+// Receives a stop request in a worker, and chooses the step after which all ranks stop (stop_gate.hpp,
+// docs/internals/decisions/launcher/two-meanings-of-sigterm.md). There are two cases:
 //   - With a ddprun agent, the agent sends the request and the stop step over the worker channel. If only this worker receives
 //     a signal, the worker reports it to the agent, which decides.
 //   - Without an agent (torchrun, srun, a shell), each rank receives the signal itself, and the ranks agree through the c10d
@@ -26,9 +26,9 @@ class AgentChannel;
 class Stopping {
  public:
   virtual ~Stopping() = default;
-  // Called on the signal thread for each stop signal.
+  // The signal thread calls this for each stop signal.
   virtual void on_signal(int signal) = 0;
-  // Called on the training thread when a process group has been formed. `store` may be null if `world` is 1. `restart` is the
+  // The training thread calls this when a process group has been formed. `store` may be null if `world` is 1. `restart` is the
   // restart count. It is part of the keys in the store, so that a restarted job does not read the keys of an earlier start.
   virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };

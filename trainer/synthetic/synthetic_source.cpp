@@ -18,10 +18,11 @@
 namespace ddprun::trainer {
 namespace {
 
-enum class DrawKind : std::uint64_t { kSample, kNoise, kTexture, kToken };  // keys of Philox: one independent stream per kind
+// Keys of Philox; each kind has an independent stream.
+enum class DrawKind : std::uint64_t { kSample, kNoise, kTexture, kToken };
 
 constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // number of offsets in the noise array at which a piece may start
-constexpr const char* kMadeUp = ", made up (1)";         // part of fingerprints; increase the number when samples change
+constexpr const char* kMadeUp = ", made up (1)";  // part of the fingerprints; increase the number when the samples change
 
 at::Philox4_32 draws_of(DrawKind what, std::uint64_t number) {
   return at::Philox4_32(static_cast<std::uint64_t>(what), number);
@@ -43,7 +44,7 @@ float uniform(std::uint32_t draw, float deviation) {
   return (static_cast<float>(draw >> 8) * kStep - 1.0F) * (kSquareRootOfThree * deviation);
 }
 
-// Returns noise of mean 0 and variance 1/2. So the sum of two pieces of this noise has variance 1.
+// Returns noise of mean 0 and variance 1/2. Two pieces of this noise are added, so the sum has variance 1.
 std::shared_ptr<const std::vector<float>> half_variance_noise(std::int64_t count) {
   constexpr float kSquareRootOfHalf = 0.70710678F;
   at::Philox4_32 draw = draws_of(DrawKind::kNoise, 0);

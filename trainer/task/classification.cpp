@@ -43,7 +43,7 @@ class Classification : public Task {
 
   std::vector<std::string> figures() const override { return {"loss", "accuracy"}; }
 
-  // The loss of an evaluation has no label smoothing.
+  // Label smoothing applies only to the training loss, and not to the loss of an evaluation.
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
     const at::Tensor& labels = batch.tensors.at(1);
     const at::Tensor logits = logits_of(module, batch);
@@ -70,7 +70,8 @@ class Classification : public Task {
       return part.view(sizes);
     };
     const at::Tensor logits = logits_of(module, images * of_images(own) + batch.partners.at(0) * of_images(other));
-    // Compute the one-hot labels by comparison. one_hot() would copy the labels to the host, and so wait for the GPU.
+    // The one-hot labels are computed by comparison, because one_hot() would copy the labels to the host, and so wait for the
+    // GPU.
     const at::Tensor classes = at::arange(logits.size(1), batch.tensors.at(1).options());
     const auto certain = [&](const at::Tensor& labels) { return labels.unsqueeze(1).eq(classes).to(at::kFloat); };
     const at::Tensor targets = certain(batch.tensors.at(1)) * own + certain(batch.partners.at(1)) * other;

@@ -25,17 +25,17 @@ class Figures {
   void add(std::string_view name, const at::Tensor& sum, double weight);
 
   const std::vector<std::string>& names() const { return names_; }
-  // Returns the sum and the weight of each metric, in the order of the names. The caller sums these values over the ranks. The
+  // Returns the sum and the weight of each metric, in the order of the names. The caller sums these numbers over the ranks. The
   // call waits for the device.
   std::vector<double> sums_and_weights() const;
 
  private:
   std::vector<std::string> names_;
-  at::Tensor sums_;  // double [number of names], on the device
+  at::Tensor sums_;  // sum of each metric: dtype double, shape [number of names], on the device
   std::vector<double> weights_;
 };
 
-// Prefix for metrics on the validation samples, which are held out from the training set.
+// The prefix of metrics on the validation samples, which are held out from the training set.
 inline constexpr std::string_view kValidationPrefix = "validation_";
 
 // Returns the names of all metrics of an evaluation: those of the task, and the same names with kValidationPrefix if the config

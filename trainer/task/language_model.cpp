@@ -23,7 +23,7 @@ class LanguageModel : public Task {
 
   std::vector<std::string> figures() const override { return {"loss"}; }
 
-  // The loss of an evaluation has no label smoothing.
+  // Label smoothing applies only to the training loss, and not to the loss of an evaluation.
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
     figures.add("loss", next_token_loss(module, batch, at::Reduction::None, 0).sum(at::kDouble), batch.weight);
   }

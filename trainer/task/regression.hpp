@@ -9,7 +9,8 @@
 
 namespace ddprun::trainer {
 
-// The metrics are "loss", the mean squared error, and "mean_absolute_error". Both are means over all samples and outputs.
+// Returns the task. Its metrics are "loss", the mean squared error, and "mean_absolute_error". Both are means over all samples
+// and outputs.
 std::unique_ptr<Task> regression(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -39,7 +39,7 @@ class Task {
   // samples. If a run would have a smaller batch, it ends with an error before its first step.
   virtual std::int64_t smallest_batch(const Description& /*samples*/) const { return 1; }
 
-  // Returns true if loss() mixes each sample of a batch with a partner, another sample. Batches of other tasks contain no
+  // Returns true if loss() mixes each sample of a batch with another sample, its partner. Batches of other tasks contain no
   // partners.
   virtual bool mixes() const { return false; }
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-// The last-level cache of this CPU, among hwloc's data and unified caches only. Null if no cache is known.
+// Returns the last-level cache of this CPU. Only hwloc's data and unified caches count. Returns null if no cache is known.
 hwloc_obj_t last_cache_of(hwloc_obj_t cpu) {
   hwloc_obj_t last = nullptr;
   for (hwloc_obj_t above = cpu->parent; above != nullptr; above = above->parent) {
@@ -90,13 +90,13 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
   if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module have different versions";
-  // Checked here, since hwloc would silently read this machine's topology if the file is missing.
+  // This is checked here, because hwloc would silently read this machine's topology if the file is missing.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // Includes CPUs that this process may not use. A core is numbered by its lowest CPU, so that number would change without
-  // them.
+  // This flag includes CPUs that this process may not use. A core is numbered by its lowest CPU, so that number would change
+  // without them.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {

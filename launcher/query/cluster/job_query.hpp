@@ -20,19 +20,20 @@
 
 namespace ddprun {
 
-// Returns the maximum size in bytes of one node's answer. It decreases with the number of nodes, which limits the sum of all
-// answers.
+// Returns the maximum size in bytes of one node's answer. The more nodes there are, the smaller it is, so that the sum of all
+// answers is limited.
 std::uint32_t max_answer_bytes(int nodes);
 
-// The text form of a node's identity in queries, and its parser. The parser returns nullopt for any other text.
+// name_of() returns the text form of a node's identity in queries, and node_of() parses it. node_of() returns nullopt for any
+// other text.
 std::string name_of(const rendezvous::NodeId& node);
 std::optional<rendezvous::NodeId> node_of(std::string_view name);
 
-// The answers to one query. Pure.
+// The answers to one query. The code is pure: no I/O, no clock.
 class GatheredAnswers {
  public:
-  // `single_node`: only one node is queried. The query is then complete after one answer, even if the answer reports that the
-  // node is not in the job.
+  // With `single_node`, only one node is queried. The query is then complete after one answer, even if the answer reports that
+  // the node is not in the job.
   explicit GatheredAnswers(bool single_node = false) : single_node_(single_node) {}
   // Returns true if the query is complete, that is, if all nodes of the job have answered. Ignores the second answer of a node,
   // and an answer that is not a JSON object.

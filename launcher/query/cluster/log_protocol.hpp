@@ -5,7 +5,7 @@
 // and its answer {"begun":[...],"lines":[...],"more":false,"round":3,"host":"b"}. "begun" is the reader's position: a list of
 // [round, worker, 0 or 1 for stderr, bytes]. The client returns it with its next query. An element of "lines" is [rank, round,
 // 0 or 1, bytes in base64], since logs need not be text. A query or cursor of a different form is refused; an element of
-// "lines" with a different form is skipped. Pure.
+// "lines" with a different form is skipped. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace ddprun {
 
-// Maximum number of files in a cursor, which keeps a query below 4 KiB.
+// The maximum number of files in a cursor. It keeps a query below 4 KiB.
 inline constexpr std::size_t kMaxCursorFiles = 128;
 
 inline nlohmann::json cursor_to_json(const std::vector<LogPosition>& cursor) {

@@ -17,8 +17,8 @@ namespace {
 using boost::system::error_code;
 using nlohmann::json;
 
-// Returns the bytes of logs that fit in an answer. Base64 needs four bytes for three bytes of logs; names and positions need
-// the overhead.
+// Returns the number of log bytes per file that fit in an answer. Base64 turns three bytes into four, and names and positions
+// need `overhead` bytes.
 std::size_t bytes_per_file(std::size_t answer_bytes, std::size_t files) {
   const std::size_t overhead = 256 + 96 * (files + 2);
   return answer_bytes > overhead + 64 ? (answer_bytes - overhead) / 4 * 3 : 48;

@@ -3,10 +3,10 @@
 //
 // The answer to {"ask":"log lines",...} (log_protocol.hpp) contains the next bytes of the files. If there are none and the
 // query has "follow", the answer is delayed until a worker writes some. The client sends a new query for each further answer.
-// It therefore never receives more than it has consumed, and the node keeps no state for a client that has left.
+// So it never receives more than it can handle, and the node keeps no state for a client that has left.
 //
-// Logs must not disturb the job, since heartbeats use the same connections. At most 8 queries wait here, each for at most 5 s.
-// The node sends at most one answer in 10 ms, and an answer is at most 32 KiB long. The queue's thread reads the files.
+// Logs must not disturb the job, since heartbeats use the same connections. At most 8 queries wait in this class, each for at
+// most 5 s. The node sends at most one answer in 10 ms, and an answer has at most 32 KiB. The queue's thread reads the files.
 #pragma once
 
 #include <chrono>

@@ -37,7 +37,8 @@ void NodeQueryHandler::receive(NodeQuery question) {
   if (what == "stop" || what == "stop now") {
     const bool now = what == "stop now";
     answer(question, {{"stops", true}});
-    // The state machine that received the query is still running when this code is called, so the stop is posted.
+    // The state machine that received the query is still running when this code is called. So the stop is posted, and runs
+    // after the state machine has returned.
     return boost::asio::post(io_, [this, now, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) node_.stop(now);
     });
@@ -121,7 +122,7 @@ void NodeQueryHandler::next_stack() {
           stacks_->left_out += static_cast<int>(stacks_->waiting.size());
           stacks_->waiting.clear();
         }
-        // Posted, since the StackRun that calls this function must return before it is destroyed.
+        // next_stack() is posted, because the StackRun that calls this function must return before it is destroyed.
         boost::asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
           if (!alive.expired()) next_stack();
         });

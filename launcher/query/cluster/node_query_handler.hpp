@@ -4,7 +4,7 @@
 //
 // A query is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
 // {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/stragglers/straggler_monitor.hpp). A stop is sent
-// to every node. A single node that stopped would only leave the job, even if it were the coordinator. The answer to "logs"
+// to every node: a single node that stopped would only leave the job, even if it were the coordinator. The answer to "logs"
 // lists the node's own ranks; "log lines" is sent to one node only (log_tailer.hpp). An answer is a JSON object within the size
 // limit of the query. If the node is busy or does not know the query, the answer contains "error".
 #pragma once
@@ -53,11 +53,11 @@ class NodeQueryHandler {
   void receive(rendezvous::NodeQuery question);
 
  private:
-  // The state of a "stacks" query. Only one such query runs at a time. It reads the stacks of the workers one after the other.
+  // The state of a "stacks" query. Only one such query runs at a time. It reads the stack of one worker after another.
   struct Stacks {
     rendezvous::NodeQuery question;
     StackTool tool;
-    // (rank, pid) of the workers still to be read; reversed, so the next one is at the back
+    // (rank, pid) of the workers whose stacks are still to be read, in reverse order: the next one is at the back
     std::vector<std::pair<int, std::int64_t>> waiting;
     nlohmann::json found = nlohmann::json::array();
     std::size_t bytes = 0;

@@ -25,8 +25,8 @@ constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted
 constexpr std::chrono::milliseconds kLogsTimeout = LogTailer::kMaxWait + std::chrono::milliseconds(3000);
 
-// Adds the receivers and the time limit to a query. A query for log lines names its one receiver, since the logs of all nodes
-// together would be too large.
+// Adds the receivers and the time limit to a query. A query for log lines is sent only to the node that it names, since the
+// logs of all nodes together would be too large.
 JobQuery::Request to_job_query(const std::string& text, int nodes) {
   const nlohmann::json query = nlohmann::json::parse(text, nullptr, false);
   const auto word = [&](const char* key) {
@@ -119,7 +119,7 @@ std::string StatusService::status(std::size_t max_bytes) const {
                        .max_bytes = max_bytes});
 }
 
-// A job on CPUs reports no GPUs: if the machine has GPUs, other jobs use them.
+// Queries the GPU use. A job on CPUs reports no GPUs: if the machine has GPUs, only other jobs use them.
 void StatusService::probe_gpus(GpuProbe::Then then) {
   if (plan_.device == "cpu") return then({{"gpus", nlohmann::json::array()}});
   gpus_.query(std::move(then));

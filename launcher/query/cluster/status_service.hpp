@@ -1,6 +1,6 @@
 // Answers queries to an agent. They arrive at the control socket of this machine, at --metrics-port and, in a multi-node job,
-// from other nodes. The class connects those interfaces with JobStatus, which observes the agent's events. It exists as long as
-// the agent's io_context.
+// from other nodes. The class connects those interfaces with JobStatus, which observes the agent's events. The object exists as
+// long as the agent's io_context.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@
 
 namespace ddprun {
 
-// The facts about this agent that its status contains.
+// Returns the facts about this agent that its status contains.
 JobFacts facts_of_job(const AgentFiles& files);
 
 class StatusService final : private ControlSocket::Service, private NodeQueryHandler::Node, private JobLink::Queries {
  public:
-  // `report` returns the report as it is now, on one line. It is an empty function if this agent writes no report. The function
-  // may use objects that, like `job_status` and `stragglers`, outlive this object.
+  // `report` returns the current report on one line. It is an empty function if this agent writes no report. The function may
+  // use objects that, like `job_status` and `stragglers`, outlive this object.
   StatusService(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, const JobStatus& job_status,
                 StragglerMonitor& stragglers, std::function<std::string()> report);
 
@@ -60,7 +60,7 @@ class StatusService final : private ControlSocket::Service, private NodeQueryHan
   StragglerMonitor& stragglers_;
   std::function<std::string()> report_;
   GpuProbe gpus_;
-  // Set only for a multi-node job.
+  // These are set only in a multi-node job.
   std::optional<JobQuery> job_queries_;
   std::optional<NodeQueryHandler> node_queries_;
   ControlSocket socket_;

@@ -30,7 +30,7 @@ bool is_abstract(const fs::path& socket) {
   return socket.native().starts_with('@');
 }
 
-// Returns a socket that is connected to the agent, or -1 with errno set. With SOCK_NONBLOCK in `flags` the call fails with
+// Returns a socket that is connected to the agent, or -1 with errno set. If `flags` contains SOCK_NONBLOCK, the call fails with
 // EAGAIN instead of waiting.
 Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int flags = 0) {
   Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
@@ -56,7 +56,7 @@ Descriptor connected_to(const fs::path& socket, std::chrono::seconds within, int
   return fd;
 }
 
-// The process at the other end, as this process sees it; nullopt if the kernel does not report it. The pid is 0 if the process
+// Returns the process at the other end of the socket, or nullopt if the kernel does not report it. The pid is 0 if the process
 // is in a container whose processes are not visible here.
 std::optional<ucred> peer_of(int socket) {
   ucred peer{};
@@ -105,7 +105,7 @@ void query_folder(const fs::path& folder, std::vector<StatusQuery>& queries) {
     const std::optional<pid_t> by_name = agent_of_socket(file);
     if (!by_name) continue;
     Descriptor socket = connected_to(file, kAnswerWithin, SOCK_NONBLOCK);
-    // EAGAIN: the agent's listen queue is full. The blocking call waits for a free place.
+    // EAGAIN means that the agent's listen queue is full. The blocking call waits for a free place.
     if (socket.get() < 0 && errno == EAGAIN) socket = connected_to(file, kAnswerWithin);
     const int refusal = socket.get() < 0 ? errno : 0;
     if (refusal == ECONNREFUSED) {
@@ -121,7 +121,7 @@ void query_folder(const fs::path& folder, std::vector<StatusQuery>& queries) {
   }
 }
 
-// Queries agents that were not found in a directory, through their abstract names. Any user can bind such a name, so the kernel
+// Queries, by their abstract names, the agents that were not found in a directory. Any user can bind such a name, so the kernel
 // must confirm the user id at the other end.
 void query_abstract_names(std::vector<StatusQuery>& queries) {
   for (const std::string& name : abstract_sockets()) {
@@ -180,7 +180,7 @@ json with_known_types(json status) {
 std::vector<RunningJob> running_jobs() {
   std::vector<StatusQuery> queries;
   for (const fs::path& folder : control_folders()) {
-    // A directory that does not exist has no sockets. A directory that another user created or can access is not trusted.
+    // Directories that do not exist have no sockets. A directory that another user created or can access is not trusted.
     if (is_private_control_folder(folder)) query_folder(folder, queries);
   }
   query_abstract_names(queries);

@@ -21,8 +21,8 @@ struct RunningJob {
   // its socket's name.
   pid_t agent = 0;
   std::filesystem::path socket;  // starts with "@" for an abstract name
-  // The keys are those of launcher/query/local/job_status.hpp. Null if the agent does not answer, for example because it is
-  // stopped by SIGSTOP.
+  // The keys are those of launcher/query/local/job_status.hpp. The value is null if the agent does not answer, for example
+  // because it is stopped by SIGSTOP.
   nlohmann::json status;
 };
 
@@ -39,8 +39,8 @@ nlohmann::json with_known_types(nlohmann::json status);
 std::optional<std::string> query_job(const std::filesystem::path& socket, const std::string& request,
                                      std::chrono::seconds within = std::chrono::seconds(2));
 
-// Sends a request like query_job(), but does not block, for a caller that waits for several answers. The caller waits until
-// fd() is readable and then calls read().
+// Sends a request like query_job(), but does not block. It is for a caller that waits for several answers: the caller waits
+// until fd() is readable and then calls read().
 class PendingQuery {
  public:
   PendingQuery(const std::filesystem::path& socket, const std::string& request);

@@ -22,10 +22,10 @@ namespace ddprun {
 // this way a user can keep groups of jobs separate.
 std::vector<std::filesystem::path> control_folders();
 
-// Returns a new name for an agent's second socket. A directory may be removed while a job runs, for example at the end of the
-// login session or by a cleaner of /tmp. Another user may also have created it first. A name in the kernel's abstract
-// namespace, in contrast, cannot be removed. If the user keeps jobs separate, the name contains a hash of XDG_RUNTIME_DIR.
-// Other users can bind such names as well, so clients check the user at the other end.
+// Returns a name in the kernel's abstract namespace for an agent's second socket. Such a name cannot be removed. A directory,
+// in contrast, may be removed while a job runs, for example at the end of the login session or by a cleaner of /tmp. Another
+// user may also have created it first. If the user keeps jobs separate, the name contains a hash of XDG_RUNTIME_DIR. Other
+// users can bind such names as well, so clients check the user at the other end.
 std::string abstract_name_of(pid_t agent);
 
 // Returns the abstract names at which agents of this user may listen, as listed in /proc/net/unix. Each name starts with "@".
@@ -36,7 +36,7 @@ std::vector<std::string> abstract_sockets();
 // accessible to other users.
 bool create_control_folder(const std::filesystem::path& folder);
 
-// True if the directory exists and only this user can access it.
+// Returns true if the directory exists and only this user can access it.
 bool is_private_control_folder(const std::filesystem::path& folder);
 
 // Returns PID.sock, or PID.NUMBER.sock if `number` is above 0. Several containers may share the directory, and each of them may

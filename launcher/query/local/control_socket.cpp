@@ -114,8 +114,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     return std::nullopt;
   }
 
-  // The probe is non-blocking: if the name belongs to a stopped agent with a full listen queue, connect() would block this
-  // agent.
+  // Returns true if no agent listens at the name. The probe is non-blocking: if the name belongs to a stopped agent with a full
+  // listen queue, a blocking connect() would block this agent.
   static bool is_free(const fs::path& name) {
     const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const stream_protocol::endpoint endpoint(name.string());
@@ -133,7 +133,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     try {
       const auto name = free_name(folder);
       if (name && listen_at(*name)) return;
-      if (!by_name.acceptor.is_open()) retry();     // no descriptors are left, so there is no socket yet
+      if (!by_name.acceptor.is_open()) retry();     // no descriptors are left, so this agent has no socket yet
     } catch (const boost::system::system_error&) {  // the name is too long for a Unix socket
     }
   }
@@ -174,7 +174,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
         });
   }
 
-  // No descriptors or memory are left. Without this pause, accept() would fail again immediately and keep the agent busy.
+  // Waits before the next accept(), because no descriptors or memory are left. Without this pause, accept() would fail again
+  // immediately and keep the agent busy.
   void accept_later(Listener& listener) {
     listener.pause.expires_after(kNoDescriptorsPause);
     listener.pause.async_wait([self = weak_from_this(), &listener](const error_code& error) {

@@ -2,9 +2,9 @@
 // socket has an abstract name, in case no directory is usable or the directory is removed.
 //
 // A client sends one line and receives one line of JSON; then the connection ends. At most 16 clients are served at a time. A
-// request is at most 4 KiB long, and a client has five seconds. Only the user of the job and root get answers. The job also
-// runs if no socket can be created. The socket is created 0.1 s after the start, so that shorter jobs do not pay for it. Part
-// of the agent's shell, which uses one thread.
+// request has at most 4 KiB, and a client has five seconds. Only the user of the job and root get answers. The job also runs if
+// no socket can be created. The socket is created 0.1 s after the start, so that shorter jobs do not spend time on it. The
+// class is part of the agent's shell, which uses one thread.
 #pragma once
 
 #include <filesystem>
@@ -19,11 +19,11 @@
 namespace ddprun {
 
 inline constexpr const char* kStatusRequest = "status";
-inline constexpr const char* kGpusRequest = "gpus";         // query the use of this machine's GPUs
-inline constexpr const char* kReportRequest = "report";     // the report as it is now, which is newer than its file
-inline constexpr const char* kStopRequest = "stop";         // save and stop, as after SIGTERM
+inline constexpr const char* kGpusRequest = "gpus";         // requests the use of this machine's GPUs
+inline constexpr const char* kReportRequest = "report";     // requests the current report, which is newer than its file
+inline constexpr const char* kStopRequest = "stop";         // orders the job to save and stop, as after SIGTERM
 inline constexpr const char* kNodesRequest = "nodes ";      // prefix of a query to all nodes (launcher/query/cluster)
-inline constexpr const char* kStopNowRequest = "stop now";  // kill the workers immediately
+inline constexpr const char* kStopNowRequest = "stop now";  // orders the agent to kill the workers immediately
 
 class ControlSocket {
  public:
@@ -31,11 +31,12 @@ class ControlSocket {
     virtual std::string status(std::size_t max_bytes) const = 0;  // returns JSON without '\n'
     virtual std::string report() const = 0;                       // returns JSON without '\n'
     virtual void stop(bool now) = 0;
-    // True if the job has other nodes.
+    // Returns true if the job has other nodes.
     virtual bool has_nodes() const = 0;
-    // Sends the query to all nodes of such a job. Within half a minute, calls `then` with their answers as JSON without '\n'.
+    // Sends the query to all nodes of the job. It is called only if has_nodes() is true. Within half a minute, calls `then`
+    // with the answers as JSON without '\n'.
     virtual void query_nodes(const std::string& question, std::function<void(std::string)> then) = 0;
-    // `then` receives {"gpus":[...]}, within two seconds.
+    // Calls `then` with {"gpus":[...]} within two seconds.
     virtual void probe_gpus(std::function<void(const nlohmann::json&)> then) = 0;
 
    protected:

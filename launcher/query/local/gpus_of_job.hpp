@@ -1,5 +1,5 @@
-// Adds the GPU use of a running job's workers to their status, for `status`, `top` and `report --follow`. Blocks for at most
-// two seconds.
+// Adds the GPU use of a running job's workers to their status, for `status`, `top` and `report --follow`. A call blocks for at
+// most two seconds.
 #pragma once
 
 #include <nlohmann/json.hpp>

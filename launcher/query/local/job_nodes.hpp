@@ -17,7 +17,7 @@ struct ClusterAnswers {
   std::vector<nlohmann::json> answers;  // objects, each with "host", sorted by node rank where they contain one
   // Names of the nodes in `answers`, in the same order. A query can be sent to one node by its name.
   std::vector<std::string> names;
-  // Number of nodes in the job. 0 if no node answered, since the job has no coordinator at the moment.
+  // Number of nodes in the job. It is 0 if no node answered, since the job has no coordinator at the moment.
   int of = 0;
   bool agent_answered = false;  // true if the agent on this machine has answered
   int silent() const { return std::max(0, of - static_cast<int>(answers.size())); }
@@ -31,7 +31,7 @@ ClusterAnswers query_nodes(const RunningJob& job, const nlohmann::json& question
 std::string nodes_query(const nlohmann::json& question);
 ClusterAnswers parse_cluster_answers(const RunningJob& job, const std::optional<std::string>& answer);
 
-// A message about nodes that have not answered; empty if all nodes have answered.
+// Returns a message about the nodes that have not answered. The message is empty if all nodes have answered.
 std::string missing_nodes_message(const ClusterAnswers& nodes);
 
 }  // namespace ddprun

@@ -29,7 +29,7 @@ void JobStatus::on(const RunEvent& event) {
                         [this](const RoundStarted&) {
                           state_ = "running";
                           meter_.restart();
-                          progress_ = false;  // only rank 0's node reports progress, and rank 0 may now be on another node
+                          progress_ = false;  // only the node of rank 0 reports progress, and this may now be another node
                         },
                         [this](const WorkerReported& reported) {
                           const auto* progress = std::get_if<channel::Progress>(&reported.message);

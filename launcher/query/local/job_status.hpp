@@ -1,6 +1,6 @@
-// The status of a running job. It observes the agent's events and stores the newest values. docs/watching.md explains the
-// fields, and docs/schemas/status.schema.json defines all of them. Pure: the caller passes in the time and the memory of
-// processes. Use it on one thread only.
+// The status of a running job. The class observes the agent's events and stores the newest values. docs/watching.md explains
+// the fields, and docs/schemas/status.schema.json defines all of them. The code is pure: the caller passes in the time and the
+// memory of processes. Use it on one thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -45,7 +45,7 @@ class JobStatus : public RunObserver {
   // Returns one JSON object on one line, without '\n'.
   std::string json(const StatusContext& context) const;
   int nodes() const { return round_.round().nodes; }  // number of nodes in the round
-  // Returns rank and pid of each worker that has not ended.
+  // Returns the rank and pid of each worker that has not ended.
   std::vector<std::pair<int, std::int64_t>> running_workers() const;
 
  private:

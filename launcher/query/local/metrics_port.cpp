@@ -65,7 +65,8 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     });
   }
 
-  // No descriptors or memory are left. Without this pause, accept() would fail again immediately and keep the agent busy.
+  // Waits before the next accept(), because no descriptors or memory are left. Without this pause, accept() would fail again
+  // immediately and keep the agent busy.
   void accept_later() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
@@ -74,8 +75,8 @@ struct MetricsPort::Impl : std::enable_shared_from_this<MetricsPort::Impl> {
     });
   }
 
-  // Any local user can open connections and send nothing. At the limit, a new connection therefore replaces the oldest one that
-  // has no answer yet. Returns false if all connections have answers.
+  // Makes space for a new connection. Any local user can open connections and send nothing. So at the limit, the new connection
+  // replaces the oldest one that has no answer yet. Returns false if all connections have answers.
   bool has_place() {
     std::erase_if(scrapers, [](const std::weak_ptr<Scraper>& one) { return one.expired(); });
     if (scrapers.size() < kMaxScrapers) return true;

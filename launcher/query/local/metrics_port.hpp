@@ -3,7 +3,7 @@
 //
 // A connection has one request of at most 4 KiB and lasts at most five seconds. At most 64 clients are connected; a new client
 // replaces the oldest one that has no answer yet. If another program uses the port, the agent logs one message, and the job
-// runs without the endpoint. Part of the agent's shell, which uses one thread.
+// runs without the endpoint. The class is part of the agent's shell, which uses one thread.
 #pragma once
 
 #include <functional>

@@ -19,7 +19,7 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-// A metric family with one line for each known value. If several values have the same labels, only the first one is kept,
+// A metric family, which has one line for each known value. If several values have the same labels, only the first one is kept,
 // because Prometheus rejects all metrics of a response with a duplicate series.
 class Family {
  public:

@@ -1,4 +1,5 @@
-// Formats the status of a running job as OpenMetrics text, for Prometheus and for node_exporter's text files. Pure.
+// Formats the status of a running job as OpenMetrics text, for Prometheus and for node_exporter's text files. The code is pure:
+// no I/O, no clock.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The resident memory of a process, from /proc. The agent reads it only when the job's status is requested.
+// Reads the resident memory of a process from /proc. The agent reads it only when the job's status is requested.
 #pragma once
 
 #include <unistd.h>

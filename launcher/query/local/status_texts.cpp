@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The worker's resident memory; empty if unknown.
+// Returns the worker's resident memory as text, or an empty text if it is unknown.
 std::string memory_of(const json& worker) {
   const double mib = static_cast<double>(number_of(worker, "memory_bytes")) / (1 << 20);
   if (mib <= 0) return {};
@@ -23,7 +23,7 @@ bool has_number(const json& object, const char* key) {
   return found != object.end() && found->is_number();
 }
 
-// "41.2 ms"; empty if unknown.
+// Returns a text such as "41.2 ms", or an empty text if the value is unknown.
 std::string ms_of(const json& worker, const char* key) {
   return has_number(worker, key) ? printed("%.1f ms", seconds_of(worker, key) * 1000) : "";
 }

@@ -91,9 +91,9 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   check_failure_is_known(round);
 }
 
-// Invariant: two rounds never train at the same time. While a round trains, no round of another coordinator and no round
-// without a common member may train. A node of the newer round must not train in the older round. Workers count even if their
-// agent is dead.
+// Invariant: two rounds never train at the same time, except that nodes may leave an older round at different times. While a
+// round trains, no round of another coordinator may train, and no round without a common member. A node of the newer round must
+// not train in the older round. Workers count even if their agent is dead.
 void World::check_training(int index) {
   const RoundId self_id = agents_[static_cast<std::size_t>(index)].round;
   for (auto& [id, other] : rounds_) {

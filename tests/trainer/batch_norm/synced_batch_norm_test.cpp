@@ -58,7 +58,7 @@ Drawn draw(std::mt19937_64& chance, int world) {
     drawn.shares.push_back(none ? 0 : number(1, 6));
     samples += drawn.shares.back();
   }
-  // Use many values per channel. With only a few, the variance may be nearly zero, and division by its square root amplifies
+  // Each channel has many values. With only a few, the variance may be nearly zero, and division by its square root amplifies
   // rounding errors.
   const std::vector<std::int64_t> sizes{samples, number(1, 40), number(4, 7), number(4, 7)};
   at::Generator generator = at::detail::createCPUGenerator(chance());
@@ -129,7 +129,7 @@ void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const Passed found = pass(*norm, x, gradient);
 
   EXPECT_EQ(found.y.suggest_memory_format(), x.suggest_memory_format());
-  // Tolerance for single values. The mean is up to 100, with a standard deviation of 3, and float32 has a relative rounding
+  // The tolerance for single values. The mean is up to 100, with a standard deviation of 3, and float32 has a relative rounding
   // error of about 1e-7.
   constexpr double kClose = 5e-5;
   // Some results are sums of several hundred products, and each product has a rounding error.
@@ -220,7 +220,7 @@ TEST(SyncedBatchNorm, RefusesAModelWithoutBatchNorm) {
   EXPECT_THROW(SyncedBatchNorms(model, {}), UsageError);
 }
 
-// Rank 1 kills itself, and rank 0 must get an exception. With `in_backward`, rank 1 kills itself after its forward pass, and
+// Rank 1 kills itself, and rank 0 must get an exception. If `in_backward` is true, rank 1 kills itself after its forward pass,
 // otherwise before it.
 void expect_loss_of_rank_1(bool in_backward) {
   GroupBreaker breaker(2);

@@ -1,5 +1,5 @@
-// Faults while a checkpoint is written: the writer is killed at each stage, or the disk is full or read-only. After each fault
-// the older checkpoints are valid, no incomplete checkpoint is visible, and the next save succeeds.
+// Injects faults while a checkpoint is written: the writer is killed at each stage, or the disk is full or read-only. After
+// each fault the older checkpoints are valid, no incomplete checkpoint is visible, and the next save succeeds.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -146,7 +146,7 @@ TEST(FailingWrite, NamesThePathAndChangesNothing) {
   EXPECT_EQ(save_checkpoint(folder.path(), sample_state(200), newest(3)).note, "");
 }
 
-// Mounts a small separate file system in memory, if this process may mount one.
+// Mounts a small file system in memory, if this process is allowed to mount one.
 class SmallDisk {
  public:
   explicit SmallDisk(const char* options) { mounted_ = ::mount("none", folder_.path().c_str(), "tmpfs", 0, options) == 0; }

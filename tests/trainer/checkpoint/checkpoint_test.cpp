@@ -88,8 +88,7 @@ TEST(Checkpoint, ManifestDescribesTheRunAndTheFiles) {
 }
 
 TEST(Checkpoint, ChecksumsMatchXxh128sum) {
-  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // from xxHash's documentation: XXH3_128bits of an empty
-                                                                   // input
+  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // hash of an empty input in xxHash's documentation
 }
 
 TEST(Checkpoint, KeepsTheNewest) {
@@ -153,12 +152,12 @@ TEST(Checkpoint, AnotherWorldSizeIsNotMixedIn) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // if it were false, each later start of the finished run would repeat the last evaluation
+  expected.finished = true;  // otherwise each later start of the finished run would repeat the last evaluation
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different
-// world size and is marked as one whose evaluation failed. The end of the run must still be recorded in it.
+// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different world
+// size and is marked as one whose evaluation failed. It must nevertheless record the end of the run.
 TEST(Checkpoint, TheRunEndIsRecordedForAnyWriter) {
   TemporaryFolder folder;
   CheckpointState before = sample_state(400);
@@ -214,7 +213,7 @@ TEST(Checkpoint, CheckpointsOfAnotherTrainingAreNotCounted) {
     state.evaluation = {{"accuracy", accuracy}};
     save_checkpoint(folder.path(), state, retention);
   };
-  save(10, "cccccccccccccccc", 0.99);  // another run
+  save(10, "cccccccccccccccc", 0.99);  // a checkpoint of another run
   save(20, "bbbbbbbbbbbbbbbb", 0.8);   // the run from whose step 40 this run started
   save(30, "bbbbbbbbbbbbbbbb", 0.2);
   save(50, "bbbbbbbbbbbbbbbb", 0.98);  // after step 40, so it is not a part of this run's history
@@ -578,7 +577,8 @@ TEST(Checkpoint, ChangedContentIsNeverAccepted) {
     }
     write_text(saved.path / file, good[file]);
   }
-  // Undetected changes are changes of whitespace in the manifest, and bytes that were set to their old value.
+  // Only two kinds of changes stay undetected: changes of whitespace in the manifest, and bytes that were set to their old
+  // value.
   EXPECT_LT(unnoticed, 90);
 }
 

@@ -202,8 +202,8 @@ TEST_P(CrashConsistency, HoldsAtEverySystemCall) {
 INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Tests the protection against power loss, which cannot be tested by killing a process. The content of a file is synced before
-// the file gets its final name, and the new name is synced before an old file is removed.
+// Tests the protection against power loss through the order of system calls, because killing a process does not lose data. The
+// content of a file is synced before the file gets its final name, and the new name is synced before an old file is removed.
 TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
   const test::TemporaryFolder place;
   const std::vector<RecordedCall> calls = calls_of_save(place / "checkpoints");

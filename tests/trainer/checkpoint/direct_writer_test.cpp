@@ -25,7 +25,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 std::string bytes_without_pattern(std::size_t count) {
   std::string bytes(count, '\0');
-  std::uint64_t state = 88172645463325252U;  // xorshift64
+  std::uint64_t state = 88172645463325252U;  // state of the generator xorshift64
   for (char& byte : bytes) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     byte = static_cast<char>(state);

@@ -116,7 +116,7 @@ TEST(HostCopy, WorksWithoutPinnedMemory) {
   pinning.refuses = true;
   const CheckpointState live = five_megabyte_state();
   HostCopy host(pinning.source());
-  host.prepare(1);  // prepares memory for a smaller state, so take() must allocate again
+  host.prepare(1);  // prepares too little memory, so take() must allocate again
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 

@@ -92,10 +92,10 @@ class Mutation {
       case 1:
         text += std::string(1 + random_() % 5000, static_cast<char>(random_()));
         break;
-      case 2:  // overwrite a block with zeros, as a power loss can leave it
+      case 2:  // overwrites a block with zeros, as a power loss can leave it
         std::fill(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 512)), '\0');
         break;
-      case 3:  // remove some bytes in the middle
+      case 3:  // removes some bytes in the middle
         text.erase(here, text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), at + 1 + random_() % 64)));
         break;
       default:

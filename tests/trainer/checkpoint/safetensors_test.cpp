@@ -189,8 +189,8 @@ TEST(SafetensorsFile, LimitsTheNumberOfEntries) {
   EXPECT_NE(refusal(with_length(header + "}}")).find("more than 1048576 tensors or metadata entries"), std::string::npos);
 }
 
-// The header has a gap, which is detected only after all entries. A parser that visits all entries again for each entry would
-// need minutes for this header.
+// The header has a gap between tensors, which is detected only after all entries. A parser that visits all entries again for
+// each entry would need minutes for this header.
 TEST(SafetensorsFile, ManyTensorsAreReadInLinearTime) {
   std::string header = "{" + entry("a", "U8", "[1]", "[1,2]");
   for (int i = 0; i < 100'000; ++i) header += "," + entry(std::to_string(i), "U8", "[0]", "[0,0]");

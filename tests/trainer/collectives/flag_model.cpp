@@ -27,13 +27,13 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 struct View {
-  std::array<std::uint16_t, kWords> words{};     // oldest readable write of each word
-  std::array<std::uint16_t, kThreads> clocks{};  // publications of each thread that happened before
+  std::array<std::uint16_t, kWords> words{};     // for each word, the oldest write that the thread may still read
+  std::array<std::uint16_t, kThreads> clocks{};  // for each thread, the number of its publications that happened before
   void join(const View& other) {
     for (std::size_t i = 0; i < kWords; ++i) words[i] = std::max(words[i], other.words[i]);
     for (std::size_t i = 0; i < kThreads; ++i) clocks[i] = std::max(clocks[i], other.clocks[i]);
   }
-  // `oldest`: the oldest write of each word that a rank can still read.
+  // `oldest` has, for each word, the oldest write that a rank can still read.
   std::uint64_t hash(const std::array<std::uint16_t, kWords>& oldest) const {
     std::uint64_t result = 1;
     for (std::size_t i = 0; i < kWords; ++i) result = mixed(result, std::max(words[i], oldest[i]) - oldest[i]);
@@ -44,14 +44,14 @@ struct View {
 
 struct Write {
   std::uint32_t value = 0;
-  View view{};  // what an acquire load of this write joins
+  View view{};  // an acquire load of this write joins this view
 };
 
 struct Location {
   std::uint64_t value = 0;
   std::size_t writer = 0;
   std::uint16_t written_at = 0;
-  std::array<std::uint16_t, kThreads> read_at{};  // 0: not read
+  std::array<std::uint16_t, kThreads> read_at{};  // 0: this thread has not read it
   bool written = false;
 };
 
@@ -65,13 +65,13 @@ struct Fiber {
   bool done = false;
   bool unwinding = false;
   View view{};
-  std::uint64_t trace = 0;                 // hash of the results of operations: stands for the local state
+  std::uint64_t trace = 0;                 // hash of the results of all operations; it represents the local state
   std::uint64_t loop_trace = 0;            // the trace at the start of a loop that waits
-  std::optional<std::size_t> sleeps_on{};  // word
+  std::optional<std::size_t> sleeps_on{};  // word for which the fiber sleeps
   std::optional<std::size_t> loads{};      // word of the load that comes next
-  bool in_loop = false;                    // a waiter has read the word before
-  std::uint32_t awaited = 0;               // phase
-  std::uint16_t last_read = 0;             // and this was the newest write that it read
+  bool in_loop = false;                    // the fiber waits in a loop and has read the word at least once
+  std::uint32_t awaited = 0;               // the phase for which the fiber waits
+  std::uint16_t last_read = 0;             // the newest write that the loop has read
 
   std::size_t oldest_readable(std::size_t word) const { return in_loop ? last_read + 1u : view.words[word]; }
 };
@@ -86,11 +86,11 @@ class Explorer {
   Fiber& current() { return fibers_[current_]; }
   std::size_t current_index() const { return current_; }
 
-  // Stops the fiber before an atomic operation. `loads` is set if it is the load of a waiter.
+  // Stops the fiber before an atomic operation. If the operation is the load of a waiter, `loads` is the word that it loads.
   void before_operation(std::optional<std::size_t> loads = std::nullopt);
   unsigned choose(unsigned count);
   std::vector<Write>& history(std::size_t word) { return words_[word]; }
-  // False if the fiber need not explore that its load returns this write.
+  // Returns false if the explorer need not try the case that the fiber's load returns this write.
   bool is_useful(const Fiber& fiber, std::size_t word, std::size_t time) const;
   std::uint32_t modify(std::size_t word, std::uint32_t value, bool release);
   void wake(std::size_t word);
@@ -126,7 +126,7 @@ class Explorer {
 
 Explorer* explorer = nullptr;
 
-// The word of the model, for the templates of flag_word.hpp.
+// An atomic word of the model. The templates of flag_word.hpp use it in place of a real one.
 class ModelWord {
  public:
   explicit ModelWord(std::size_t index) : index_(index) {}
@@ -198,7 +198,7 @@ class ModelWaiter {
     const bool same = (explorer->mutation().abort_unchecked ? last & ~kAbortedBit : last) == seen;
     if (!same && !explorer->mutation().blind_sleep) return true;
     explorer->current().sleeps_on = word.index();
-    explorer->before_operation();  // continues after a wake
+    explorer->before_operation();  // the fiber continues here after a wake
     return true;
   }
 };
@@ -270,7 +270,7 @@ class ModelTransport final : public Transport {
     static std::byte bytes[4096];
     return bytes;
   }
-  // Only the messages from rank 1 to rank 0 are used.
+  // The model has only messages from rank 1 to rank 0.
   static ModelWord& lane(int from, int to, LaneEnd end) {
     require(from == 1 && to == 0, "the model has only the lane from rank 1 to rank 0");
     return words_[end == LaneEnd::kSender ? 3 : 4];
@@ -303,7 +303,7 @@ void Explorer::before_operation(std::optional<std::size_t> loads) {
   Fiber& fiber = current();
   if (fiber.unwinding) throw Stop();
   fiber.loads = loads;
-  // Distinguishes the places in the code between two results.
+  // The trace changes at each operation, so that two places in the code differ even if no result lies between them.
   fiber.trace = mixed(fiber.trace, 7);
   if (_setjmp(fiber.resume) == 0) _longjmp(scheduler_, 1);
   if (current().unwinding) throw Stop();
@@ -341,7 +341,7 @@ void Explorer::wake(std::size_t word) {
 bool Explorer::can_run(const Fiber& fiber) const {
   if (fiber.done || fiber.sleeps_on) return false;
   if (!fiber.loads) return true;
-  // A waiter that has read the newest write is blocked.
+  // A waiter that has already read the newest write is blocked, because its next load can return nothing new.
   const std::size_t word = *fiber.loads;
   for (std::size_t time = fiber.oldest_readable(word); time < words_[word].size(); ++time) {
     if (is_useful(fiber, word, time)) return true;

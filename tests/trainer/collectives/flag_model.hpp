@@ -38,7 +38,7 @@
 
 namespace ddprun::trainer::collectives::model {
 
-// Errors that are planted into the protocol. The checker must find each of them.
+// The errors that a test plants into the protocol. The checker must find each of them.
 struct Mutation {
   bool relaxed_load = false;      // the load of a waiter has no acquire order
   bool relaxed_publish = false;   // the addition has no release order
@@ -47,11 +47,11 @@ struct Mutation {
   bool no_wake_on_abort = false;  // an abort wakes no sleeper
   bool lost_abort_bit = false;    // a publication clears the abort bit
   bool blind_sleep = false;       // a waiter sleeps without comparing the word
-  std::size_t slots = kSlots;     // fewer slots in turn
-  std::size_t descriptors = 2;    // fewer descriptors in turn
+  std::size_t slots = kSlots;     // number of slots that are used in turn; a smaller number is a planted error
+  std::size_t descriptors = 2;    // number of descriptors that are used in turn; a smaller number is a planted error
 };
 
-// How a waiter continues when the phase is not reached. Sleeping has many more states, so it is checked with fewer chunks.
+// The behaviour of a waiter while the phase is not reached. Sleeping has many more states, so it is checked with fewer chunks.
 enum class Waiting { kSleep, kSpin, kEither };
 
 struct Scenario {

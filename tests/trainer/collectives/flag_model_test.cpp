@@ -9,8 +9,8 @@
 namespace ddprun::trainer::collectives::model {
 namespace {
 
-// An exchange whose steps access the data of the model instead of memory. Each chunk has its own value, so that a rank that
-// reads another chunk's data is a violation, too.
+// An exchange whose steps access the data of the model instead of memory. Each chunk has its own value. So if a rank reads the
+// data of a different chunk, this is a violation too.
 class ModelExchange final : public Exchange {
  public:
   ModelExchange(Transport& transport, std::uint64_t chunks, bool combines, std::uint64_t number)
@@ -31,7 +31,7 @@ class ModelExchange final : public Exchange {
     for (int from = 0; from < ranks(); ++from) {
       if (from == rank()) continue;
       if (all_exposed()) {
-        // In place: each rank changes its slice of the buffers of all ranks.
+        // The reduction is in place: each rank changes its slice of the buffers of all ranks.
         write_data(rank(), Data::kExposed, from, slice(), number_ + 1);
       } else {
         require(read_data(rank(), Data::kInput, from, chunk.slot) == value(chunk), "a rank combines another chunk");
@@ -61,7 +61,7 @@ void copied(Transport& transport, std::uint64_t chunks, bool combines, std::uint
   ModelExchange(transport, chunks, combines, number).run();
 }
 
-// The caller writes its buffer before a collective, and reads and changes it after the collective.
+// In this program each rank writes its buffer before a collective, and reads and changes it after the collective.
 void exposed(Transport& transport, bool combines) {
   for (std::uint64_t number = 1; number <= 2; ++number) {
     const auto slices = static_cast<std::size_t>(combines ? transport.ranks() : 1);
@@ -80,12 +80,12 @@ void several_short(Transport& transport) {
   for (std::uint64_t number = 1; number <= 3; ++number) copied(transport, 1, /*combines=*/false, number);
 }
 
-// Rank 1 hangs outside of collectives.
+// In this program rank 1 makes no call, as if it hung outside of collectives.
 void one_missing(Transport& transport) {
   if (transport.rank() == 0) copied(transport, 1, /*combines=*/false);
 }
 
-// Rank 1 hangs after it has published its first phase.
+// In this program rank 1 stops after it has published its first phase.
 void stops_after_one(Transport& transport) {
   const std::uint32_t phase = transport.arrive();
   if (transport.rank() == 0) transport.await_all(phase + kPhaseStep);
@@ -93,7 +93,7 @@ void stops_after_one(Transport& transport) {
 
 void messages(Transport& transport) {
   Messages lane(transport);
-  std::byte data[300]{};  // 5 cells of 64 bytes
+  std::byte data[300]{};  // needs 5 cells of 64 bytes
   if (transport.rank() == 1) lane.send(0, 1, data);
   if (transport.rank() == 0) lane.receive(1, 1, data);
 }

@@ -12,8 +12,8 @@ std::int64_t committed_on(const World& world, const SimulatedRank& rank) {
   return world.keeps_gradients || rank.truth().next ? rank.agreed().step : rank.truth().made;
 }
 
-// True if the rank can provide its own pieces of the state at step `step`: it has them at that step, or can complete the step
-// from its gradients.
+// Returns true if the rank can provide its own pieces of the state at step `step`: it has them at that step, or can complete
+// the step from its gradients.
 bool can_make(const World& world, const SimulatedRank::Truth& truth, std::int64_t step) {
   return truth.made == step || (world.keeps_gradients && truth.made == step - 1 && truth.gradients == step);
 }

@@ -25,8 +25,8 @@ CommitDecision decide(const Reports& reports, const StateLayout& layout) {
   return decide_commit(reports, std::span(&known, 1), layout);
 }
 
-// The reports of two ranks that wait in a collective. The first rank waits in agree() of step k + 1. The second has passed
-// agree() and waits in the gather of the new weights.
+// These functions return the reports of two ranks that wait in a collective. The first rank waits in agree() of step k + 1. The
+// second has passed agree() and waits in the gather of the new weights.
 StepReport in_agree(int rank, std::int64_t k) {
   return {.place = LayoutPlace{.rank = rank}, .made = k, .received = k, .gradients = k + 1, .agreed = k};
 }
@@ -53,7 +53,7 @@ TEST(CommitRule, NoSurvivorHasPassedAgree) {
   EXPECT_EQ(receivers(decision), (Ranks{2}));
 }
 
-// Tests the example in the preface of commit_rule.hpp.
+// This is the example in the preface of commit_rule.hpp.
 TEST(CommitRule, OneSurvivorHasPassedAgree) {
   const StateLayout layout = layout_on(StrategyKind::kZero1, true, {0, 0, 0});
   const CommitDecision decision = decide({in_gather(0, 7), in_agree(1, 7), StepReport{}}, layout);

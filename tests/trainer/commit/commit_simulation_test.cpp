@@ -60,7 +60,7 @@ TEST(CommitSimulation, EverySeedKeepsTheRules) {
       "regroup, %d lost several ranks, %d failed updates, %d interrupted gathers, %d new layouts\n",
       static_cast<unsigned long long>(seeds), static_cast<long long>(sum.actions), sum.regroups, sum.returns, sum.completions,
       sum.checkpoints, sum.interrupted, sum.double_losses, sum.failed_updates, sum.broken_gathers, sum.new_layouts);
-  const int least = static_cast<int>(seeds / 100);  // each kind of regroup must occur often enough to be tested
+  const int least = static_cast<int>(seeds / 100);  // each kind of regroup must occur at least this often
   for (const int count : {sum.returns, sum.completions, sum.checkpoints, sum.interrupted, sum.double_losses, sum.failed_updates,
                           sum.broken_gathers, sum.new_layouts}) {
     EXPECT_GE(count, least);

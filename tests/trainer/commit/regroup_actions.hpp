@@ -28,7 +28,7 @@ enum class Mistake {
   kNoRankCompletes,          // ranks at the older step return to it, although another rank has passed agree() of the next step
   kOneTransferIsSkipped,     // a rank does not receive one piece
   kTwoLossesAreTooMany,      // the job returns to the checkpoint whenever two ranks are lost
-  kUpdatesWithOwnValues,     // a rank completes the step with the agreed values of the previous step
+  kUpdatesWithOwnValues,     // a rank completes the step with its own values, which are those of the previous step
   kLosesTheEvaluation,       // the agreed values come from a rank that lacks the result of the evaluation
 };
 

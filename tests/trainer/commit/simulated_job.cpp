@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxWorld = 8;
 constexpr std::int64_t kMaxActions = 20000;
-constexpr std::int64_t kElementBytes = 4;  // with this alignment of one element there is no padding, and each rank has elements
+constexpr std::int64_t kElementBytes = 4;  // size of an element; also the alignment, so that no piece is padded
 
 const char* text_of(CommitOutcome outcome) {
   switch (outcome) {
@@ -162,7 +162,8 @@ class SimulatedJob {
     break_group();
   }
 
-  // True if two ranks can provide each piece of the state. This uses only the definition of the strategies, not the layouts.
+  // Returns true if two ranks can provide each piece of the state. This uses only the definition of the strategies, not the
+  // layouts.
   bool has_second_holders() const {
     const int world = static_cast<int>(ranks_.size());
     const bool has_replicas = parallelism_.strategy == StrategyKind::kDdp ||
@@ -193,7 +194,7 @@ class SimulatedJob {
     }
   }
 
-  // True if all ranks can continue to use the newest layout of the state. Otherwise the regroup adds a layout.
+  // Returns true if all ranks can continue to use the newest layout of the state. Otherwise the regroup adds a layout.
   bool newest_layout_fits(const StateLayout& now) const {
     const auto newest = static_cast<std::int64_t>(layouts_.size()) - 1;
     if (*layouts_.back() != now) return false;

@@ -38,14 +38,14 @@ namespace ddprun::trainer::simulation {
 struct CommitScenario {
   std::uint64_t seed = 0;
   Mistake mistake = Mistake::kNone;
-  bool trace = false;  // fill CommitResult::story
+  bool trace = false;  // true: fills CommitResult::story
 };
 
 struct CommitResult {
   std::string violation{};  // the first violation; empty if the oracle found none
   std::vector<std::string> story{};
   std::int64_t actions = 0;
-  // Number of regroups of each kind. One regroup may be of several kinds.
+  // The numbers of regroups of each kind. One regroup may be of several kinds.
   int regroups = 0;
   int returns = 0;
   int completions = 0;

@@ -138,7 +138,7 @@ class SimulatedRank {
   Point point_ = Point::kBegin;
   std::size_t collectives_ = 0;  // number of this process group's collectives that the rank has left
   bool entered_ = false;
-  // State of a regroup.
+  // The following members are used only during a regroup.
   std::deque<RegroupAction> actions_;
   bool completes_ = false;
   bool receives_aside_ = false;

@@ -13,7 +13,7 @@
 namespace ddprun::trainer::simulation {
 
 using Hash = std::uint64_t;
-// One value for each element of each tensor. 0 means that the rank does not have the element.
+// The value of each element of each tensor. 0 means that the rank does not have the element.
 using Values = std::vector<std::vector<Hash>>;
 
 Hash mix(Hash a, Hash b);
@@ -25,7 +25,7 @@ class Model {
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   Values absent() const;  // all elements are 0
   bool has_role(std::size_t tensor, StateRole role) const { return tensors_[tensor].role == role; }
-  // True if the optimizer's step changes this tensor.
+  // Returns true if the optimizer's step changes this tensor.
   bool is_updated(std::size_t tensor) const { return updated_[tensor]; }
 
   // Returns the summed gradients of the step after `step`. `values` must have all weights and buffers.

@@ -49,7 +49,8 @@ TEST(FlopCount, CountsALinearLayerForwardAndBackward) {
 }
 
 TEST(FlopCount, CountsConvolutions) {
-  // 2 images of 6 x 8, 4 input and 10 output channels in 2 groups, a 3 x 3 filter with stride 2 and padding: 3 x 4 outputs.
+  // The input is 2 images of 6 x 8 with 4 channels. A 3 x 3 filter in 2 groups, with stride 2 and padding, gives 10 channels of
+  // 3 x 4 outputs.
   const std::int64_t once = 2 * (2 * 10 * 3 * 4) * (2 * 3 * 3);
   const auto convolve = [](const at::Tensor& input) { return at::conv2d(input, wanted({10, 2, 3, 3}), {}, 2, 1, 1, 2); };
   EXPECT_EQ(flops_of([&] { convolve(at::ones({2, 4, 6, 8})); }), once);
@@ -61,8 +62,8 @@ TEST(FlopCount, CountsConvolutions) {
 }
 
 TEST(FlopCount, CountsAttention) {
-  // 2 texts, 3 heads, 16 positions, width 8. The forward pass has 2 products: the scores and their weighted sum. The backward
-  // pass has 5 products: one recomputes the scores, and four compute gradients.
+  // The input has 2 texts, 3 heads, 16 positions and width 8. The forward pass has 2 products: the scores and their weighted
+  // sum. The backward pass has 5 products: one recomputes the scores, and four compute gradients.
   const std::int64_t product = 2 * 2 * 3 * 16 * 16 * 8;
   const auto attend = [] {
     return at::scaled_dot_product_attention(wanted({2, 3, 16, 8}), wanted({2, 3, 16, 8}), wanted({2, 3, 16, 8}));

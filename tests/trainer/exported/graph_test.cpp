@@ -93,7 +93,7 @@ TEST(Graph, SizesAreComputedInEachRun) {
     const auto results = results_of(lines, {at::zeros({rows, 2, 3})});
     EXPECT_EQ(results[0].sizes(), (at::IntArrayRef{rows, 6}));
     EXPECT_EQ(results[1].size(0), rows * 3 / 2);
-    EXPECT_EQ(results[2].size(0), ((-7 - rows) % 4 + 4) % 4);  // as in Python, the result of % has the divisor's sign
+    EXPECT_EQ(results[2].size(0), ((-7 - rows) % 4 + 4) % 4);  // the result of % has the sign of the divisor, as in Python
   }
 }
 

@@ -76,8 +76,8 @@ TEST(DecodeImage, PngGammaChangesNoPixel) {
       test::png_of(16, 16, PNG_FORMAT_RGBA, bytes.data()),      test::png_of(16, 16, PNG_FORMAT_GA, bytes.data()),
       test::png_of(16, 16, PNG_FORMAT_LINEAR_RGB, wide.data()), test::png_of(16, 16, PNG_FORMAT_LINEAR_Y, wide.data())};
   for (std::size_t i = 0; i < images.size(); ++i) {
-    // libpng itself writes a gAMA chunk with 1.0 into images of 16 bits. The stored numbers of these images are used unchanged,
-    // too.
+    // libpng itself writes a gAMA chunk with the value 1.0 into images of 16 bits. The stored numbers of these images are used
+    // unchanged, too.
     const Bytes plain = decode_image(images[i], "cat").pixels;
     if (i == 0) {
       EXPECT_EQ(plain, Bytes(bytes.begin(), bytes.begin() + 16 * 16 * 3));

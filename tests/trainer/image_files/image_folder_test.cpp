@@ -28,7 +28,8 @@ using test::write_text;
 
 class ImageFolders : public testing::Test {
  protected:
-  // Creates both splits, each with cats of 12 x 20 pixels and dogs of 16 x 9. The blue value identifies the image.
+  // Creates both splits, each with images of cats (12 x 20 pixels) and of dogs (16 x 9 pixels). The blue value identifies the
+  // image.
   ImageFolders() {
     config_.type = DataConfig::Type::kFolder;
     config_.dir = folder_.path();
@@ -162,7 +163,7 @@ TEST_F(ImageFolders, OtherImagesHaveAnotherFingerprint) {
   const std::string before = read_image_folders(config_).train->fingerprint();
   EXPECT_EQ(read_image_folders(config_).train->fingerprint(), before);
   EXPECT_TRUE(before.starts_with("6 pictures of 2 classes ")) << before;
-  // Write a different image of the same file size.
+  // Writes a different image with the same size in bytes.
   std::string bytes = test::png_of(test::smooth_image(12, 20, 9));
   const auto size = std::filesystem::file_size(folder_ / "train/cat/0.PNG");
   bytes.resize(size, '\0');

@@ -136,8 +136,8 @@ TEST_F(RecoveryTest, ItsOwnErrorsEndItDespiteOrders) {
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
 }
 
-// A worker that fails before its first group must not try again. It would fail with the same error each time, and keep a CPU
-// busy without end.
+// A worker that fails before its first group must not try again. It would fail with the same error each time, and use a CPU
+// without end.
 TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
   EXPECT_FALSE(recovery_.survives(error));

@@ -44,7 +44,7 @@ Elements held_by(const StateLayout& now, std::span<const StateSource> sources) {
 struct Traffic {
   std::vector<std::int64_t> sent{};  // number of bytes that each rank sends
   std::int64_t read = 0;             // number of bytes that are read from the checkpoint
-  // How often a node receives an element; key: node, tensor, element.
+  // The number of times that a node receives an element; key: node, tensor, element.
   std::map<std::tuple<int, std::size_t, std::int64_t>, int> enters_node{};
 };
 

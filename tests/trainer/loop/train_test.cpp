@@ -56,7 +56,7 @@ class DamagedSource : public Source {
 class TrainTest : public testing::Test {
  protected:
   TrainTest() {
-    at::set_num_threads(1);  // with small tensors, more threads would only wait for each other
+    at::set_num_threads(1);  // the tensors are small, so more threads would only wait for each other
     std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
     config_.model.type = ModelConfig::Type::kMlp;
@@ -357,7 +357,7 @@ TEST_F(TrainTest, BadDataOnAnyRankCostsNoStep) {
   const at::Tensor labels = set_.labels;
   for (const bool of_rank_0 : {true, false}) {
     of_rank_0_ = of_rank_0;
-    for (const bool damaged : {true, false}) {  // true: the sample cannot be read; false: its label is out of range
+    for (const bool damaged : {true, false}) {  // true: the sample cannot be read; false: its label is invalid
       damaged_ = damaged ? last : -1;
       set_.labels = labels.clone();
       if (!damaged) set_.labels[last] = 9;

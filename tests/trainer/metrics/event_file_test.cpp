@@ -133,7 +133,7 @@ TEST(EventFile, StartedOverDropsEverything) {
 
 TEST(EventFile, ALaterFileSortsAfterEarlierOnes) {
   TemporaryFolder folder;
-  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // written by a host whose clock was ahead
+  write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // as if written by a host whose clock was ahead
   for (int opened = 0; opened < 3; ++opened) {
     EventFile file(folder.path(), opened, {});
     EXPECT_EQ(events_of(files_in(folder.path()).back()).at(1).step, opened == 0 ? 0 : opened + 1);

@@ -20,7 +20,7 @@ using Samples = std::vector<std::int64_t>;
 
 constexpr std::uint64_t kSeed = 3;
 
-// An epoch has three steps. The last step has only two samples.
+// Returns the length of the run. An epoch has three steps, and the last step has only two samples.
 RunLength length() {
   return {.samples_per_epoch = 10, .batch_size = 4, .epochs = 3, .steps_per_epoch = 3, .total_steps = 9};
 }

@@ -1,4 +1,4 @@
-// The parameters and gradients that make_golden.py uses, and the comparison with the results of PyTorch.
+// Provides the parameters and gradients that make_golden.py uses, and the comparison with the results of PyTorch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

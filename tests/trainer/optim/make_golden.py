@@ -18,7 +18,7 @@ STEPS = 6
 
 
 def value(kind, step, tensor, i):
-    # A multiple of 1/1024 in (-1, 1), which float32 represents exactly; libm is not used.
+    # The result is a multiple of 1/1024 in (-1, 1), which float32 represents exactly. libm is not used.
     return ((kind * 7919 + step * 104729 + tensor * 1299709 + i * 15485863) % 2047 - 1023) / 1024
 
 
@@ -187,7 +187,7 @@ for decay in [0.999, 0.9, 0.3]:
         steps.append(hexes(averaged.module.parameters()))
     golden["ema"].append({"decay": decay, "averages": steps})
 
-# A metric that falls, stays equal, rises and falls again. One value is NaN.
+# These values of a metric fall, stay equal, rise and fall again. One value is NaN.
 METRICS = [1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.8, 0.8, 0.81, math.nan, 0.79, 0.79, 0.79, 0.7, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]
 for settings in [
     {"patience": 1},

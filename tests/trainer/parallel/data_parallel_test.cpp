@@ -146,7 +146,7 @@ TEST(DataParallel, NamesUnusedParametersBeforeTheOptimizerRuns) {
   try {
     linear_step(parallel, {used.tensor}, at::ones({4}));
     FAIL() << "expected an error";
-  } catch (const UsageError& error) {  // a usage error, because a restart would fail in the same way
+  } catch (const UsageError& error) {  // the error is a UsageError, because a restart would fail in the same way
     const std::string text = error.what();
     EXPECT_NE(text.find("1 of 2 parameters got no gradient in the backward pass"), std::string::npos) << text;
     EXPECT_NE(text.find(": head.weight. Use these parameters"), std::string::npos) << text;

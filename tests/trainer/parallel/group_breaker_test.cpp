@@ -165,7 +165,7 @@ TEST(GroupBreaker, EndsTheCreationOfAGroupOfLiveRanks) {
     auto first = std::async(std::launch::async, make, 0);
     auto second = std::async(std::launch::async, make, 1);
     while (connecting < 2 * (generation + 1)) std::this_thread::yield();
-    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // abort the group at varying times
+    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // the group is aborted at varying times
     breaker.break_group();
     EXPECT_TRUE(ended_immediately(first.get()));
     EXPECT_TRUE(ended_immediately(second.get()));
@@ -209,7 +209,7 @@ TEST(GroupBreaker, EndsAnExchangeWithinAMessage) {
     };
     auto first = rank(0), second = rank(1);
     while (started < 2) std::this_thread::yield();
-    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // abort the group at varying times
+    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // the group is aborted at varying times
     breaker.break_group();
     EXPECT_TRUE(ended_immediately(first.get())) << generation;
     EXPECT_TRUE(ended_immediately(second.get())) << generation;

@@ -53,15 +53,15 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr,
   return rank;
 }
 
-// How each rank is expected to end: an exit code, or -N for death by signal N.
+// The expected end of each rank: an exit code, or -N for death by signal N.
 using Endings = std::map<int, int>;
 
 inline bool is_rank() {
   return std::getenv("RANK") != nullptr;
 }
 
-// Called in the parent. Starts the ranks of the current test, waits for them, and checks how they end. `more` has additional
-// environment variables.
+// The parent calls this. It starts the ranks of the current test, waits for them, and checks how they end. `more` has
+// additional environment variables.
 inline void start_ranks(int count, const Endings& endings, const std::map<std::string, std::string>& more, bool with_channel) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();

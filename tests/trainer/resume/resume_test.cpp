@@ -50,7 +50,7 @@ fs::path step(const fs::path& checkpoints, const char* number) {
   return checkpoints / (std::string("step-00000000") + number);
 }
 
-// Saves a checkpoint. If `other`, its content differs from that of the checkpoint for the same step, as if the run had
+// Saves a checkpoint. If `other` is true, its content differs from that of the checkpoint for the same step, as if the run had
 // continued differently.
 void save(const fs::path& checkpoints, std::int64_t step, bool other = false, const std::string& run = kSampleRun) {
   CheckpointState state = sample_state(step);
@@ -97,7 +97,7 @@ Choice choose(
   } catch (const UsageError& error) {
     choice.refused = error.what();
   }
-  peers.barrier();  // wait until all ranks have renamed their folders
+  peers.barrier();  // waits until all ranks have renamed their folders
   return choice;
 }
 

@@ -68,7 +68,7 @@ TEST(Environment, AStandbyHasAJobButNoRank) {
   EXPECT_EQ(environment.local_world_size, 3);
   EXPECT_EQ(environment.channel_fd, 3);
   EXPECT_EQ(environment.source, "ddprun");
-  // There is no channel through which the agent could assign a rank.
+  // Without a channel the agent could not assign a rank.
   EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);
   EXPECT_THROW(of({{"DDPRUN_CHANNEL", "fd:3"}}), UsageError);
 }

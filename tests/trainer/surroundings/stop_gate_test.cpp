@@ -51,7 +51,7 @@ TEST(StopGate, WaitsForTheTargetBeforeStartingAnotherStep) {
   EXPECT_EQ(verdict.get(), Verdict::kStop);
 }
 
-// Each rank is a thread. The threads wait for each other after every step, as in an all-reduce. A separate thread requests the
+// Each rank is a thread. The threads wait for each other after every step, as in an all-reduce. Another thread requests the
 // stop from each rank at an arbitrary time.
 TEST(StopGate, AllRanksStopAtTheSameStep) {
   constexpr int kAll = 4;

@@ -146,7 +146,7 @@ class CustomTaskTest : public testing::Test {
   TrainConfig config_;
 };
 
-// Returns the expected slope and offset: gradient descent on the weighted mean of each global batch, computed in double.
+// Returns the expected slope and offset. It computes gradient descent on the weighted mean of each global batch in double.
 std::vector<double> by_hand(std::uint64_t seed) {
   double slope = 0, offset = 0;
   const Points points(37);

@@ -22,7 +22,7 @@ def _classifier(model: nn.Module, size: int, classes: int = 10) -> dict:
 
 
 def mlp() -> dict:
-    """A model with dropout. Its random numbers depend only on the seed that ddptrain sets in each step."""
+    """Returns a model with dropout. Its random numbers depend only on the seed that ddptrain sets in each step."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)), 12)
 
@@ -33,7 +33,7 @@ def cnn() -> dict:
 
 
 def norm() -> dict:
-    """A model with batch norm, which changes its buffers in each forward pass. The first layer is frozen."""
+    """Returns a model with batch norm, which changes its buffers in each forward pass. The first layer is frozen."""
     torch.manual_seed(SEED)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 10))
     model[0].requires_grad_(False)
@@ -53,8 +53,8 @@ def noise() -> dict:
 
 
 def flat_norm() -> dict:
-    """A model with batch norm over one value per channel and sample. Batch norm needs at least two values, so a training pass
-    needs at least two samples."""
+    """Returns a model with batch norm over one value per channel and sample. Batch norm needs at least two values, so a
+    training pass needs at least two samples."""
     torch.manual_seed(SEED)
     return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), 12)
 
@@ -128,7 +128,7 @@ def of_hugging_face(config: pathlib.Path) -> dict:
 
 
 def of_timm() -> dict:
-    """A model of the library timm with batch norm and with operators that modify an argument in place."""
+    """Returns a model of the library timm with batch norm and with operators that modify an argument in place."""
     import timm
 
     torch.manual_seed(SEED)

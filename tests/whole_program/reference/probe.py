@@ -78,7 +78,8 @@ def main() -> None:
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    for action in actions:  # Write output and files first, since the launcher may stop this worker after another one exits.
+    # Output and files are written first, since the launcher may stop this worker after another one exits.
+    for action in actions:
         verb, _, text = action.partition(" ")
         if verb == "error":  # the error file that @record of torch.distributed.elastic would write
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:

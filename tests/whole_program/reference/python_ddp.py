@@ -224,7 +224,7 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, ep
         torch.nn.utils.clip_grad_norm_(trained, limit)
     scaler.step(optimizer)
     scaler.update()
-    # this rank's summand of the mean over all ranks
+    # This is the term of this rank in the mean over all ranks.
     mean = torch.tensor(loss.item() * counts / counts_of_all, dtype=torch.float64)
     dist.all_reduce(mean)
     return mean.item()
@@ -270,8 +270,8 @@ def main() -> None:
         safetensors.torch.save_file(weights, out / "model.safetensors")
         (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()
-    # skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
-    # (docs/internals/decisions/tests/python-sigabrt.md)
+    # Skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
+    # (docs/internals/decisions/tests/python-sigabrt.md).
     os._exit(0)
 
 

@@ -62,7 +62,8 @@ def main() -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", buffering=1)
     print(json.dumps(options()), file=answers)
     gc.collect()
-    # moves torch's objects out of garbage collection, which would write to their memory and so copy it in each child
+    # Moves torch's objects out of garbage collection. Otherwise a collection would write to their memory, and so copy it in
+    # each child.
     gc.freeze()
     for line in orders:
         agents = []

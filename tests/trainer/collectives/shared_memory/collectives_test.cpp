@@ -1,4 +1,4 @@
-// All collectives, compared with closed forms: all types, 1 to 8 ranks, sizes of 0, 1, odd numbers and several chunks, and
+// Compares all collectives with closed forms: all types, 1 to 8 ranks, sizes of 0, 1, odd numbers and several chunks, and
 // buffers inside and outside the segment. Inputs are small integers, so that every type represents every result exactly.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kElementCounts[] = {0, 1, 3, 129, 4999};  // 4999 bytes: 2 chunks; 4999 doubles: 10 chunks
 
-#ifdef __SANITIZE_THREAD__  // races do not depend on the type
+#ifdef __SANITIZE_THREAD__  // races do not depend on the type, so fewer types are enough
 constexpr ElementType kAllTypes[] = {ElementType::kF32, ElementType::kBool};
 #else
 constexpr ElementType kAllTypes[] = {ElementType::kF64, ElementType::kF32, ElementType::kF16, ElementType::kBf16,
@@ -35,7 +35,7 @@ void for_each_buffer(SharedTransport& transport,
   }
 }
 
-// 0 or 1 for bool, otherwise 0 to 7.
+// Returns the test's value of an element: 0 or 1 for bool, otherwise 0 to 7.
 double element(ElementType type, int rank, std::size_t index) {
   const std::size_t value = index * 3 + static_cast<std::size_t>(rank) * 5 + index / 1000;
   return static_cast<double>(type == ElementType::kBool ? value % 2 : value % 8);
@@ -74,7 +74,7 @@ double reduced(ElementType type, Reduction reduction, int ranks, std::size_t ind
     }
   }
   if (reduction != Reduction::kAverage) return result;
-  // Rounds the quotient to the type.
+  // The quotient is rounded to the type.
   std::byte rounded[8];
   const float quotient = static_cast<float>(result) / static_cast<float>(ranks);
   set_value(type, rounded, 0, type == ElementType::kF64 ? result / ranks : static_cast<double>(quotient));
@@ -216,7 +216,7 @@ TEST_P(Collectives, MessagesWithTagsArriveInTheOrderOfTheirTag) {
     const int previous = (transport.rank() + transport.ranks() - 1) % transport.ranks();
     if (next == transport.rank()) return;
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4032}, std::size_t{8064}}) {
-      // Two short messages with other tags fit into the lane before the long one.
+      // The sender can send two short messages with other tags before the long one, because they fit into the lane.
       const auto text = [&](int rank, int tag, std::size_t length) {
         return std::vector<std::byte>(length, static_cast<std::byte>(rank * 16 + tag));
       };
@@ -247,7 +247,8 @@ TEST_P(Collectives, MessagesWithTagsArriveInTheOrderOfTheirTag) {
   });
 }
 
-// Sums of these inputs depend on the order. They are compared bit by bit with ((rank 0 + rank 1) + rank 2) + ...
+// For these inputs the sum depends on the order of the additions. The results must be bit-identical to ((rank 0 + rank 1) +
+// rank 2) + ...
 TEST_P(Collectives, SumsAreInTheOrderOfRanksForEachSizeAndPlace) {
   const auto input = [](int rank, std::size_t i) {
     const auto hash = static_cast<std::uint32_t>(i * 2654435761u + static_cast<std::size_t>(rank) * 40503u + 12345u);
@@ -280,7 +281,7 @@ TEST_P(Collectives, SumsAreInTheOrderOfRanksForEachSizeAndPlace) {
           all_reduce(transport, type, Reduction::kSum, data.data(), elements);
           EXPECT_EQ(data.first_difference(expected), elements) << name_of(type) << ", place " << static_cast<int>(place);
 
-          // An element has the same bits in a reduce-scatter.
+          // The same element must have the same bits in a reduce-scatter.
           const std::size_t part_elements = std::min<std::size_t>(elements, 777);
           TestBuffer parts(transport, area, place, type, part_elements * ranks);
           TestBuffer part(transport, area, Place::kCopied, type, part_elements);

@@ -1,5 +1,5 @@
-// Faults of ranks: aborts, kills and stops at each place of the protocol, and ranks that make different calls. Each fault must
-// end the waits of all ranks with an error that names the cause. No test depends on the time that this takes.
+// Tests faults of ranks: aborts, kills and stops at each place of the protocol, and ranks that make different calls. Each fault
+// must end the waits of all ranks with an error that names the cause. No test depends on the time that this takes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -16,9 +16,9 @@ namespace ddprun::trainer::collectives {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr std::size_t kManyChunks = 9000;  // floats: 9 chunks of 4096 bytes
+constexpr std::size_t kManyChunks = 9000;  // number of floats: 9 chunks of 4096 bytes
 
-// An operation of each kind of exchange: copied with and without a combine step, in place, exposed input, and messages.
+// Makes one call for each kind of exchange: copied with and without a combine step, in place, exposed input, and messages.
 void make_all_calls(Transport& transport) {
   std::vector<float> data(kManyChunks, 1);
   std::vector<float> parts(kManyChunks * kRanks, 1);
@@ -35,7 +35,7 @@ void make_all_calls(Transport& transport) {
   if (transport.rank() != transport.ranks() - 1) messages.receive(transport.rank() + 1, 1, message);
 }
 
-// Makes the calls, and then waits in a barrier that can't end. Returns the error.
+// Makes the calls, and then barriers until one of them fails. Returns the error.
 CollectiveError error_of(Transport& transport, const std::function<void(Transport&)>& calls) {
   try {
     calls(transport);
@@ -70,7 +70,7 @@ TEST(Faults, AbortAtEachPlaceEndsAllRanks) {
   for (int place = 0; aborted; ++place) {
     aborted = false;
     const auto segment = created(small_sizes(kRanks));
-    // Rank 1 aborts as the agent would: it has no error before.
+    // Rank 1 aborts the group although it has no error, as the agent would.
     std::optional<CollectiveError> of_rank_1;
     std::jthread rank_1([&] {
       const auto transport = attached(mapped_again(segment), 1, test_waits(kRanks));
@@ -118,7 +118,7 @@ TEST(Faults, KillAtEachPlaceNamesTheLostRank) {
   }
 }
 
-// The kill comes from outside, at a random moment of endless operations.
+// Rank 0 kills rank 1 at a random moment, while all ranks make calls without end.
 TEST(Faults, KillAtARandomMomentNamesTheLostRank) {
   const char* const wanted = std::getenv("DDPRUN_KILLS");
   const int kills = wanted != nullptr ? std::atoi(wanted) : 30;
@@ -176,7 +176,8 @@ TEST(Faults, AStoppedRankExceedsTheLimitAndGetsTheSameErrorWhenItContinues) {
   }
 }
 
-// Rank 1 ends after it has published its phase. Rank 2 never arrives, and is the missing rank.
+// Rank 1 ends after it has published its phase, so the others do not wait for it. Rank 2 never arrives, so the error must name
+// rank 2.
 TEST(Faults, ARankThatHasEndedAfterItsPartIsNotLost) {
   const auto segment = created(small_sizes(kRanks));
   RankProcess child([&] {
@@ -190,7 +191,7 @@ TEST(Faults, ARankThatHasEndedAfterItsPartIsNotLost) {
   EXPECT_EQ(error.rank(), 2);
 }
 
-// The other ranks don't know its process. Only the limit or the agent ends their wait.
+// The other ranks do not know the process of a rank that has not attached. So only the time limit or the agent ends their wait.
 TEST(Faults, ARankThatEndsBeforeItAttachesExceedsTheLimit) {
   const auto segment = created(small_sizes(2));
   const auto transport = attached(segment, 0, test_waits(2, std::chrono::milliseconds(100)));
@@ -203,7 +204,7 @@ struct DifferentCalls {
   const char* name;
   std::function<void(Transport&)> others;
   std::function<void(Transport&)> rank_1;
-  const char* text;  // part of the error of all ranks
+  const char* text;  // a text that the errors of all ranks must contain
 };
 
 void reduced_floats(Transport& transport, Reduction reduction, std::size_t elements, ElementType type = ElementType::kF32) {
@@ -274,7 +275,7 @@ TEST(Faults, AReductionThatTheTypeLacksIsRefused) {
   });
 }
 
-// True if a process has a descriptor of this file.
+// Returns true if a process has a descriptor of this file.
 bool is_open_anywhere(const struct stat& file) {
   std::error_code error;
   for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {

@@ -11,7 +11,7 @@ namespace ddprun::trainer::collectives {
 
 class HookedTransport final : public Transport {
  public:
-  // `hook` gets the number of calls before.
+  // `hook` receives the number of earlier calls of itself.
   HookedTransport(Transport& inner, std::function<void(int)> hook) : inner_(inner), hook_(std::move(hook)) {}
 
   int calls() const { return calls_; }

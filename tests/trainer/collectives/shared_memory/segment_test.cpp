@@ -1,4 +1,4 @@
-// Segments: layout, creation, limits of memory, and the checks of a segment that another process has created.
+// Tests segments: layout, creation, limits of memory, and the checks of a segment that another process has created.
 #include "trainer/collectives/shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ TEST(SegmentLayout, PartsFollowEachOtherWithoutOverlap) {
     EXPECT_EQ(layout.data_of(last) + sizes.data_bytes, layout.total);
     EXPECT_EQ(sizes.data_bytes, 16384u);
     EXPECT_EQ(layout.data % kPageBytes, 0u);
-    // A chunk has a cache line for each rank.
+    // A chunk must have at least one cache line of 64 bytes for each rank.
     EXPECT_GE(sizes.slot_bytes, static_cast<std::uint64_t>(ranks) * 64);
   }
 }
@@ -69,7 +69,7 @@ TEST(Segment, LimitOfFileSizesIsAnErrorAndNoSignal) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// A cgroup of version 1 with a memory limit, below the cgroup of this process.
+// Creates a cgroup v1 with a memory limit, below the cgroup of this process.
 class MemoryCgroup {
  public:
   explicit MemoryCgroup(std::uint64_t limit) {
@@ -102,7 +102,7 @@ TEST(Segment, LimitOfACgroupIsAnErrorAndNoKill) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// The sanitizers themselves need more address space.
+// The sanitizers themselves need more address space than the limit, so the test is left out.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(Segment, LimitOfAddressSpaceIsAnError) {
   RankProcess child([] {
@@ -134,7 +134,7 @@ TEST(Segment, MapChecksTheHeader) {
   EXPECT_NE(map_with(0, 0, 3).find("was created for 2 ranks, but this group has 3"), std::string::npos);
   EXPECT_NE(map_with(0, 5, 2).find("version 0, expected 1"), std::string::npos);
   EXPECT_NE(map_with(8, 9, 2).find("version 9, expected 1"), std::string::npos);
-  EXPECT_NE(map_with(24, 8192, 2).find("bytes, expected"), std::string::npos);  // slot_bytes
+  EXPECT_NE(map_with(24, 8192, 2).find("bytes, expected"), std::string::npos);  // slot_bytes is at offset 24
   EXPECT_NE(map_with(24, 1, 2).find("valid sizes"), std::string::npos);
 }
 
@@ -177,17 +177,17 @@ TEST(PeerProcess, DetectsTheEndOfAProcess) {
   EXPECT_EQ(start_time_in("12 (a) S 1 2"), std::nullopt);
   ProcessIdentity self = this_process();
   EXPECT_FALSE(PeerProcess(self).has_ended());
-  // Another process with the same number has another start time.
+  // If the start time differs, a later process has the same pid, so the process has ended.
   self.start_time += 1;
   EXPECT_TRUE(PeerProcess(self).has_ended());
-  // Nothing is known about processes in another pid namespace.
+  // A process in another pid namespace cannot be examined, so it counts as running.
   self.pid_namespace += 1;
   EXPECT_FALSE(PeerProcess(self).has_ended());
 }
 
 TEST(DataAllocator, SameCallsGiveSameOffsets) {
   const auto calls = [] {
-    DataAllocator area(1000);  // 15 cache lines
+    DataAllocator area(1000);  // 15 cache lines of 64 bytes fit
     std::vector<std::optional<std::uint64_t>> offsets{area.allocate(1), area.allocate(128), area.allocate(0)};
     area.release(64);
     offsets.push_back(area.allocate(64));

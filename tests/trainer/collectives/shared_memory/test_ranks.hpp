@@ -1,4 +1,4 @@
-// Ranks for tests, as threads of this process, or as child processes. Buffers of elements of any type.
+// Provides ranks for tests, as threads of this process or as child processes, and buffers of elements of any type.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// Small slots, so that short buffers have several chunks.
+// Returns the sizes of a segment with small slots, so that short buffers have several chunks.
 inline SegmentSizes small_sizes(int ranks) {
   return {.ranks = static_cast<std::uint64_t>(ranks), .slot_bytes = 4096, .cell_bytes = 4096, .data_bytes = 1 << 18};
 }
@@ -34,7 +34,8 @@ inline std::shared_ptr<const Segment> created(const SegmentSizes& sizes) {
   return std::make_shared<Segment>(std::move(std::get<Segment>(result)));
 }
 
-// Another mapping of the same memory. The thread sanitizer finds races only within one mapping, so it gets the same one.
+// Returns another mapping of the same memory. The thread sanitizer finds races only within one mapping, so with it the same
+// mapping is returned.
 inline std::shared_ptr<const Segment> mapped_again(const std::shared_ptr<const Segment>& segment) {
 #ifdef __SANITIZE_THREAD__
   return segment;
@@ -86,7 +87,7 @@ inline void run_ranks(const SegmentSizes& sizes, const RankBody& body) {
 // A child process that runs one rank. The destructor kills it.
 class RankProcess {
  public:
-  // `body` returns the exit code.
+  // The child process exits with the return value of `body`.
   explicit RankProcess(const std::function<int()>& body) : pid_(::fork()) {
     if (pid_ != 0) return;
     int code = 99;
@@ -173,7 +174,7 @@ inline void set_value(ElementType type, std::byte* data, std::size_t index, doub
   }
 }
 
-// Where the buffers of a test lie.
+// The location of the buffers of a test.
 enum class Place {
   kCopied,           // outside the segment
   kUnaligned,        // outside the segment, at an odd address
@@ -216,7 +217,7 @@ class TestBuffer {
   void fill(const std::function<double(std::size_t)>& value) {
     for (std::size_t i = 0; i < elements_; ++i) set_value(type_, data_, i, value(i));
   }
-  // Returns the index of the first element that differs from this function; the number of elements if there is none.
+  // Returns the index of the first element that differs from `value`, or the number of elements if all are equal.
   std::size_t first_difference(const std::function<double(std::size_t)>& value) const {
     for (std::size_t i = 0; i < elements_; ++i) {
       if (at(i) != value(i)) return i;

@@ -102,7 +102,7 @@ std::optional<SegmentAddress> address_in(std::string_view text) {
 }
 
 Handover share_segment(c10d::Store& store, int rank, int ranks, std::optional<std::uint64_t> data_bytes) {
-  std::variant<Segment, SegmentError> own;
+  std::variant<Segment, SegmentError> own = SegmentError{};
   if (rank == 0) {
     if (!data_bytes) {
       store.set(kSegmentKey, bytes(std::string(kNone)));

@@ -17,7 +17,7 @@
 #include "launcher/commands/version_text.hpp"
 #include "launcher/config_files/config_files.hpp"
 #include "launcher/custom_worker/custom_worker.hpp"
-#include "launcher/kubeflow/status_post.hpp"
+#include "launcher/scheduler_status/kubeflow_post.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/parse_number.hpp"

@@ -91,7 +91,7 @@ class TlsKeys {
 };
 
 // A POST request to a server whose certificate a given certificate authority has signed. Only a process that does nothing else
-// makes such a request (launcher/kubeflow/status_post.hpp), since the call blocks.
+// makes such a request (launcher/scheduler_status/kubeflow_post.hpp), since the call blocks.
 struct HttpsPost {
   std::string host;  // name or address; the certificate must be valid for it
   std::string port;

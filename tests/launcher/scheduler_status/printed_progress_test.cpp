@@ -1,5 +1,5 @@
 // Tests the progress that is read from printed lines: the forms that programs use, and the cases without a percentage.
-#include "launcher/kubeflow/printed_progress.hpp"
+#include "launcher/scheduler_status/printed_progress.hpp"
 
 #include <gtest/gtest.h>
 

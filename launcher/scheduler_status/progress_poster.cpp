@@ -15,6 +15,8 @@
 #include "launcher/scheduler_status/kubeflow_body.hpp"
 #include "launcher/scheduler_status/kubeflow_post.hpp"
 #include "launcher/scheduler_status/slurm_comment.hpp"
+#include "launcher/scheduler_status/slurm_comment_post.hpp"
+#include "launcher/submit/slurm/slurm_job.hpp"
 
 namespace ddprun {
 namespace {
@@ -99,12 +101,13 @@ std::vector<ProgressPoster::Target> scheduler_targets(const Environment& environ
                                                          kubeflow_status(progress, evaluation, time_ns)};
                        }});
   }
-  const auto job = slurm_job_without_comment(environment);
+  const auto job = slurm_job_of(environment);
   if (job && this_machine().on_path("scontrol")) {
     targets.push_back({.failure = "the progress could not be written to the comment of the Slurm job",
                        .stops_at_failure = true,  // a site can forbid it
                        .command = [job = *job](const ProgressShown& progress, const MetricList&, std::int64_t) {
-                         return slurm_comment_command(job, progress);
+                         return std::vector<std::string>{"/proc/self/exe", std::string(kSetSlurmCommentCommand), job,
+                                                         slurm_comment(progress)};
                        }});
   }
   return targets;

@@ -1,20 +1,17 @@
 #include "launcher/scheduler_status/slurm_comment.hpp"
 
-#include "launcher/submit/slurm/slurm_job.hpp"
+#include "common/base/split.hpp"
 
 namespace ddprun {
 namespace {
 
 constexpr std::size_t kMaxComment = 200;  // characters
+constexpr std::string_view kStart = "ddprun: ";
 
 }  // namespace
 
-std::optional<std::string> slurm_job_without_comment(const Environment& environment) {
-  return environment("SLURM_JOB_COMMENT") ? std::nullopt : slurm_job_of(environment);
-}
-
 std::string slurm_comment(const ProgressShown& progress) {
-  std::string comment = "ddprun: ";
+  std::string comment(kStart);
   bool after_space = false;
   for (const char c : progress_line(progress)) {
     // progress_line() separates its parts with two spaces.
@@ -30,8 +27,13 @@ std::string slurm_comment(const ProgressShown& progress) {
   return comment;
 }
 
-std::vector<std::string> slurm_comment_command(const std::string& job, const ProgressShown& progress) {
-  return {"scontrol", "update", "JobId=" + job, "Comment=" + slurm_comment(progress)};
+bool may_set_slurm_comment(std::string_view scontrol_job) {
+  constexpr std::string_view kField = "Comment=";
+  for (std::string_view line : split(scontrol_job, '\n')) {
+    line = without_spaces_around(line);
+    if (line.starts_with(kField)) return line == kField || line.substr(kField.size()).starts_with(kStart);
+  }
+  return true;
 }
 
 }  // namespace ddprun

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-
 namespace ddprun {
 namespace {
 
@@ -23,22 +21,11 @@ TEST(SlurmComment, ContainsNoCharactersThatScontrolCouldReadAsQuotes) {
   }
 }
 
-TEST(SlurmComment, TheCommandNamesTheTaskOfAnArray) {
-  EXPECT_EQ(slurm_comment_command("17_3", shown()),
-            (std::vector<std::string>{"scontrol", "update", "JobId=17_3", "Comment=" + slurm_comment(shown())}));
-}
-
 TEST(SlurmComment, AUsersCommentIsKept) {
-  std::map<std::string, std::string, std::less<>> variables{{"SLURM_JOB_ID", "17"}};
-  const Environment environment = [&](std::string_view name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-  EXPECT_EQ(slurm_job_without_comment(environment), "17");
-  variables["SLURM_JOB_COMMENT"] = "mine";
-  EXPECT_EQ(slurm_job_without_comment(environment), std::nullopt);
-  variables.clear();
-  EXPECT_EQ(slurm_job_without_comment(environment), std::nullopt);
+  EXPECT_TRUE(may_set_slurm_comment("JobId=17 JobName=train\n   UserId=a(1) GroupId=a(1)\n   Comment= \n   Power=\n"));
+  EXPECT_TRUE(may_set_slurm_comment("JobId=17 JobName=train\n   Comment=ddprun: step 3/10\n"));
+  EXPECT_TRUE(may_set_slurm_comment("JobId=17 JobName=Comment=no\n   Power=\n"));
+  EXPECT_FALSE(may_set_slurm_comment("JobId=17 JobName=train\n   Comment=fsx:1200\n   Power=\n"));
 }
 
 }  // namespace

@@ -17,11 +17,12 @@
 #include "launcher/commands/version_text.hpp"
 #include "launcher/config_files/config_files.hpp"
 #include "launcher/custom_worker/custom_worker.hpp"
-#include "launcher/kubeflow/status_post.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "launcher/options/subcommand_names.hpp"
+#include "launcher/scheduler_status/kubeflow_post.hpp"
+#include "launcher/scheduler_status/slurm_comment_post.hpp"
 
 namespace ddprun {
 namespace {
@@ -155,6 +156,10 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (args.empty()) return std::nullopt;
   if (args.front() == kPostStatusCommand && args.size() == 2) {  // started by an agent in a pod of Kubeflow
     print(post_kubeflow_status(args.back()));
+    return 0;
+  }
+  if (args.front() == kSetSlurmCommentCommand && args.size() == 3) {  // started by an agent in a Slurm job
+    print(set_slurm_comment(args[1], args[2]));
     return 0;
   }
   const auto function = std::ranges::find(kSubcommandFunctions, args.front(), &SubcommandFunction::name);

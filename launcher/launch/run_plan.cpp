@@ -13,11 +13,10 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "launcher/hooks/event_hooks.hpp"
-#include "launcher/kubeflow/status_post.hpp"
-#include "launcher/kubeflow/status_poster.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "launcher/query/cluster/status_service.hpp"
 #include "launcher/report/script_metrics.hpp"
+#include "launcher/scheduler_status/progress_poster.hpp"
 #include "launcher/stragglers/straggler_monitor.hpp"
 #include "launcher/submit/slurm/slurm_job.hpp"
 
@@ -85,11 +84,16 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
       observers.push_back(std::make_unique<ScriptMetrics>(plan.run_dir, agent.files, notify));
     }
-    if (has_kubeflow_server()) {
-      auto poster = std::make_unique<KubeflowStatusPoster>(agent.io, notify);
-      agent.tap_output(
-          [&one = *poster](int rank, Stream stream, std::string_view bytes) { one.on_output(rank, stream, bytes); });
+    std::vector<ProgressPoster*> posters;
+    for (ProgressPoster::Target& target : scheduler_targets(process_environment())) {
+      auto poster = std::make_unique<ProgressPoster>(agent.io, std::move(target), notify);
+      posters.push_back(poster.get());
       observers.push_back(std::move(poster));
+    }
+    if (!posters.empty()) {
+      agent.tap_output([posters](int rank, Stream stream, std::string_view bytes) {
+        for (ProgressPoster* const poster : posters) poster->on_output(rank, stream, bytes);
+      });
     }
     if (!plan.on_failure.empty() || !plan.on_checkpoint.empty()) {
       const EventHooks::Settings settings{.on_failure = plan.on_failure,

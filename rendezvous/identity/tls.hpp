@@ -93,7 +93,7 @@ class TlsKeys {
 };
 
 // A POST request to a server. A given certificate authority must have signed the server's certificate. The call blocks, so only
-// a process that does nothing else makes it (launcher/kubeflow/status_post.hpp).
+// a process that does nothing else makes it (launcher/scheduler_status/kubeflow_post.hpp).
 struct HttpsPost {
   std::string host;  // name or address; the certificate must be valid for it
   std::string port;

@@ -1,5 +1,5 @@
 """Tests that a job sends its progress to Kubeflow's status server (KEP-2779), which `kubectl get trainjob` shows. A local HTTPS
-server checks each field of a request. tests/launcher/kubeflow tests the limits and when requests are sent."""
+server checks each field of a request. tests/launcher/scheduler_status tests the limits and when requests are sent."""
 
 import http.server
 import json

@@ -136,7 +136,7 @@ def test_failures_are_counted_across_requeues(slurm, ddprun_bin, tmp_path):
 
 
 def test_the_login_node_shows_and_stops_a_job(slurm, ddprun_bin, script, tmp_path):
-    program = script('echo "hello from $SLURMD_NODENAME"; cat "$OUT/fifo"')
+    program = script('echo "step 3/10  loss=0.5"; echo "hello from $SLURMD_NODENAME"; cat "$OUT/fifo"')
     os.mkfifo(tmp_path / "out" / "fifo")
     run = tmp_path / "run"
     job = submit(slurm, ddprun_bin, run, "--sbatch", "nodelist=host1", program)
@@ -146,6 +146,8 @@ def test_the_login_node_shows_and_stops_a_job(slurm, ddprun_bin, script, tmp_pat
         slurm.hosts.until(lambda name=name: f"run directory {run}\n" in slurm.run(ddprun_bin, "status", "--slurm", name).stdout, "the status")
     logs = slurm.run(ddprun_bin, "logs", "--slurm", job, "--tail", 1)
     assert logs.stdout == "hello from host1\n", logs.stderr
+    shown = "Comment=ddprun: step 3/10, loss 0.5000"
+    slurm.hosts.until(lambda: shown in slurm.run("scontrol", "show", "job", job).stdout, "the progress in the job's comment")
     stopped = slurm.run(ddprun_bin, "stop", "--slurm", job)
     assert "exit code 143" in stopped.stdout, stopped.stdout + stopped.stderr
     slurm.until_gone(job)

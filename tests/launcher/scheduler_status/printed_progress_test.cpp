@@ -1,6 +1,6 @@
 // Tests the progress that is read from printed lines: the forms that programs use, and the cases in which no percentage is
 // known.
-#include "launcher/kubeflow/printed_progress.hpp"
+#include "launcher/scheduler_status/printed_progress.hpp"
 
 #include <gtest/gtest.h>
 

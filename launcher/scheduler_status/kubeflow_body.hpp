@@ -1,8 +1,7 @@
-// Converts the progress of a job to the format of Kubeflow's status server (KEP-2779 of kubeflow/trainer), and decides when to
-// send it. Also parses the server's address and token. status_poster.cpp and status_post.cpp use it. Pure.
+// Converts the progress of a job to the format of Kubeflow's status server (KEP-2779 of kubeflow/trainer). Also parses the
+// server's address and token. Pure.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,29 +21,6 @@ inline constexpr std::size_t kMaxStatusBytes = 64 << 10;
 // The JSON of a request: percentage, remaining seconds and metrics, each only if it is known. `evaluation`: the newest metrics
 // of an evaluation; their names get the prefix "eval_". `realtime_ns`: the time of the status.
 std::string kubeflow_status(const ProgressShown& progress, const MetricList& evaluation, std::int64_t realtime_ns);
-
-// Decides when to send the status. The server limits requests, so at least kMinInterval passes between two of them. The last
-// one, at the end of the job, does not wait: otherwise a finished job would keep an old percentage.
-class PostSchedule {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::chrono::seconds kMinInterval{60};
-
-  void on_data() { has_news_ = true; }
-  bool is_due(Time now) const { return has_news_ && !sending_ && (!last_ || now - *last_ >= kMinInterval); }
-  bool is_due_at_end() const { return has_news_; }
-  void on_start(Time now) {
-    last_ = now;
-    sending_ = true;
-    has_news_ = false;
-  }
-  void on_done() { sending_ = false; }
-
- private:
-  bool has_news_ = false;  // data has arrived since the last request
-  bool sending_ = false;
-  std::optional<Time> last_;
-};
 
 struct HttpsUrl {
   std::string host;  // without brackets, if it is an IPv6 address

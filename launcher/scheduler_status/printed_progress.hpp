@@ -1,5 +1,5 @@
 // The progress in the lines that a program prints. A program that does not report its steps over the worker channel still has a
-// status for Kubeflow. status_poster.cpp passes it the output of rank 0. Pure.
+// status. progress_poster.cpp passes it the output of rank 0. Pure.
 //
 // The problem. Programs print their progress in many forms, and a wrong percentage is worse than none. The bar of tqdm is the
 // worst case: "450/1000" may count the steps of the whole run or the batches of one epoch, and the bar does not show which.

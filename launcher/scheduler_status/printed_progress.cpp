@@ -1,6 +1,6 @@
 // Implementation of printed_progress.hpp. Each read_ function searches one line for one kind of information. A line is in lower
 // case and contains no escape sequences of a terminal.
-#include "launcher/kubeflow/printed_progress.hpp"
+#include "launcher/scheduler_status/printed_progress.hpp"
 
 #include <algorithm>
 #include <charconv>

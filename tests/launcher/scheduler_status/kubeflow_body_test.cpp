@@ -1,5 +1,5 @@
 // Tests the status for Kubeflow's server: its fields and limits, when it is sent, and the server's address.
-#include "launcher/kubeflow/status_body.hpp"
+#include "launcher/scheduler_status/kubeflow_body.hpp"
 
 #include <gtest/gtest.h>
 
@@ -76,23 +76,6 @@ TEST(KubeflowStatus, LosesMetricsBeforeItIsTooLong) {
   EXPECT_LE(body.size(), kMaxStatusBytes);
   EXPECT_GT(body.size(), kMaxStatusBytes - 1000);
   EXPECT_EQ(json::parse(body)["trainerStatus"]["progressPercentage"], 10);
-}
-
-TEST(PostSchedule, SendsAtMostOnceAMinuteAndOnceAtTheEnd) {
-  PostSchedule schedule;
-  PostSchedule::Time now{};
-  EXPECT_FALSE(schedule.is_due(now));
-  EXPECT_FALSE(schedule.is_due_at_end());
-  schedule.on_data();
-  EXPECT_TRUE(schedule.is_due(now));
-  schedule.on_start(now);
-  EXPECT_FALSE(schedule.is_due_at_end());  // the request has the newest data
-  schedule.on_data();
-  EXPECT_FALSE(schedule.is_due(now + std::chrono::seconds(61)));  // the request has no answer yet
-  schedule.on_done();
-  EXPECT_FALSE(schedule.is_due(now + std::chrono::milliseconds(59'999)));
-  EXPECT_TRUE(schedule.is_due(now + std::chrono::seconds(60)));
-  EXPECT_TRUE(schedule.is_due_at_end());
 }
 
 TEST(HttpsUrl, HostPortAndPath) {

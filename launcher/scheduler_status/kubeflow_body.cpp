@@ -1,4 +1,4 @@
-#include "launcher/kubeflow/status_body.hpp"
+#include "launcher/scheduler_status/kubeflow_body.hpp"
 
 #include <algorithm>
 #include <cmath>

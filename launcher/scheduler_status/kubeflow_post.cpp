@@ -1,4 +1,4 @@
-#include "launcher/kubeflow/status_post.hpp"
+#include "launcher/scheduler_status/kubeflow_post.hpp"
 
 #include <cstdlib>
 #include <string>
@@ -6,7 +6,7 @@
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "common/bounded/bounded_file.hpp"
-#include "launcher/kubeflow/status_body.hpp"
+#include "launcher/scheduler_status/kubeflow_body.hpp"
 #include "rendezvous/identity/tls.hpp"
 
 namespace ddprun {

@@ -1,6 +1,7 @@
 #include "launcher/scheduler_status/kubeflow_body.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 

@@ -17,6 +17,7 @@
 #include "launcher/events/progress.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/hang/tool_run.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/scheduler_status/post_schedule.hpp"
 #include "launcher/scheduler_status/printed_progress.hpp"
 

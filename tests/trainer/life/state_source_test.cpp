@@ -57,7 +57,7 @@ class StateSourceTest : public testing::Test {
 
   void begin_group() {
     source_.prepare();
-    process_.join(source_.held());
+    process_.join(source_.held(), 0);
     source_.agree(run_);
   }
 

@@ -75,9 +75,10 @@ inline constexpr std::array kSubcommandTable{
         "  --json   print one JSON object for each check: check, verdict, found, do\n"
         "Exit code 0: no errors; 1: at least one error; 2: wrong options.\n",
         true},
-    SubcommandSpec{"bench", "COLLECTIVE [--sizes LIST] [--backend NAME] [--copied] [--json] [options of ddprun]",
+    SubcommandSpec{"bench", "COLLECTIVE [--sizes LIST] [--backend NAME] [--copied] [--json]",
                    "measure a collective between workers", "--sizes --backend --copied --json",
                    "Starts workers that run one collective, and prints its time and bandwidth for each size of the data.\n"
+        "Options of ddprun, such as --nproc-per-node, may follow COLLECTIVE.\n"
                    "COLLECTIVE: allreduce, reduce_scatter, allgather, broadcast, alltoall or sendrecv.\n"
                    "  --sizes LIST    bytes, such as 4096,64K,25M; default: 4K,64K,1M,25M\n"
                    "  --backend NAME  auto (default), shared, gloo or nccl, as ddp.backend in a train.json\n"

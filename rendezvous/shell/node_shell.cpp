@@ -78,8 +78,8 @@ void NodeShell::begin() {
   if (!complaint_.empty()) log_(complaint_);
   if (const ListenPorts& range = settings_.port_range; death_notice_port_.port() == 0 && range.low > 0) {
     log_("--port-range: no UDP port from " + std::to_string(range.low) + " to " + std::to_string(range.high) +
-         " is free, so this node notices the death of another agent only after the heartbeat timeout; use a larger range, or "
-         "stop the programs that use these ports (ss -lunp)");
+         " is free, so this node receives no death notice: in a job of two nodes, it cannot continue alone after the death of "
+         "the other agent, unless it has an arbiter. Use a larger range, or stop the programs that use these ports (ss -lunp)");
   }
   NodeSettings node = settings_.node;
   node.member.node = new_instance_id();

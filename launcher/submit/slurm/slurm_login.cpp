@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -108,8 +109,11 @@ int run_in_slurm_job(const std::string& word, const std::string& subcommand, con
   const fs::path named = given.has_filename() ? given : given.parent_path();
   const QueuedJob job = find_job(is_id ? word : job_of_run_dir(named), subcommand);
   const fs::path run_dir = is_id ? run_dir_of(job) : named;
+  const bool stops_one_node =
+      std::ranges::any_of(options, [](const std::string& option) { return option.starts_with("--node="); });
+  if (stops_one_node && job.state != "RUNNING") throw UsageError(state_text(job) + ", so it has no node that could be stopped");
   if (job.state != "RUNNING") return answer_for_waiting_job(job, subcommand, run_dir);
-  if (subcommand == "stop") {
+  if (subcommand == "stop" && !stops_one_node) {
     // Otherwise the batch script would requeue the job, as after a preemption.
     const SlurmAnswer answer = run_slurm({"scontrol", "update", "JobId=" + job.id, "Requeue=0"});
     if (!answer.succeeded) throw UsageError(answer.problem + "; Slurm job " + job.id + " was not stopped");

@@ -157,7 +157,7 @@ void choose_network(Plan& plan, const Settings& settings, const Machine& machine
   for (const int port : std::set<int>{plan.master_port, plan.rendezvous.port, plan.metrics_port})
     warn_of_port_outside(plan, port);
   refuse_too_few_ports(plan);
-  for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range"})
+  for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range", "exclude-failing-nodes"})
     if (settings.given(option)) plan.record(option, *settings.find(option));
   choose_interface(plan, settings, machine, environment);
   if (const std::string file = settings.text("token-file"); !file.empty()) {

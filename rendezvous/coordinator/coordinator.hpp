@@ -66,6 +66,7 @@
 #include "rendezvous/coordinator/leader_lease.hpp"
 #include "rendezvous/coordinator/leadership_transfer.hpp"
 #include "rendezvous/coordinator/orderly_stop.hpp"
+#include "rendezvous/coordinator/reserves.hpp"
 #include "rendezvous/membership/flap_damper.hpp"
 #include "rendezvous/membership/membership.hpp"
 #include "rendezvous/membership/peers.hpp"
@@ -172,8 +173,9 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  // Number of ready spares. Valid only while a round runs: the nodes of the round then do not count as ready.
-  std::int64_t spares_ready() const { return peers_.ready(); }
+  // Number of ready spares that a new round would admit. Valid only while a round runs: the nodes of the round then do not
+  // count as ready.
+  std::int64_t spares_ready() const { return peers_.ready() - ready_reserves(peers_, settings_); }
 
   // Ends a round, starts a round or ends the job, if the conditions are met. Call it after a change of the nodes or of their
   // workers.

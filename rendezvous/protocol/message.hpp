@@ -21,7 +21,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 12;
+inline constexpr std::uint16_t kProtocolVersion = 13;
 static_assert(kCauses == 19,
               "expected 19 values of Cause, since a message has a counter for each: after a change, increase kProtocolVersion");
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // maximum number of workers of one agent
@@ -210,6 +210,7 @@ struct Welcome {
   std::int64_t lease_ms = 0;
   // time of the coordinator's clock, as in Pong. The node's first Ping already returns it, so that no Pong is needed before.
   std::int64_t stamp = 0;
+  std::string hostname{};  // of the coordinator's node, for messages and for the history of nodes
 };
 
 enum class Refusal : std::uint8_t {

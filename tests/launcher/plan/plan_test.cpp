@@ -427,6 +427,16 @@ TEST_F(PlanTest, APortRangeMustHaveAPortForEachListener) {
   EXPECT_EQ(warnings({"--master-port", "30999"}), Words{"the requested port 30999 is outside --port-range 31000-31009"});
 }
 
+TEST_F(PlanTest, FailingNodesCanOnlyBeExcludedFromARangeOfNodes) {
+  const Plan elastic = plan({"--nnodes", "2:4", "--master-addr", "h", "--exclude-failing-nodes", "train.py"});
+  EXPECT_TRUE(elastic.rendezvous.exclude_failing_nodes);
+  EXPECT_TRUE(elastic.warnings.empty());
+  EXPECT_EQ(source_of(elastic, "exclude_failing_nodes"), "1 from flag --exclude-failing-nodes");
+  const Plan fixed = plan({"--nnodes", "2", "--master-addr", "h", "--exclude-failing-nodes", "train.py"});
+  EXPECT_EQ(fixed.warnings, Words{"--exclude-failing-nodes has no effect: the job needs all of its nodes; use --nnodes MIN:MAX"});
+  EXPECT_FALSE(plan({"--nnodes", "2:4", "--master-addr", "h", "train.py"}).rendezvous.exclude_failing_nodes);
+}
+
 TEST_F(PlanTest, AddressesMatchTorchrun) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);

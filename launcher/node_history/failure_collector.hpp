@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "launcher/events/run_event.hpp"
 #include "launcher/node_history/node_history.hpp"

@@ -18,8 +18,11 @@ RunEvent notice(Kind kind, const std::string& failed_host = "", std::int64_t tim
 }
 
 RunEvent failed(Cause cause, const std::string& host, std::int64_t time_s = 60) {
+  Failure first;
+  first.cause = cause;
+  first.host = host;
   return RoundFailed{.round = 0,
-                     .first = {.cause = cause, .host = host},
+                     .first = first,
                      .consequences = {},
                      .decision = RoundFailed::Decision::kRestart,
                      .why = "",

@@ -119,7 +119,8 @@ void wait_until_left(const RunningJob& job, const ChosenNode& node) {
     const ClusterAnswers now = query_nodes(job, query);
     const bool has_left = now.of > 0 && now.answers.empty();
     if (has_left && !is_own)
-      return print(node.host + " has left the job, which continues on " + std::to_string(now.of) + (now.of == 1 ? " node\n" : " nodes\n"));
+      return print(node.host + " has left the job, which continues on " + std::to_string(now.of) +
+                   (now.of == 1 ? " node\n" : " nodes\n"));
   }
   print(is_own ? node.host + " has left the job\n" : text_of(job.status, "title") + ended_text(job, false));
 }

@@ -53,13 +53,16 @@ std::unique_ptr<NodeHistoryObserver> node_history_of(const Plan& plan, const Age
   };
   const auto record = [&files = agent.files, notify](NodeHistory failures) {
     const auto problem = std::make_shared<std::string>();
-    files.add([problem, failures = std::move(failures)] {
-      *problem = NodeHistoryFile(state_folder()).add(failures, realtime_ns() / 1'000'000'000);
-    }, [problem, notify] {
-      if (!problem->empty()) notify(*problem);
-    });
+    files.add(
+        [problem, failures = std::move(failures)] {
+          *problem = NodeHistoryFile(state_folder()).add(failures, realtime_ns() / 1'000'000'000);
+        },
+        [problem, notify] {
+          if (!problem->empty()) notify(*problem);
+        });
   };
-  return std::make_unique<NodeHistoryObserver>(job, failing_nodes(history, realtime_ns() / 1'000'000'000), publish_later, record);
+  return std::make_unique<NodeHistoryObserver>(job, failing_nodes(history, realtime_ns() / 1'000'000'000), publish_later,
+                                               record);
 }
 
 }  // namespace

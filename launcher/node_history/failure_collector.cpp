@@ -24,8 +24,7 @@ NodeHistory NodeFailureCollector::on(const NodesChanged& event) {
   const rendezvous::NodeNotice& notice = event.notice;
   const auto keep = [&] {
     if (!notice.failed_host.empty())
-      lost_.push_back(
-          {.time_s = seconds_of(event.time_ns), .host = notice.failed_host, .cause = kLostNode, .run = job_.run});
+      lost_.push_back({.time_s = seconds_of(event.time_ns), .host = notice.failed_host, .cause = kLostNode, .run = job_.run});
   };
   switch (notice.kind) {
     case Kind::kLeading:

@@ -34,7 +34,8 @@ std::string text_of(const NodeHistory& history) {
   for (const NodeFailure& one : history) {
     failures.push_back({{"time_s", one.time_s}, {"host", one.host}, {"cause", one.cause}, {"run", one.run}});
   }
-  return json{{"format", kFormat}, {"failures", std::move(failures)}}.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return json{{"format", kFormat}, {"failures", std::move(failures)}}.dump(1, ' ', false, json::error_handler_t::replace) +
+         "\n";
 }
 
 // Throws UsageError or nlohmann's exceptions if the text is damaged.
@@ -85,8 +86,8 @@ NodeHistoryFile::Content NodeHistoryFile::read() const {
   }
 }
 
-// Sets a damaged file aside, and then returns an empty history. Throws LaterFormat, and std::exception if the file cannot be read
-// or renamed.
+// Sets a damaged file aside, and then returns an empty history. Throws LaterFormat, and std::exception if the file cannot be
+// read or renamed.
 NodeHistoryFile::Content NodeHistoryFile::read_locked() const {
   if (!fs::exists(file())) return {};
   const std::string text = read_bounded(file(), kMaxBytes, "a history of node failures");
@@ -97,7 +98,8 @@ NodeHistoryFile::Content NodeHistoryFile::read_locked() const {
   } catch (const std::exception&) {
     const fs::path aside = file().string() + ".damaged";
     fs::rename(file(), aside);
-    return {.problem = problem_with(file(), "was damaged: it is kept as " + aside.filename().string() + ", and a new one starts")};
+    return {.problem =
+                problem_with(file(), "was damaged: it is kept as " + aside.filename().string() + ", and a new one starts")};
   }
 }
 

@@ -1,10 +1,10 @@
 // The file of the history of nodes: node-failures.json in state_folder(). All jobs of a user on all machines that share the
 // folder read and write it.
 //
-// A writer locks node-failures.lock, reads the file, adds its failures, and replaces the file by a rename. So two jobs that write
-// at the same time lose nothing, and a reader needs no lock. A file that cannot be parsed is renamed to node-failures.json.damaged,
-// and a new history starts. A file of a later format is left as it is. The functions block, and never throw for a problem of the
-// file: the job is more important than its history.
+// A writer locks node-failures.lock, reads the file, adds its failures, and replaces the file by a rename. So two jobs that
+// write at the same time lose nothing, and a reader needs no lock. A file that cannot be parsed is renamed to
+// node-failures.json.damaged, and a new history starts. A file of a later format is left as it is. The functions block, and
+// never throw for a problem of the file: the job is more important than its history.
 #pragma once
 
 #include <cstdint>

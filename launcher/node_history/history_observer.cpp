@@ -8,7 +8,8 @@ using rendezvous::NodeNotice;
 
 void NodeHistoryObserver::on(const RunEvent& event) {
   if (const auto* const started = std::get_if<RunStarted>(&event)) report(host_, started->time_ns);
-  if (const auto* const changed = std::get_if<NodesChanged>(&event); changed != nullptr && changed->notice.kind == NodeNotice::Kind::kJoined)
+  if (const auto* const changed = std::get_if<NodesChanged>(&event);
+      changed != nullptr && changed->notice.kind == NodeNotice::Kind::kJoined)
     report(changed->notice.text, changed->time_ns);
   if (NodeHistory failures = collector_.on(event); !failures.empty()) record_(std::move(failures));
 }

@@ -16,10 +16,13 @@ namespace ddprun {
 
 class NodeHistoryObserver final : public RunObserver {
  public:
-  using Publish = std::function<void(NodesChanged)>;     // must not send the event before on() has returned
-  using Record = std::function<void(NodeHistory)>;       // adds failures to the file
+  using Publish = std::function<void(NodesChanged)>;  // must not send the event before on() has returned
+  using Record = std::function<void(NodeHistory)>;    // adds failures to the file
   NodeHistoryObserver(NodeFailureCollector::Job job, std::vector<FailingNode> failing, Publish publish, Record record)
-      : host_(job.host), collector_(std::move(job)), failing_(std::move(failing)), publish_(std::move(publish)),
+      : host_(job.host),
+        collector_(std::move(job)),
+        failing_(std::move(failing)),
+        publish_(std::move(publish)),
         record_(std::move(record)) {}
 
   void on(const RunEvent& event) override;

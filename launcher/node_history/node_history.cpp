@@ -90,7 +90,8 @@ std::vector<FailingNode> failing_nodes(const NodeHistory& history, std::int64_t 
   for (const auto& [host, causes] : by_host) {
     int failures = 0;
     for (const auto& [cause, count] : causes) failures += count;
-    if (failures >= kFailuresOfFailingNode) failing.push_back({.host = host, .failures = failures, .causes = text_of_causes(causes)});
+    if (failures >= kFailuresOfFailingNode)
+      failing.push_back({.host = host, .failures = failures, .causes = text_of_causes(causes)});
   }
   std::ranges::stable_sort(failing, std::ranges::greater{}, &FailingNode::failures);
   return failing;

@@ -1,18 +1,19 @@
 // The failures of nodes over the last days, across all runs of a user.
 //
 // The problem. In a cluster, a few machines cause most failures: a GPU that falls off the bus, a cable with errors, a disk that
-// stalls. A single run sees one failure and continues, and the next run meets the same machine again. No run has enough failures
-// to blame a machine.
+// stalls. A single run sees one failure and continues, and the next run meets the same machine again. No run has enough
+// failures to blame a machine.
 //
-// The idea. Each run adds the failures of its nodes to one file: host, time, cause and run. A host with kFailuresOfFailingNode failures within
-// kHistoryWindow is failing. Later runs report it at their start, and may leave it out (--exclude-failing-nodes).
+// The idea. Each run adds the failures of its nodes to one file: host, time, cause and run. A host with kFailuresOfFailingNode
+// failures within kHistoryWindow is failing. Later runs report it at their start, and may leave it out
+// (--exclude-failing-nodes).
 //
 // Which failures count. The node itself must be the likely cause: its agent was lost (machine, network or kernel), its GPU
 // failed, its workers computed a different state, or a process hangs in the kernel. A worker that throws an exception or needs
 // too much memory is most likely a fault of the program, and would make the node of rank 0 look bad.
 //
-// The history is bounded: old entries expire, and one host has at most kMaxFailuresPerHost entries, so a broken machine cannot evict the
-// others. Pure.
+// The history is bounded: old entries expire, and one host has at most kMaxFailuresPerHost entries, so a broken machine cannot
+// evict the others. Pure.
 #pragma once
 
 #include <chrono>

@@ -120,8 +120,8 @@ void refuse_too_few_ports(const Plan& plan) {
   const int workers = plan.trains() && (plan.rendezvous.many() || plan.nproc_per_node > 1) ? plan.nproc_per_node : 0;
   if (!range.given() || range.size() >= agent + workers) return;
   throw UsageError(text_of(range) + " has " + std::to_string(range.size()) + " ports, but this node needs at least " +
-                   std::to_string(agent + workers) + ": " + std::to_string(agent) + " for the agent, and one for each worker (" +
-                   std::to_string(workers) + "); give a larger range");
+                   std::to_string(agent + workers) + ": " + std::to_string(agent) +
+                   " for the agent, and one for each worker (" + std::to_string(workers) + "); give a larger range");
 }
 
 // Applies --interface. The agents' own address comes from --local-addr if both options are given, since it is more precise.

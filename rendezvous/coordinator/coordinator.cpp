@@ -192,8 +192,9 @@ void Coordinator::note_spare(const Peer& peer) {
   if (phase_ != Phase::kRunning || peer.rank >= 0) return;
   if (is_reserve(peer, settings_)) {
     const std::string least = std::to_string(settings_.min_nodes);
-    return outbox_.send(peer, Waiting{"this node failed several times in the last days, so it waits as a spare: it joins if fewer than " +
-                                      least + " other nodes are left (--exclude-failing-nodes)"});
+    return outbox_.send(
+        peer, Waiting{"this node failed several times in the last days, so it waits as a spare: it joins if fewer than " +
+                      least + " other nodes are left (--exclude-failing-nodes)"});
   }
   if (round_progress_.connected() < settings_.max_nodes) return;
   const std::string all = std::to_string(settings_.max_nodes);

@@ -82,8 +82,7 @@ void Member::receive(LinkId link, const Welcome& message) {
   leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   worker_lease_.lose_leader();
   clock_.begin();
-  leader_ = Leader{
-      .link = link, .term = message.term, .address = search_.settle(link, actions_), .hostname = message.hostname};
+  leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_), .hostname = message.hostname};
   const bool leads_elsewhere = link != kSelfLink && !record_.knows_round() && settings_.rules.lost_job_is_remembered;
   if (message.term > record_.state.promised_term || (leads_elsewhere && !record_.job_elsewhere)) {
     record_.state.promised_term = std::max(message.term, record_.state.promised_term);

@@ -41,7 +41,8 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
       ports_(io, settings_, log_, [this](const std::shared_ptr<Connection>& connection) { accepted(connection); }),
       record_queue_([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); }),
       links_(io, *this),
-      death_notice_port_(io, settings_.port_range, [this](const RoundId& round) { feed(node_event::DeathNoticeReceived{round}); }),
+      death_notice_port_(io, settings_.port_range,
+                         [this](const RoundId& round) { feed(node_event::DeathNoticeReceived{round}); }),
       timer_(io),
       linger_timer_(io) {
   const auto name = tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" +

@@ -98,8 +98,8 @@ BoundPorts::~BoundPorts() {
 std::string BoundPorts::problem() const {
   if (!bound_range || bound_error == 0) return "";
   const std::string range = std::to_string(bound_range->low) + "-" + std::to_string(bound_range->high);
-  const std::string why =
-      bound_error == EADDRINUSE ? "no port is free for Gloo" : "Gloo cannot use its ports: " + std::string(std::strerror(bound_error));
+  const std::string why = bound_error == EADDRINUSE ? "no port is free for Gloo"
+                                                    : "Gloo cannot use its ports: " + std::string(std::strerror(bound_error));
   return "--port-range " + range + ": " + why +
          ". Each worker of this machine needs one port, and a second one while a lost worker is replaced. Use a larger range, "
          "or stop the programs that use these ports (ss -ltnp)";

@@ -17,8 +17,8 @@ struct ChosenNode {
 };
 
 // `word` is a host name or a node rank. A host name with a domain also matches without it, and the other way round. If several
-// agents have this host name, only a rank selects one of them. Throws UsageError with the list of nodes if `word` does not select
-// exactly one node that has answered.
+// agents have this host name, only a rank selects one of them. Throws UsageError with the list of nodes if `word` does not
+// select exactly one node that has answered.
 ChosenNode choose_node(const ClusterAnswers& nodes, std::string_view word);
 
 // Throws UsageError if fewer nodes than --nnodes requires would remain without one node. The whole job would then stop.

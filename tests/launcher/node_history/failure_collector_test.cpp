@@ -79,13 +79,14 @@ TEST(NodeFailureCollector, RecordsEachFailureOnce) {
 TEST(NodeHistoryObserver, ReportsEachFailingNodeOnce) {
   std::vector<std::string> lines;
   NodeHistory added;
-  NodeHistoryObserver observer({.several_nodes = true, .host = "own", .run = "/runs/a"},
-                               {{.host = "own", .failures = 4, .causes = "4 lost"}, {.host = "b", .failures = 3, .causes = "3 device"}},
-                               [&](const NodesChanged& event) {
-                                 EXPECT_EQ(event.notice.kind, Kind::kFailing);
-                                 lines.push_back(event.notice.text);
-                               },
-                               [&](NodeHistory failures) { added.insert(added.end(), failures.begin(), failures.end()); });
+  NodeHistoryObserver observer(
+      {.several_nodes = true, .host = "own", .run = "/runs/a"},
+      {{.host = "own", .failures = 4, .causes = "4 lost"}, {.host = "b", .failures = 3, .causes = "3 device"}},
+      [&](const NodesChanged& event) {
+        EXPECT_EQ(event.notice.kind, Kind::kFailing);
+        lines.push_back(event.notice.text);
+      },
+      [&](NodeHistory failures) { added.insert(added.end(), failures.begin(), failures.end()); });
   observer.on(RunStarted{.time_ns = 0, .world_size = 4});
   for (const char* host : {"own", "a", "b", "b"}) observer.on(notice(Kind::kJoined, "", 50, host));
   EXPECT_EQ(lines, (std::vector<std::string>{"node own failed 4 times in the last 7 days (4 lost)",

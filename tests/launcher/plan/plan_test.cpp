@@ -433,7 +433,8 @@ TEST_F(PlanTest, FailingNodesCanOnlyBeExcludedFromARangeOfNodes) {
   EXPECT_TRUE(elastic.warnings.empty());
   EXPECT_EQ(source_of(elastic, "exclude_failing_nodes"), "1 from flag --exclude-failing-nodes");
   const Plan fixed = plan({"--nnodes", "2", "--master-addr", "h", "--exclude-failing-nodes", "train.py"});
-  EXPECT_EQ(fixed.warnings, Words{"--exclude-failing-nodes has no effect: the job needs all of its nodes; use --nnodes MIN:MAX"});
+  EXPECT_EQ(fixed.warnings,
+            Words{"--exclude-failing-nodes has no effect: the job needs all of its nodes; use --nnodes MIN:MAX"});
   EXPECT_FALSE(plan({"--nnodes", "2:4", "--master-addr", "h", "train.py"}).rendezvous.exclude_failing_nodes);
 }
 

@@ -59,8 +59,8 @@ class Reserves : public testing::Test {
     on(node_event::FromDialler{link, Ready{}});
   }
   void ping(int node) {
-    on(node_event::FromDialler{
-        link_of(node), Ping{.stamp = stamp_of(time_), .echo = stamp_of(time_), .realtime_ns = 0, .installed = round_}});
+    on(node_event::FromDialler{link_of(node),
+                               Ping{.stamp = stamp_of(time_), .echo = stamp_of(time_), .realtime_ns = 0, .installed = round_}});
   }
   // Lets some time pass, in which all nodes send pings.
   void wait(int seconds, const std::vector<int>& nodes) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/check.hpp"
-#include "rendezvous/coordinator/reserves.hpp"
+#include "rendezvous/membership/reserves.hpp"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -210,7 +210,7 @@ struct Welcome {
   std::int64_t lease_ms = 0;
   // time of the coordinator's clock, as in Pong. The node's first Ping already returns it, so that no Pong is needed before.
   std::int64_t stamp = 0;
-  std::string hostname{};  // of the coordinator's node, for messages and for the history of nodes
+  std::string hostname{};  // the coordinator's host name, for messages and for the history of nodes
 };
 
 enum class Refusal : std::uint8_t {

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kNow = 1'800'000'000;
+constexpr std::int64_t kToday = 1'800'000'000;
 
 class NodeHistoryFileTest : public testing::Test {
  protected:
@@ -37,7 +37,7 @@ class NodeHistoryFileTest : public testing::Test {
     text << std::ifstream(path).rdbuf();
     return text.str();
   }
-  static NodeHistory one(const std::string& host, std::int64_t time_s = kNow) {
+  static NodeHistory one(const std::string& host, std::int64_t time_s = kToday) {
     return {{.time_s = time_s, .host = host, .cause = "lost", .run = "/runs/\"a\""}};
   }
 
@@ -47,11 +47,11 @@ class NodeHistoryFileTest : public testing::Test {
 TEST_F(NodeHistoryFileTest, AddsAndReads) {
   EXPECT_TRUE(file().read().history.empty());
   EXPECT_EQ(file().read().problem, "");
-  EXPECT_EQ(file().add(one("a", kNow - 1), kNow), "");
-  EXPECT_EQ(file().add(one("b"), kNow), "");
+  EXPECT_EQ(file().add(one("a", kToday - 1), kToday), "");
+  EXPECT_EQ(file().add(one("b"), kToday), "");
   const NodeHistory history = file().read().history;
   ASSERT_EQ(history.size(), 2u);
-  EXPECT_EQ(history[0], one("a", kNow - 1)[0]);
+  EXPECT_EQ(history[0], one("a", kToday - 1)[0]);
   EXPECT_EQ(history[1], one("b")[0]);
   struct stat status {};
   ASSERT_EQ(::stat(path().c_str(), &status), 0);
@@ -59,7 +59,7 @@ TEST_F(NodeHistoryFileTest, AddsAndReads) {
 }
 
 TEST_F(NodeHistoryFileTest, WithoutAFolderNothingIsStored) {
-  EXPECT_EQ(NodeHistoryFile({}).add(one("a"), kNow), "");
+  EXPECT_EQ(NodeHistoryFile({}).add(one("a"), kToday), "");
   EXPECT_TRUE(NodeHistoryFile({}).read().history.empty());
 }
 
@@ -75,11 +75,11 @@ TEST_F(NodeHistoryFileTest, SimultaneousWritersLoseNothing) {
       continue;
     }
     bool good = true;
-    for (int i = 0; i < kEach; ++i) good = good && file().add(one("p" + std::to_string(process), kNow - i), kNow).empty();
+    for (int i = 0; i < kEach; ++i) good = good && file().add(one("p" + std::to_string(process), kToday - i), kToday).empty();
     ::_exit(good ? 0 : 1);
   }
   std::thread other([this] {
-    for (int i = 0; i < kEach; ++i) EXPECT_EQ(file().add(one("thread", kNow - i), kNow), "");
+    for (int i = 0; i < kEach; ++i) EXPECT_EQ(file().add(one("thread", kToday - i), kToday), "");
   });
   for (int i = 0; i < kEach; ++i) EXPECT_EQ(file().read().problem, "");  // a reader needs no lock
   other.join();
@@ -104,7 +104,7 @@ TEST_F(NodeHistoryFileTest, DamagedContentIsSetAside) {
     EXPECT_FALSE(fs::exists(path()));
     EXPECT_EQ(content_of(path().string() + ".damaged"), damaged);
     write(damaged);
-    EXPECT_NE(file().add(one("a"), kNow).find("was damaged"), std::string::npos);
+    EXPECT_NE(file().add(one("a"), kToday).find("was damaged"), std::string::npos);
     EXPECT_EQ(file().read().history, one("a"));
   }
 }
@@ -112,7 +112,7 @@ TEST_F(NodeHistoryFileTest, DamagedContentIsSetAside) {
 TEST_F(NodeHistoryFileTest, AFileThatIsTooLongIsLeftAlone) {
   write(std::string(2 << 20, ' '));
   EXPECT_NE(file().read().problem.find("cannot be read"), std::string::npos);
-  EXPECT_NE(file().add(one("a"), kNow).find("could not be extended"), std::string::npos);
+  EXPECT_NE(file().add(one("a"), kToday).find("could not be extended"), std::string::npos);
   EXPECT_EQ(fs::file_size(path()), 2u << 20);
 }
 
@@ -120,14 +120,14 @@ TEST_F(NodeHistoryFileTest, ALaterFormatIsLeftAlone) {
   const std::string later = R"({"format":2,"failures":{}})";
   write(later);
   EXPECT_NE(file().read().problem.find("later version"), std::string::npos);
-  EXPECT_NE(file().add(one("a"), kNow).find("later version"), std::string::npos);
+  EXPECT_NE(file().add(one("a"), kToday).find("later version"), std::string::npos);
   EXPECT_EQ(content_of(path()), later);
 }
 
 TEST_F(NodeHistoryFileTest, AFolderThatCannotBeCreatedIsReported) {
   std::ofstream(folder_ / "ddprun") << "a file";
   EXPECT_TRUE(file().read().history.empty());
-  const std::string problem = file().add(one("a"), kNow);
+  const std::string problem = file().add(one("a"), kToday);
   EXPECT_NE(problem.find("could not be extended by a failure"), std::string::npos) << problem;
   EXPECT_EQ(problem.find('\n'), std::string::npos);
 }

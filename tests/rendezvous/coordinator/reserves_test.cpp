@@ -79,7 +79,7 @@ class Reserves : public testing::Test {
   std::vector<std::string> failed_hosts_;
   std::string welcome_hostname_;
   RoundId round_{};
-  std::int32_t nodes_ = 0;  // of the newest round
+  std::int32_t nodes_ = 0;  // number of nodes in the newest round
   int rounds_over_ = 0;
   std::uint64_t hellos_ = 0;
 };

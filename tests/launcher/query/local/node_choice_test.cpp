@@ -22,7 +22,7 @@ ClusterAnswers three_nodes() {
           .agent_answered = true};
 }
 
-std::string error_of(const ClusterAnswers& nodes, const std::string& word) {
+std::string choice_or_error(const ClusterAnswers& nodes, const std::string& word) {
   try {
     return "chose " + choose_node(nodes, word).name;
   } catch (const UsageError& error) {
@@ -48,7 +48,7 @@ TEST(NodeChoice, SelectsByHostNameOrRank) {
            {"gpu1.example.com", "the job has no node 'gpu1.example.com'; it has " + all},
            {"-1", "the job has no node '-1'; it has " + all},
        }) {
-    EXPECT_EQ(error_of(three_nodes(), row.word), row.expected) << row.word;
+    EXPECT_EQ(choice_or_error(three_nodes(), row.word), row.expected) << row.word;
   }
   const ChosenNode node = choose_node(three_nodes(), "1");
   EXPECT_EQ(node.host, "gpu2");
@@ -58,16 +58,16 @@ TEST(NodeChoice, SelectsByHostNameOrRank) {
 TEST(NodeChoice, ASharedHostNameIsAmbiguous) {
   ClusterAnswers nodes = three_nodes();
   nodes.answers[1]["host"] = "gpu1";
-  EXPECT_EQ(error_of(nodes, "gpu1"),
+  EXPECT_EQ(choice_or_error(nodes, "gpu1"),
             "several nodes of the job have the host name 'gpu1': name one by its rank; the job has node 0 on gpu1.example.org, "
             "node 1 on gpu1, a spare on 2");
-  EXPECT_EQ(error_of(nodes, "1"), "chose b");
+  EXPECT_EQ(choice_or_error(nodes, "1"), "chose b");
 }
 
 TEST(NodeChoice, SilentNodesAreMentioned) {
   ClusterAnswers nodes = three_nodes();
   nodes.of = 5;
-  EXPECT_NE(error_of(nodes, "gpu9").find("and 2 that did not answer"), std::string::npos);
+  EXPECT_NE(choice_or_error(nodes, "gpu9").find("and 2 that did not answer"), std::string::npos);
 }
 
 TEST(NodeChoice, TheJobMustKeepItsMinimumOfNodes) {

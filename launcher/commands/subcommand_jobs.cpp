@@ -129,7 +129,10 @@ void wait_until_left(const RunningJob& job, const ChosenNode& node) {
 void stop_node(const RunningJob& job, const std::string& word, bool now) {
   if (!job.status.value("several_nodes", false))
     throw UsageError("the job runs on one machine only, so --node cannot be used: ddprun stop stops it");
-  const ClusterAnswers nodes = query_nodes(job, kStatusQuery);
+  constexpr int kTries = 5;  // a loaded node may answer late
+  ClusterAnswers nodes = query_nodes(job, kStatusQuery);
+  for (int tries = 1; tries < kTries && nodes.agent_answered && (nodes.of == 0 || nodes.silent() > 0); ++tries)
+    nodes = query_nodes(job, kStatusQuery);
   if (!nodes.agent_answered) fail_without_answer(job);
   if (nodes.of == 0) throw UsageError("the job has no coordinator at the moment: try again in a few seconds");
   const ChosenNode node = choose_node(nodes, word);

@@ -20,6 +20,7 @@ namespace {
 // A node answers most queries immediately. Queries about stacks, GPUs and logs take longer and have their own timeouts. If a
 // node does not answer in time, the command lists it as silent.
 constexpr std::chrono::milliseconds kShortTimeout{150};
+constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for an order to one node, whose answer must not be missed
 constexpr std::chrono::milliseconds kStacksTimeout{25'000};
 constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted
@@ -37,14 +38,11 @@ JobQuery::Request to_job_query(const std::string& text, int nodes) {
   if (word("ask") == "gpus") question.within = kGpusTimeout;
   if (word("ask") == "logs") question.within = kLogDiscoveryTimeout;
   const bool is_log_query = word("ask") == "log lines";
-  if (is_log_query) {
-    question.max_bytes = LogTailer::kMaxBytes;
-    question.within = kLogsTimeout;
-  }
-  if (is_log_query || (query.is_object() && query.contains("to"))) {
-    question.to = node_of(word("to")).value_or(rendezvous::NodeId{});
-    question.nodes = 1;
-  }
+  if (!is_log_query && !(query.is_object() && query.contains("to"))) return question;
+  question.to = node_of(word("to")).value_or(rendezvous::NodeId{});
+  question.nodes = 1;
+  question.within = is_log_query ? kLogsTimeout : kOneNodeTimeout;
+  if (is_log_query) question.max_bytes = LogTailer::kMaxBytes;
   return question;
 }
 

@@ -32,8 +32,7 @@ WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks) {
   settings.interface = plan.interface;
   settings.threads = plan.threads_per_worker;
   const PortRange& ports = plan.rendezvous.port_range;
-  if (plan.rendezvous.many() && ports.given())
-    settings.port_range = std::to_string(ports.low) + "-" + std::to_string(ports.high);
+  if (ports.given()) settings.port_range = std::to_string(ports.low) + "-" + std::to_string(ports.high);
   return settings;
 }
 

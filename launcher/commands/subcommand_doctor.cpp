@@ -23,6 +23,7 @@
 #include "launcher/options/parse_number.hpp"
 #include "launcher/options/scheduler.hpp"
 #include "launcher/plan/plan.hpp"
+#include "launcher/plan/plan_placement.hpp"
 #include "launcher/plan/plan_rendezvous.hpp"
 #include "rendezvous/identity/token_search.hpp"
 
@@ -51,6 +52,7 @@ doctor::JobNeeds needs_of(const Settings& settings) {
   needs.meeting_host = rendezvous.host;
   if (needs.meeting_host.empty() && settings.given("master-addr")) needs.meeting_host = settings.text("master-addr");
   if (rendezvous.node_rank) needs.is_first = *rendezvous.node_rank == 0;
+  needs.join_timeout = std::chrono::ceil<std::chrono::seconds>(rendezvous.join_timeout);
   needs.interface = settings.text("interface");
   return needs;
 }
@@ -135,6 +137,7 @@ int examine_machine(const SubcommandArguments& arguments) {
     print(help_of(*find_subcommand("doctor")));
     return 0;
   }
+  check_worker_count(command.settings);
   const bool json = command.settings.flag("json");
   const doctor::Probe whole{
       .name = "job",

@@ -21,6 +21,7 @@
 #include "launcher/query/local/control_socket.hpp"
 #include "launcher/query/local/gpus_of_job.hpp"
 #include "launcher/query/local/job_nodes.hpp"
+#include "launcher/query/local/node_choice.hpp"
 #include "launcher/query/local/openmetrics.hpp"
 #include "launcher/report/report.hpp"
 
@@ -106,6 +107,42 @@ std::string health_problem(const std::string& job_name) {
   }
 }
 
+// Waits until the node has left the job. The agent of `job`, which forwards our queries, may belong to the leaving node.
+void wait_until_left(const RunningJob& job, const ChosenNode& node) {
+  const Descriptor agent(static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0)));
+  const bool is_own = node.agent == number_of(job.status, "pid") && node.host == text_of(job.status, "host");
+  const json query{{"ask", "status"}, {"to", node.name}};
+  for (;;) {
+    pollfd end{agent.get(), POLLIN, 0};
+    ::poll(&end, 1, kRefreshMs);
+    if (agent.get() < 0 || end.revents != 0) break;
+    const ClusterAnswers now = query_nodes(job, query);
+    const bool has_left = now.of > 0 && now.answers.empty();
+    if (has_left && !is_own)
+      return print(node.host + " has left the job, which continues on " + std::to_string(now.of) +
+                   (now.of == 1 ? " node\n" : " nodes\n"));
+  }
+  print(is_own ? node.host + " has left the job\n" : text_of(job.status, "title") + ended_text(job, false));
+}
+
+// Makes one node save and leave the job. The other nodes continue.
+void stop_node(const RunningJob& job, const std::string& word, bool now) {
+  if (!job.status.value("several_nodes", false))
+    throw UsageError("the job runs on one machine only, so --node cannot be used: ddprun stop stops it");
+  constexpr int kTries = 5;  // a loaded node may answer late
+  ClusterAnswers nodes = query_nodes(job, kStatusQuery);
+  for (int tries = 1; tries < kTries && nodes.agent_answered && (nodes.of == 0 || nodes.silent() > 0); ++tries)
+    nodes = query_nodes(job, kStatusQuery);
+  if (!nodes.agent_answered) fail_without_answer(job);
+  if (nodes.of == 0) throw UsageError("the job has no coordinator at the moment: try again in a few seconds");
+  const ChosenNode node = choose_node(nodes, word);
+  refuse_too_few_nodes(nodes, node);
+  const ClusterAnswers answer = query_nodes(job, {{"ask", now ? "stop now" : "stop"}, {"to", node.name}});
+  const bool stops = std::ranges::any_of(answer.answers, [](const json& one) { return one.value("stops", false); });
+  if (!stops) throw UsageError(node.host + " does not answer: try again, or send SIGTERM to its ddprun");
+  wait_until_left(job, node);
+}
+
 }  // namespace
 
 int list_jobs(const SubcommandArguments& arguments) {
@@ -186,6 +223,11 @@ int stop_job(const SubcommandArguments& arguments) {
   if (const auto answer = answer_of_slurm_job(arguments, "stop")) return *answer;
   const JobRequest request(arguments);
   const RunningJob job = chosen_job(request.job, agents_of(request));
+  if (const auto node = arguments.value("--node", "the host name or the rank of a node")) {
+    arguments.refuse_both("--node", "--here");
+    stop_node(job, *node, request.has("--now"));
+    return 0;
+  }
   const bool agent_answered = queries_all_nodes(job, request)
                                   ? stop_all_nodes(job, request.has("--now"))
                                   : query_job(job.socket, request.has("--now") ? kStopNowRequest : kStopRequest).has_value();

@@ -159,6 +159,7 @@ Examination examination_of(const Plan& plan) {
                .nodes = plan.rendezvous.max_nodes,
                .meeting_host = plan.rendezvous.host,
                .is_first = plan.rendezvous.is_host,
+               .join_timeout = std::chrono::ceil<std::chrono::seconds>(plan.rendezvous.join_timeout),
                .interface = plan.interface};
   const char* const share = std::getenv("DDPTRAIN_SHARE_GPU");
   job.needs.share_gpus = share != nullptr && std::string_view(share) == "1";

@@ -32,6 +32,7 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
       return notice.text.starts_with("term ") ? "" : notice.text;
     case Kind::kSearching:
     case Kind::kDecided:
+    case Kind::kFailing:
       return notice.text;
     case Kind::kFollowing:
       return "joined the job";
@@ -63,6 +64,8 @@ const char* notice_keyword(Kind kind) {
       return "following";
     case Kind::kDecided:
       return "decided";
+    case Kind::kFailing:
+      return "failing";
   }
   return "unknown";
 }

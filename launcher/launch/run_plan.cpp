@@ -12,7 +12,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/host_name.hpp"
+#include "common/system/realtime.hpp"
+#include "common/system/state_folder.hpp"
 #include "launcher/hooks/event_hooks.hpp"
+#include "launcher/node_history/history_file.hpp"
+#include "launcher/node_history/history_observer.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "launcher/query/cluster/status_service.hpp"
 #include "launcher/report/script_metrics.hpp"
@@ -34,6 +39,29 @@ std::optional<SlurmStart> slurm_start(const Environment& environment) {
 void warn_unwritten(ConsoleWriter& console, const std::filesystem::path& report, const std::string& why) {
   console.line(Stream::kStderr, "ddprun: the final report could not be written to " + report.string() + ": " + why +
                                     "; the file contains an earlier state of the run");
+}
+
+// Reports nodes that failed often, and adds the failures of this job's nodes to the history on the thread of the agent's files.
+std::unique_ptr<NodeHistoryObserver> node_history_of(const Plan& plan, const AgentAccess& agent, const NodeHistory& history,
+                                                     const std::function<void(const std::string&)>& notify) {
+  const NodeFailureCollector::Job job{.several_nodes = plan.rendezvous.many(),
+                                      .host = host_name(),
+                                      .run = plan.run_dir.empty() ? plan.title : plan.run_dir.string()};
+  const auto publish_later = [&io = agent.io, publish = agent.publish](NodesChanged event) {
+    boost::asio::post(io, [publish, event = std::move(event)] { publish(event); });
+  };
+  const auto record = [&files = agent.files, notify](NodeHistory failures) {
+    const auto problem = std::make_shared<std::string>();
+    files.add(
+        [problem, failures = std::move(failures)] {
+          *problem = NodeHistoryFile(state_folder()).add(failures, realtime_ns() / 1'000'000'000);
+        },
+        [problem, notify] {
+          if (!problem->empty()) notify(*problem);
+        });
+  };
+  return std::make_unique<NodeHistoryObserver>(job, failing_nodes(history, realtime_ns() / 1'000'000'000), publish_later,
+                                               record);
 }
 
 }  // namespace
@@ -60,6 +88,8 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
+  NodeHistoryFile::Content history = NodeHistoryFile(state_folder()).read();
+  if (!history.problem.empty()) facts.opening.push_back("note: " + history.problem);
   EventHooks* commands = nullptr;
   const MakeObservers make_observers = [&](const AgentAccess& agent) {
     console = &agent.console;
@@ -84,6 +114,7 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
       observers.push_back(std::make_unique<ScriptMetrics>(plan.run_dir, agent.files, notify));
     }
+    observers.push_back(node_history_of(plan, agent, history.history, notify));
     std::vector<ProgressPoster*> posters;
     for (ProgressPoster::Target& target : scheduler_targets(process_environment())) {
       auto poster = std::make_unique<ProgressPoster>(agent.io, std::move(target), notify);

@@ -229,6 +229,7 @@ void JobLink::handle(NodeNotice&& notice) {
     store_clients_of_port_.expect();  // other nodes may start their workers earlier than this node and connect to the store
   }
   notice.text = from_peer(notice.text);
+  notice.failed_host = from_peer(notice.failed_host);
   agent_.publish(NodesChanged{std::move(notice), realtime_ns()});
 }
 

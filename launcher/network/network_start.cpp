@@ -2,8 +2,11 @@
 
 #include "common/base/error.hpp"
 #include "common/system/host_name.hpp"
+#include "common/system/realtime.hpp"
+#include "common/system/state_folder.hpp"
 #include "launcher/machine/local_address.hpp"
 #include "launcher/machine/ports.hpp"
+#include "launcher/node_history/history_file.hpp"
 #include "launcher/restart_policy/job_judge.hpp"
 #include "rendezvous/identity/token_search.hpp"
 
@@ -78,6 +81,11 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   coordinator.join_timeout = meeting.join_timeout;
   coordinator.lease = meeting.heartbeat_timeout;
   coordinator.max_restarts = plan.max_restarts;
+  if (meeting.exclude_failing_nodes) {
+    const NodeHistory history = NodeHistoryFile(state_folder()).read().history;
+    for (FailingNode& node : failing_nodes(history, realtime_ns() / 1'000'000'000))
+      coordinator.failing_hosts.insert(std::move(node.host));
+  }
   if (typed_master) coordinator.master_addr = plan.master_addr;
   if (meets_at_master_port(plan)) coordinator.master_port = static_cast<std::uint16_t>(plan.master_port);
   shell.job = std::move(job);

@@ -61,6 +61,8 @@ constexpr std::array kTable{
     OptionSpec{"rdzv-id", 0, Group::kNodes, "ID", "run id (script: the word none; train.json: the name in the config)"},
     OptionSpec{"rdzv-conf", 0, Group::kNodes, "K=V,...", "rendezvous timeouts"},
     OptionSpec{"token-file", 0, Group::kNodes, "FILE", "file with the job's secret; ddprun token creates one"},
+    OptionSpec{"exclude-failing-nodes", 0, Group::kRare, "",
+               "leave nodes out that failed three times in seven days, if --nnodes MIN:MAX allows it"},
     OptionSpec{"force-new-job", 0, Group::kRare, "",
                "do not check whether an earlier start of this job still runs on any machine"},
     OptionSpec{"arbiter", 0, Group::kRare, "etcd://HOST:PORT",

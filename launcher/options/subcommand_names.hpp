@@ -102,10 +102,12 @@ inline constexpr std::array kSubcommandTable{
                    "Shows the status every second until the job ends. Press q or Ctrl-C to leave.\n"
                    "--here: the status of this node only.\n"},
     SubcommandSpec{
-        "stop", "[JOB | --slurm JOB] [--now] [--here]", "save and stop a running job", "--now --here --slurm",
+        "stop", "[JOB | --slurm JOB] [--now] [--here | --node NODE]", "save and stop a running job",
+        "--now --here --node --slurm",
         "Stops a running job in an orderly way, as SIGTERM does, and waits for its end. Workers that can save do so.\n"
         "--now kills the workers. A job on several machines ends on all of them. --here stops only the node on this machine,\n"
-        "as a SIGTERM to its ddprun does.\n"
+        "as a SIGTERM to its ddprun does. --node does so for any node of the job, named by its host name or rank: the node\n"
+        "leaves, and the job continues on the others. If they are too few for --nnodes, the command is refused.\n"
         "--slurm: a Slurm job by its id or run directory, from the login node. The job is not requeued.\n"},
     SubcommandSpec{
         "logs", "[JOB | --slurm JOB] [-f] [--rank N] [--tail N] [--stderr] [--here]",

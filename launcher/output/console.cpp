@@ -87,7 +87,9 @@ void Console::handle(const NodesChanged& event) {
   if (line.empty() || line == last_notice_) return;
   last_notice_ = line;
   using Kind = rendezvous::NodeNotice::Kind;
-  if (event.notice.kind == Kind::kRefused || event.notice.kind == Kind::kSetAside) return warn(line);
+  const bool is_warning =
+      event.notice.kind == Kind::kRefused || event.notice.kind == Kind::kSetAside || event.notice.kind == Kind::kFailing;
+  if (is_warning) return warn(line);
   print(event.notice.kind == Kind::kReleased ? 1 : 0, line);
 }
 

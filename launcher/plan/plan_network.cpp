@@ -101,15 +101,27 @@ void choose_run_id(Plan& plan, const Settings& settings, Sources& sources) {
   }
 }
 
+std::string text_of(const PortRange& range) {
+  return "--port-range " + std::to_string(range.low) + "-" + std::to_string(range.high);
+}
+
 // Adds a warning if the user has requested a port outside --port-range. The requested port is used nevertheless.
-void warn_of_ports_outside(Plan& plan) {
+void warn_of_port_outside(Plan& plan, int port) {
   const PortRange& range = plan.rendezvous.port_range;
-  const auto outside = [&](int port) { return range.given() && port != 0 && (port < range.low || port > range.high); };
-  for (const int port : std::set<int>{plan.master_port, plan.rendezvous.port}) {
-    if (!outside(port)) continue;
-    plan.warnings.push_back("the requested port " + std::to_string(port) + " is outside --port-range " +
-                            std::to_string(range.low) + "-" + std::to_string(range.high));
-  }
+  if (!range.given() || port == 0 || (range.low <= port && port <= range.high)) return;
+  plan.warnings.push_back("the requested port " + std::to_string(port) + " is outside " + text_of(range));
+}
+
+// Refuses a range with fewer ports than this node needs, even if it is the only one of the job on its machine.
+void refuse_too_few_ports(const Plan& plan) {
+  const PortRange& range = plan.rendezvous.port_range;
+  // Several nodes: the rendezvous port, a listener of the agent, and two ports between which MASTER_PORT alternates.
+  const int agent = plan.rendezvous.many() ? 4 : 2;
+  const int workers = plan.trains() && (plan.rendezvous.many() || plan.nproc_per_node > 1) ? plan.nproc_per_node : 0;
+  if (!range.given() || range.size() >= agent + workers) return;
+  throw UsageError(text_of(range) + " has " + std::to_string(range.size()) + " ports, but this node needs at least " +
+                   std::to_string(agent + workers) + ": " + std::to_string(agent) +
+                   " for the agent, and one for each worker (" + std::to_string(workers) + "); give a larger range");
 }
 
 // Applies --interface. The agents' own address comes from --local-addr if both options are given, since it is more precise.
@@ -142,8 +154,10 @@ void choose_network(Plan& plan, const Settings& settings, const Machine& machine
     choose_dynamic_master(plan, settings, sources);
   }
   choose_run_id(plan, settings, sources);
-  warn_of_ports_outside(plan);
-  for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range"})
+  for (const int port : std::set<int>{plan.master_port, plan.rendezvous.port, plan.metrics_port})
+    warn_of_port_outside(plan, port);
+  refuse_too_few_ports(plan);
+  for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range", "exclude-failing-nodes"})
     if (settings.given(option)) plan.record(option, *settings.find(option));
   choose_interface(plan, settings, machine, environment);
   if (const std::string file = settings.text("token-file"); !file.empty()) {

@@ -7,6 +7,7 @@
 #include "common/base/split.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/machine/numa_binding.hpp"
+#include "launcher/options/options_table.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "launcher/plan/plan_input.hpp"
 #include "launcher/plan/plan_trainer.hpp"
@@ -38,9 +39,7 @@ int count_workers(const Settings& settings, const Setting& setting, const Machin
     throw UsageError("--nproc-per-node xpu (" + setting.source +
                      "): no Intel GPU is visible; check /dev/dri/renderD* (driver i915 or xe) and ZE_AFFINITY_MASK");
   }
-  if (!reads_as_whole(setting.value)) {
-    refuse("nproc-per-node", setting, "a number of workers, auto, cpu, gpu or xpu");
-  }
+  check_worker_count(settings);
   return static_cast<int>(settings.integer("nproc-per-node", 1, kMaxWorkers));
 }
 
@@ -87,6 +86,15 @@ void choose_threads(Plan& plan, const Environment& environment) {
 }
 
 }  // namespace
+
+void check_worker_count(const Settings& settings) {
+  const Setting* const setting = settings.find("nproc-per-node");
+  if (setting == nullptr) return;
+  const auto words = words_of(*find_option("nproc-per-node"));
+  if (std::ranges::find(words, setting->value) != words.end()) return;
+  if (!reads_as_whole(setting->value)) refuse("nproc-per-node", *setting, "a number of workers, auto, cpu, gpu or xpu");
+  settings.integer("nproc-per-node", 1, kMaxWorkers);
+}
 
 void choose_workers(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment) {
   const Setting* setting = settings.find("nproc-per-node");

@@ -12,6 +12,9 @@ namespace ddprun {
 
 struct Machine;
 
+// Throws UsageError if --nproc-per-node is given, and no machine could accept its value. Does not query the machine.
+void check_worker_count(const Settings& settings);
+
 // Chooses the number of workers and their device, from --nproc-per-node and the train.json. Throws UsageError if the number of
 // workers exceeds the number of GPUs or the batch size.
 void choose_workers(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment);

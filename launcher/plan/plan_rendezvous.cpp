@@ -235,6 +235,10 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   if (const Setting* range = settings.find("port-range"); range != nullptr && !range->value.empty())
     read_port_range(*range, plan);
   plan.force_new_job = settings.flag("force-new-job");
+  plan.exclude_failing_nodes = settings.flag("exclude-failing-nodes");
+  if (plan.exclude_failing_nodes && plan.min_nodes == plan.max_nodes) {
+    choice.warnings.push_back("--exclude-failing-nodes has no effect: the job needs all of its nodes; use --nnodes MIN:MAX");
+  }
   if (const Setting* arbiter = settings.find("arbiter"); arbiter != nullptr && !arbiter->value.empty())
     read_arbiter(*arbiter, plan);
   if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {

@@ -36,7 +36,8 @@ struct RendezvousPlan {
   // after min_nodes have joined: time to wait for more nodes, up to max_nodes (torchrun: 30 s)
   std::chrono::milliseconds last_call_timeout{2'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};
-  bool force_new_job = false;  // --force-new-job: the user confirms that this job does not run on any machine any more
+  bool exclude_failing_nodes = false;  // --exclude-failing-nodes
+  bool force_new_job = false;          // --force-new-job: the user confirms that this job does not run on any machine any more
   bool many() const { return max_nodes > 1; }
   // c10d: true if this node is the coordinator; nullopt: true for the node that has the endpoint's address
   std::optional<bool> is_host;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "common/system/descriptor.hpp"
@@ -40,18 +41,25 @@ StorePeer peer_of(const sockaddr_storage& from) {
   return peer;
 }
 
-// Opens a listening socket and tests whether the kernel reports its owner, which is this process.
+// Tests whether the kernel reports the owner of a socket of this process, whose owner is known. The socket connects to itself
+// on loopback, so it never listens: with --port-range, ddprun listens only on ports of the range.
 bool probe_user_reports() {
   for (const int family : {AF_INET, AF_INET6}) {
-    const Descriptor listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // If the socket is not bound, listen() chooses a free port.
-    if (listener.get() < 0 || ::listen(listener.get(), 1) != 0) continue;
+    const Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) continue;
     sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
-    sockaddr_storage no_peer{};
-    no_peer.ss_family = static_cast<sa_family_t>(family);
-    if (user_of_peer(own, no_peer).status == PeerUser::Status::kUser) return true;
+    own.ss_family = static_cast<sa_family_t>(family);
+    if (family == AF_INET) {
+      reinterpret_cast<sockaddr_in&>(own).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    } else {
+      reinterpret_cast<sockaddr_in6&>(own).sin6_addr = in6addr_loopback;
+    }
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (::bind(socket.get(), address, size) != 0 || ::getsockname(socket.get(), address, &size) != 0) continue;
+    // The kernel knows the socket from the first packet on, so the result of connect() does not matter.
+    if (::connect(socket.get(), address, size) != 0 && errno != EINPROGRESS) continue;
+    if (user_of_peer(own, own).status == PeerUser::Status::kUser) return true;
   }
   return false;
 }

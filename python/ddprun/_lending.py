@@ -331,13 +331,13 @@ def _end(connection):
 
 
 def _listening(address, ports):
-    """Returns a listening socket at the node's address. It uses a free port of --port-range. If none of these is free, the
-    kernel chooses the port."""
+    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port without this
+    option. Raises OSError if no port is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    low, high = (int(end) for end in ports.split("-")) if ports else (0, -1)
+    low, high = (int(end) for end in ports.split("-")) if ports else (0, 0)
     numbers = list(range(low, high + 1))
-    random.SystemRandom().shuffle(numbers)  # the functions of `random` would change the script's random state
-    for number in [*numbers, 0]:
+    random.SystemRandom().shuffle(numbers)  # SystemRandom, since `random` itself would change the script's random state
+    for number in numbers:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             # SO_REUSEADDR is not set. It would let us bind a port that an agent has reserved with a socket that does not listen
@@ -350,11 +350,11 @@ def _listening(address, ports):
                     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _BULK)
             listener.listen(_MAX_UNPROVEN)
             return listener
-        except OSError:
+        except OSError as reason:
             listener.close()
-            if number == 0:
+            if not ports or reason.errno != errno.EADDRINUSE:
                 raise
-    raise AssertionError("port 0 is the last one")
+    raise OSError("no port of --port-range %s is free" % ports)
 
 
 def _bind(listener, address, port):

@@ -53,8 +53,9 @@ class Outbox {
   void send(const Peer& peer, FromCoordinator message) {
     if (peer.link) act(node_action::ToDialler{*peer.link, std::move(message)});
   }
-  void notify(NodeNotice::Kind kind, std::string text, std::int64_t count = 0, std::int64_t of = 0) {
-    act(NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = of});
+  void notify(NodeNotice::Kind kind, std::string text, std::int64_t count = 0, std::int64_t of = 0,
+              std::string failed_host = {}) {
+    act(NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = of, .failed_host = std::move(failed_host)});
   }
   void expect(std::size_t more) { actions_.reserve(actions_.size() + more); }
   std::vector<CoordinatorAction> take() { return std::exchange(actions_, {}); }

@@ -139,10 +139,12 @@ void Coordinator::reject(LinkId link) {
 
 void Coordinator::welcome(Peer& peer) {
   peer.welcome = true;
-  outbox_.send(
-      peer,
-      Welcome{
-          .term = term_, .coordinator = settings_.self, .lease_ms = settings_.lease.count(), .stamp = stamp_of(now_.steady)});
+  const Peer* const self = peers_.find(settings_.self);
+  outbox_.send(peer, Welcome{.term = term_,
+                             .coordinator = settings_.self,
+                             .lease_ms = settings_.lease.count(),
+                             .stamp = stamp_of(now_.steady),
+                             .hostname = self == nullptr ? "" : self->hello.hostname});
   outbox_.notify(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.state)) {
     membership_.forget_previous(peers_);
@@ -188,7 +190,14 @@ void Coordinator::welcome(Peer& peer) {
 // Sends a spare (a node beyond the maximum of --nnodes) the reason why it waits. Otherwise it would log nothing until the job
 // ends.
 void Coordinator::note_spare(const Peer& peer) {
-  if (phase_ != Phase::kRunning || peer.rank >= 0 || round_progress_.connected() < settings_.max_nodes) return;
+  if (phase_ != Phase::kRunning || peer.rank >= 0) return;
+  if (is_reserve(peer, settings_)) {
+    const std::string least = std::to_string(settings_.min_nodes);
+    return outbox_.send(
+        peer, Waiting{"this node failed several times in the last days, so it waits as a spare: it joins if fewer than " +
+                      least + " other nodes are left (--exclude-failing-nodes)"});
+  }
+  if (round_progress_.connected() < settings_.max_nodes) return;
   const std::string all = std::to_string(settings_.max_nodes);
   outbox_.send(peer, Waiting{"the job already runs on " + all + " of " + all +
                              " nodes: this node waits as a spare and joins if one of them is lost"});
@@ -242,7 +251,8 @@ bool Coordinator::note_lost(const NodeId& id, const std::string& text) {
   const bool was_welcome = std::exchange(peer.welcome, false);
   const bool in_round = peer.rank >= 0;
   if (was_welcome && phase_ != Phase::kOver) {
-    outbox_.notify(NodeNotice::Kind::kLost, text, peers_.connected(), settings_.max_nodes);
+    const bool failed = !peer.departed && id != settings_.self;
+    outbox_.notify(NodeNotice::Kind::kLost, text, peers_.connected(), settings_.max_nodes, failed ? peer.hello.hostname : "");
     if (!peer.departed && id != settings_.self && flap_damper_.note(id, now_.steady)) {
       outbox_.notify(NodeNotice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
     }

@@ -70,6 +70,7 @@
 #include "rendezvous/membership/membership.hpp"
 #include "rendezvous/membership/peers.hpp"
 #include "rendezvous/membership/pending_connections.hpp"
+#include "rendezvous/membership/reserves.hpp"
 #include "rendezvous/membership/round_progress.hpp"
 #include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/link.hpp"
@@ -172,8 +173,9 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  // Returns the number of ready spares. Call this only while a round runs: the nodes of the round then do not count as ready.
-  std::int64_t spares_ready() const { return peers_.ready(); }
+  // Number of ready spares that a new round would admit. Valid only while a round runs: the nodes of the round then do not
+  // count as ready.
+  std::int64_t spares_ready() const { return peers_.ready() - ready_reserves(peers_, settings_); }
 
   // Ends a round, starts a round or ends the job, if the conditions are met. Call this after a change of the nodes or of their
   // workers.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.hpp"
+#include "rendezvous/membership/reserves.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -32,6 +33,7 @@ PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings) {
     return std::tuple(peer->hello.node != settings.self, rank, peer->order);
   };
   std::sort(nodes.begin(), nodes.end(), [&](const Peer* a, const Peer* b) { return key(a) < key(b); });
+  drop_unneeded_reserves(nodes, settings);
   std::vector<Participant> participants;
   participants.reserve(nodes.size());
   for (const Peer* peer : nodes) {

@@ -19,7 +19,7 @@ struct PlacedNodes {
 };
 
 // Assigns ranks to the ready nodes. The coordinator's node is placed first, then the nodes of the last round by rank, then the
-// new nodes in the order of their arrival.
+// new nodes in the order of their arrival. Reserves that are not needed get no rank (reserves.hpp).
 PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings);
 
 // Returns the nodes of the round by rank. The coordinator must record this roster before it sends a release.

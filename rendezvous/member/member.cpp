@@ -83,7 +83,7 @@ void Member::receive(LinkId link, const Welcome& message) {
   leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   worker_lease_.lose_leader();
   clock_.begin();
-  leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
+  leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_), .hostname = message.hostname};
   const bool leads_elsewhere = link != kSelfLink && !record_.knows_round() && settings_.rules.lost_job_is_remembered;
   if (message.term > record_.state.promised_term || (leads_elsewhere && !record_.job_elsewhere)) {
     record_.state.promised_term = std::max(message.term, record_.state.promised_term);
@@ -230,6 +230,7 @@ void Member::handle(const node_event::LinkClosed& event) {
 
 void Member::lose_leader(const std::string& why, bool immediately) {
   const bool was_leader = coordinates();
+  const std::string failed_host = was_leader || !leader_ ? "" : leader_->hostname;
   leader_.reset();
   worker_lease_.lose_leader();
   pending_start_.reset();
@@ -251,13 +252,13 @@ void Member::lose_leader(const std::string& why, bool immediately) {
   if (got_signal() && !was_leader && in_round() && !has_workers()) {
     return finish({node_end::left(stop_.signal), End::kLeft});
   }
-  search(why);
+  search(why, failed_host);
 }
 
-void Member::search(const std::string& why) {
+void Member::search(const std::string& why, const std::string& failed_host) {
   enter(Phase::kSearching);
   searching_since_ = now_.steady;
-  notify(NodeNotice::Kind::kSearching, why);
+  act(NodeNotice{.kind = NodeNotice::Kind::kSearching, .text = why, .failed_host = failed_host});
   search_.begin(others_of(record_, settings_.node));
 }
 
@@ -481,6 +482,7 @@ void Member::receive(LinkId link, const TransferLeadership& message) {
   voter_.release();
   record_.coordinator = message.to;
   add_hint(message.to.address);
+  leader_->hostname.clear();  // it did not fail
   lose_leader("the coordinator has left the job", /*immediately=*/false);
   if (message.to.node == settings_.node) leadership_transfer_ = message;
   act(node_action::CloseLink{link});

@@ -147,6 +147,7 @@ class Member {
     LinkId link = 0;
     std::uint64_t term = 0;
     Address address{};
+    std::string hostname{};
   };
 
   void handle(const node_event::LinkOpened& event);
@@ -191,7 +192,8 @@ class Member {
 
   // ---- the coordinator ----
   void enter(Phase phase) { phase_ = phase; }
-  void search(const std::string& why);
+  // `failed_host`: the host name of the lost coordinator's node; empty if it did not fail.
+  void search(const std::string& why, const std::string& failed_host);
   void lose_leader(const std::string& why, bool immediately);
   void ping();
   void vote(LinkId link, const VoteRequest& request);

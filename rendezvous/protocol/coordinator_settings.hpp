@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/protocol/link.hpp"
@@ -55,6 +56,7 @@ struct CoordinatorSettings {
   int flaps = 4;
   milliseconds flap_window{60000};
   milliseconds cool_down{30000};
+  std::set<std::string> failing_hosts{};  // host names of nodes that take part only if they are needed (reserves.hpp)
   Rules rules{};
 };
 

@@ -78,11 +78,14 @@ struct NodeNotice {
     kSearching,  // this node has no coordinator and searches for one
     kFollowing,  // this node has found a coordinator
     kDecided,    // the arbiter has decided which of two nodes may lead
+    kFailing,    // a node of the job failed several times in the last days (launcher/node_history)
   };
   Kind kind{};
   std::string text{};
   std::int64_t count = 0;
   std::int64_t of = 0;
+  // kLost, kSearching: the host name of the node that failed; empty if it left in an orderly way, or is not known
+  std::string failed_host{};
 };
 
 }  // namespace ddprun::rendezvous

@@ -22,7 +22,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 12;
+inline constexpr std::uint16_t kProtocolVersion = 13;
 static_assert(kCauses == 19,
               "expected 19 values of Cause, since a message has a counter for each: after a change, increase kProtocolVersion");
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // maximum number of workers of one agent
@@ -211,6 +211,7 @@ struct Welcome {
   std::int64_t lease_ms = 0;
   // time of the coordinator's clock, as in Pong. The node's first Ping already returns it, so that no Pong is needed before.
   std::int64_t stamp = 0;
+  std::string hostname{};  // the coordinator's host name, for messages and for the history of nodes
 };
 
 enum class Refusal : std::uint8_t {

@@ -2,6 +2,8 @@
 // digest. The term and the round are 64-bit big-endian numbers. The digest covers the job's key and all preceding bytes.
 #include "rendezvous/shell/death_notice_port.hpp"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -49,21 +51,31 @@ std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round) {
   return text;
 }
 
-DeathNoticePort::DeathNoticePort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_notice)
+DeathNoticePort::DeathNoticePort(boost::asio::io_context& io, const ListenPorts& range,
+                                 std::function<void(const RoundId&)> on_notice)
     : socket_(io), on_notice_(std::move(on_notice)), key_(random_bytes<std::tuple_size_v<DeathNoticeKey>>()) {
   boost::system::error_code error;
-  open_close_on_exec(socket_, udp::v6(), error);
-  if (!error) socket_.set_option(boost::asio::ip::v6_only(false), error);
-  if (!error) socket_.bind({udp::v6(), 0}, error);
-  if (error) {  // the machine does not support IPv6
-    socket_.close(error);
-    open_close_on_exec(socket_, udp::v4(), error);
-    if (!error) socket_.bind({udp::v4(), 0}, error);
-  }
+  open(udp::v6(), range, error);
+  if (error) open(udp::v4(), range, error);  // the machine does not support IPv6
   if (error) return;
   port_ = socket_.local_endpoint(error).port();
   socket_.non_blocking(true, error);
   receive();
+}
+
+void DeathNoticePort::open(const udp& protocol, const ListenPorts& range, boost::system::error_code& error) {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  open_close_on_exec(socket_, protocol, error);
+  if (!error && protocol == udp::v6()) socket_.set_option(boost::asio::ip::v6_only(false), error);
+  if (error) return;
+  const int size = range.high - range.low + 1;  // 1 if no range is given; the only port is then 0, which means any
+  for (int i = 0; i < size; ++i) {
+    // Each process starts its search at a different port, as for TCP.
+    const int port = range.low + static_cast<int>((::getpid() * 6007LL + i) % size);
+    socket_.bind({protocol, static_cast<std::uint16_t>(port)}, error);
+    if (!error) return;
+  }
 }
 
 void DeathNoticePort::receive() {

@@ -12,6 +12,7 @@
 #include <boost/asio/ip/udp.hpp>
 
 #include "rendezvous/protocol/message.hpp"
+#include "rendezvous/transport/listener.hpp"
 
 namespace ddprun::rendezvous {
 
@@ -20,14 +21,15 @@ std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 
 class DeathNoticePort {
  public:
-  // Calls `on_notice` with the round when a valid death notice arrives: its digest proves that the sender has the key. If no
-  // port can be opened, port() is 0, and no notice can arrive.
-  DeathNoticePort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_notice);
+  // Calls `on_notice` with the round when a valid death notice arrives: its digest proves that the sender has the key. The port
+  // is one of `range`, or any port if no range is given. If no port can be opened, port() is 0, and no notice can arrive.
+  DeathNoticePort(boost::asio::io_context& io, const ListenPorts& range, std::function<void(const RoundId&)> on_notice);
 
   std::uint16_t port() const { return port_; }
   const DeathNoticeKey& key() const { return key_; }
 
  private:
+  void open(const boost::asio::ip::udp& protocol, const ListenPorts& range, boost::system::error_code& error);
   void receive();
   void handle_datagram(std::size_t size);
 

@@ -41,7 +41,8 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
       ports_(io, settings_, log_, [this](const std::shared_ptr<Connection>& connection) { accepted(connection); }),
       record_queue_([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); }),
       links_(io, *this),
-      death_notice_port_(io, [this](const RoundId& round) { feed(node_event::DeathNoticeReceived{round}); }),
+      death_notice_port_(io, settings_.port_range,
+                         [this](const RoundId& round) { feed(node_event::DeathNoticeReceived{round}); }),
       timer_(io),
       linger_timer_(io) {
   const auto name = tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" +
@@ -76,6 +77,11 @@ void NodeShell::begin() {
   const Now time = now();
   unreachable_peers_ = UnreachablePeers(time.steady);
   if (!complaint_.empty()) log_(complaint_);
+  if (const ListenPorts& range = settings_.port_range; death_notice_port_.port() == 0 && range.low > 0) {
+    log_("--port-range: no UDP port from " + std::to_string(range.low) + " to " + std::to_string(range.high) +
+         " is free, so this node receives no death notice: in a job of two nodes, it cannot continue alone after the death of "
+         "the other agent, unless it has an arbiter. Use a larger range, or stop the programs that use these ports (ss -lunp)");
+  }
   NodeSettings node = settings_.node;
   node.member.node = new_instance_id();
   node.member.death_notice_port = death_notice_port_.port();

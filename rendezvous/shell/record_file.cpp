@@ -21,6 +21,7 @@
 #include "common/bounded/json_limits.hpp"
 #include "common/failure/restart_history.hpp"
 #include "common/system/host_name.hpp"
+#include "common/system/state_folder.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -272,17 +273,8 @@ void RecordFile::forget() {
 }
 
 fs::path record_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return fs::path(value == nullptr ? "" : value);
-  };
-  fs::path state = variable("XDG_STATE_HOME");
-  if (!state.is_absolute()) {
-    const fs::path home = variable("HOME");
-    if (!home.is_absolute()) return {};
-    state = home / ".local" / "state";
-  }
-  return state / "ddprun" / "nodes" / host_file_name();  // several hosts may share one home directory
+  const fs::path state = state_folder();
+  return state.empty() ? fs::path() : state / "nodes" / host_file_name();  // several hosts may share one home directory
 }
 
 }  // namespace ddprun::rendezvous

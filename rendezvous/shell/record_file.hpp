@@ -71,8 +71,7 @@ class RecordFile {
   bool lost_;  // if the record file is missing: true if it was lost, false if it never existed
 };
 
-// Returns the folder for records: $XDG_STATE_HOME/ddprun/nodes/<host>, or else ~/.local/state/ddprun/nodes/<host>. The result
-// is empty if the user has no home directory.
+// The folder for records: nodes/<host> in state_folder(). Empty if the user has no home directory.
 std::filesystem::path record_folder();
 
 }  // namespace ddprun::rendezvous

@@ -111,6 +111,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit(m.request.amount, m.request.timeout_ms);
   } else if constexpr (std::is_same_v<M, Welcome>) {
     visit(m.term, m.coordinator, m.lease_ms, m.stamp);
+    visit.text(m.hostname, kMaxHostBytes);
   } else if constexpr (std::is_same_v<M, Refused>) {
     visit(m.protocol, m.reason);
     visit.text(m.text, kMaxTextBytes);

@@ -11,6 +11,14 @@ from live_jobs import undisturbed  # noqa: F401
 from slurm import slurm  # noqa: F401
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory):
+    """The tests neither read nor write the records and the history of nodes of the user who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", node_agents.keep_records(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_leftover_processes():
     """Ends every job that a test has started with jobs.start(), even if the test failed."""

@@ -228,7 +228,7 @@ class Place:
                 for agent in self.agents for path in pathlib.Path(root).glob(f"**/ddprun-{agent}")]
         left += [f"process {entry.name}" for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _mentions(entry, str(self.folder))]
         return left + [f"file {path}" for name in ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME") for path in (self.folder / name).rglob("*")
-                       if not path.is_dir()]
+                       if not path.is_dir() and not path.name.startswith("node-failures.")]
 
 
 def _mentions(entry: pathlib.Path, text: str) -> bool:

@@ -173,6 +173,12 @@ def test_wrong_options_have_exit_code_2(ddprun_bin, config):
     for wrong in ("--quik", "--json=x", "--nnodes"):
         assert jobs.run([ddprun_bin, "doctor", wrong]).returncode == 2, wrong
     assert jobs.run([ddprun_bin, "doctor", "--quick", "--nnodes", 0]).returncode == 1  # a value that a start would refuse
+    for job in ([], [config]):
+        for workers in ("x", "0", "1.5"):
+            done = jobs.run([ddprun_bin, "doctor", "--quick", "--nproc-per-node", workers, *job])
+            assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, done
+            assert "--nproc-per-node: expected a" in done.stderr and f"but got '{workers}'" in done.stderr, done
+        assert jobs.run([ddprun_bin, "doctor", "--quick", "--nproc-per-node", "cpu", *job]).returncode == 0
     assert "--quick  at most 3 seconds" in jobs.run([ddprun_bin, "doctor", "--help"]).stdout
     assert "--quick  at most 3 seconds" in jobs.run([ddprun_bin, "doctor", "--nnodes", 2, "--help"]).stdout
     assert "data" in jobs.run([ddprun_bin, "doctor", config, "--quick"]).stdout  # options may follow a train.json
@@ -265,8 +271,11 @@ def test_the_address_of_the_first_node(examine, config):
     several = ["--nnodes", 2, "--interface", "lo"]
     findings = examine(*several, "--master-addr", "no-such-host.invalid", config)
     assert ("master-address", "error") in [(one["check"], one["verdict"]) for one in findings], findings
-    # Options in environment variables apply too, as in an init container.
-    findings = examine("--master-addr", "127.0.0.1", config, PET_NNODES="2")
+    # The name of the first pod may appear after this pod has started.
+    findings = examine(*several, "--master-addr", "train-0.no-such-service", "--rdzv-conf", "join_timeout=60", config)
+    found = next(one for one in findings if one["check"] == "master-address")
+    assert found["verdict"] == "warning" and "does not resolve yet" in found["found"] and "up to 60 s" in found["do"], findings
+    findings = examine("--master-addr", "127.0.0.1", config, PET_NNODES="2")  # variables count, as in an init container
     assert ("master-address", "warning") in [(one["check"], one["verdict"]) for one in findings], findings
 
 
@@ -293,6 +302,14 @@ def test_gpus_that_do_not_exist(examine, python_script, two_gpus):
     assert "named twice" in only(examine(*two, CUDA_VISIBLE_DEVICES="GPU-1,GPU-1", **two_gpus), "visible-devices", "error")
     assert "invalid device ordinal" in only(examine("--nproc-per-node", 3, python_script, **two_gpus), "visible-devices", "error")
     assert examine("--nproc-per-node", 3, python_script, CUDA_VISIBLE_DEVICES="", **two_gpus) == []
+
+
+def test_workers_without_any_gpu(examine, python_script, config):
+    if pathlib.Path("/dev/nvidia0").exists():
+        pytest.skip("needs a machine without a GPU")
+    assert examine("--nproc-per-node", 5, python_script) == []
+    assert examine("--nproc-per-node", 5, config, "device=auto") == []
+    assert "more workers than GPUs" in only(examine("--nproc-per-node", 5, config, "device=cuda"), "job", "error")
 
 
 @pytest.mark.parametrize(("fault", "check", "verdict", "text"), [("ecc", "gpu-health", "warning", "GPU 1 has had 3 uncorrected"),

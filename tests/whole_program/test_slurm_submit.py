@@ -259,3 +259,17 @@ def test_mistakes_are_refused_before_the_queue(ddprun_bin, tmp_path, args, expec
     (tmp_path / "saved" / "report.json").write_text('{"checkpoints": {"published": 1, "latest": {"save_s": 500}}}')
     done = jobs.run([ddprun_bin, "submit", *args], cwd=tmp_path)
     assert done.returncode == 2 and expected in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("command, expected", [
+    ("status", "the job's state is unknown: try again"),
+    ("logs", "the job's state is unknown: try again"),
+    ("stop", "the job was not stopped: try again"),
+])
+def test_the_message_about_a_failing_squeue_fits_the_command(ddprun_bin, tmp_path, command, expected):
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+    squeue.chmod(0o755)
+    done = jobs.run([ddprun_bin, command, "--slurm", "99"], PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+    assert "Unable to contact slurm controller" in done.stderr and expected in done.stderr, done

@@ -13,13 +13,13 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 
 namespace ddprun::trainer {
 namespace {
 
 thread_local std::optional<BoundPortRange> bound_range;
+thread_local int bound_error = 0;  // errno of the last bind() that found no port of the range
 
 int call_bind(int fd, const sockaddr* address, socklen_t length) {
   return static_cast<int>(::syscall(SYS_bind, fd, address, length));
@@ -64,12 +64,11 @@ int bind_in_range(int fd, const sockaddr* address, socklen_t length) {
     std::memcpy(&copy, address, length);
     in_port_t* port = any_port_of(copy, length);
     if (port == nullptr) return call_bind(fd, address, length);
-    if (bind_within(*bound_range, fd, copy, *port, length) == 0) return 0;
-    std::fprintf(
-        stderr,
-        "ddptrain: no port of --port-range %d-%d is free, so Gloo uses a port outside of the range. Widen the range: each "
-        "worker needs one port, and a second one while a lost worker is replaced\n",
-        bound_range->low, bound_range->high);
+    const int result = bind_within(*bound_range, fd, copy, *port, length);
+    if (result == 0) bound_error = 0;
+    // Other errors, such as an address of another machine, do not depend on the port. Gloo then tries its next address.
+    if (result != 0 && (errno == EADDRINUSE || errno == EACCES)) bound_error = errno;
+    return result;
   }
   return call_bind(fd, address, length);
 }
@@ -89,10 +88,21 @@ std::optional<BoundPortRange> port_range_of(std::string_view text) {
 
 BoundPorts::BoundPorts(std::optional<BoundPortRange> range) {
   bound_range = range;
+  bound_error = 0;
 }
 
 BoundPorts::~BoundPorts() {
   bound_range.reset();
+}
+
+std::string BoundPorts::problem() const {
+  if (!bound_range || bound_error == 0) return "";
+  const std::string range = std::to_string(bound_range->low) + "-" + std::to_string(bound_range->high);
+  const std::string why = bound_error == EADDRINUSE ? "no port is free for Gloo"
+                                                    : "Gloo cannot use its ports: " + std::string(std::strerror(bound_error));
+  return "--port-range " + range + ": " + why +
+         ". Each worker of this machine needs one port, and a second one while a lost worker is replaced. Use a larger range, "
+         "or stop the programs that use these ports (ss -ltnp)";
 }
 
 }  // namespace ddprun::trainer

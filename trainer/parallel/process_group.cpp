@@ -134,13 +134,18 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
   auto options = ProcessGroupGloo::Options::create(timeout);
   const char* const ports = std::getenv("DDPRUN_PORT_RANGE");
   const BoundPorts bound(ports != nullptr ? port_range_of(ports) : std::nullopt);
-  if (breaker != nullptr) {
-    const GroupBreaker::GroupCreation creation(*breaker);
+  try {
+    if (breaker != nullptr) {
+      const GroupBreaker::GroupCreation creation(*breaker);
+      options->devices = gloo_devices(environment);
+      return c10::make_intrusive<BreakableGloo>(*breaker, store, environment.rank, environment.world_size, std::move(options));
+    }
     options->devices = gloo_devices(environment);
-    return c10::make_intrusive<BreakableGloo>(*breaker, store, environment.rank, environment.world_size, std::move(options));
+    return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
+  } catch (const std::exception&) {
+    if (const std::string problem = bound.problem(); !problem.empty()) throw InternalError(problem);
+    throw;
   }
-  options->devices = gloo_devices(environment);
-  return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
 }
 
 c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {

@@ -2,6 +2,7 @@
 // doctor.cpp fills this struct from a plan. The default values are for a doctor without a job.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -26,7 +27,9 @@ struct JobNeeds {
   int nodes = 1;                   // the maximum of --nnodes
   std::string meeting_host{};      // host of --master-addr or --rdzv-endpoint; empty if it is this machine
   std::optional<bool> is_first{};  // this node is at meeting_host, by its rank or is_host; nullopt if neither is given
-  std::string interface {};        // --interface
+  // how long a start waits for the first node, also if its name does not resolve yet (join_timeout of --rdzv-conf)
+  std::chrono::seconds join_timeout{600};
+  std::string interface {};  // --interface
 
   bool many_nodes() const { return nodes > 1; }
 };

@@ -1,6 +1,7 @@
 #include "launcher/doctor/verdicts/judge_network.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "common/base/split.hpp"
 
@@ -121,12 +122,34 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
   return {ok("host-name", found)};
 }
 
+bool can_never_resolve(std::string_view name) {
+  constexpr std::size_t kMaxName = 253, kMaxLabel = 63;
+  if (name.ends_with('.')) name.remove_suffix(1);  // the root
+  if (name.empty() || name.size() > kMaxName) return true;
+  const std::vector<std::string_view> labels = split(name, '.');
+  const auto is_letter_or_digit = [](unsigned char c) { return std::isalnum(c) != 0 || c >= 0x80; };
+  const auto is_malformed = [&](std::string_view label) {
+    return label.empty() || label.size() > kMaxLabel || label.front() == '-' || label.back() == '-' ||
+           !std::ranges::all_of(label, [&](char c) { return is_letter_or_digit(c) || c == '-' || c == '_'; });
+  };
+  if (std::ranges::any_of(labels, is_malformed)) return true;
+  // No top-level domain consists of digits, so such a name is meant as an address.
+  const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  return std::ranges::all_of(labels.back(), is_digit) || labels.back() == "invalid";
+}
+
 Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs) {
   const std::string text = "the address of the first node, " + facts.name + ", ";
   if (facts.addresses.empty()) {
-    return {error("master-address", text + "does not resolve",
-                  "correct --master-addr or --rdzv-endpoint (variables PET_MASTER_ADDR, PET_RDZV_ENDPOINT), or add the name "
-                  "to DNS or /etc/hosts")};
+    const std::string options = "--master-addr or --rdzv-endpoint (variables PET_MASTER_ADDR, PET_RDZV_ENDPOINT)";
+    if (can_never_resolve(facts.name)) {
+      return {error("master-address", text + "never resolves: it is neither an address nor a name that DNS can have",
+                    "correct " + options)};
+    }
+    return {warning("master-address", text + "does not resolve yet",
+                    "a start waits up to " + std::to_string(needs.join_timeout.count()) +
+                        " s for the first node (--rdzv-conf join_timeout=SECONDS). If the name is wrong, correct " + options +
+                        ", or add the name to DNS or /etc/hosts")};
   }
   if (needs.many_nodes() && is_loopback_only(facts.addresses)) {
     return {warning("master-address",

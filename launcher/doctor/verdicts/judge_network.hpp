@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/doctor/verdicts/check.hpp"
@@ -21,7 +22,13 @@ struct NameFacts {
 // Judges the host name. Gloo uses its address, unless GLOO_SOCKET_IFNAME (`gloo_interface`) or --interface names an interface.
 Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>& gloo_interface, const JobNeeds& needs);
 
-// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty.
+// True if no name server can ever have an address for the name: the name is malformed (RFC 1123), looks like an IPv4 address
+// without being one, or ends in ".invalid" (RFC 6761).
+bool can_never_resolve(std::string_view name);
+
+// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty. A name without an address is only a
+// warning, unless can_never_resolve(): Kubernetes adds the name of the first pod to DNS when that pod starts, and a start waits
+// for it.
 Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs);
 
 struct Interface {

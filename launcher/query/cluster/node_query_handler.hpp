@@ -3,10 +3,11 @@
 // one handler for a multi-node job. Use it on one thread only.
 //
 // A query is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
-// {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/stragglers/straggler_monitor.hpp). A stop is sent
-// to every node: a single node that stopped would only leave the job, even if it were the coordinator. The answer to "logs"
-// lists the node's own ranks; "log lines" is sent to one node only (log_tailer.hpp). An answer is a JSON object within the size
-// limit of the query. If the node is busy or does not know the query, the answer contains "error".
+// {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/stragglers/straggler_monitor.hpp). A stop of the
+// job is sent to every node. A stop that is sent to a single node makes only this node leave the job, even if it is the
+// coordinator. The answer to "logs" lists the node's own ranks; "log lines" is sent to one node only (log_tailer.hpp). An
+// answer is a JSON object within the size limit of the query. If the node is busy or does not know the query, the answer
+// contains "error".
 #pragma once
 
 #include <cstdint>

@@ -20,13 +20,14 @@ namespace {
 // A node answers most queries immediately. Queries about stacks, GPUs and logs take longer and have their own timeouts. If a
 // node does not answer in time, the command lists it as silent.
 constexpr std::chrono::milliseconds kShortTimeout{150};
+constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for an order to one node, whose answer must not be missed
 constexpr std::chrono::milliseconds kStacksTimeout{25'000};
 constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted
 constexpr std::chrono::milliseconds kLogsTimeout = LogTailer::kMaxWait + std::chrono::milliseconds(3000);
 
-// Adds the receivers and the time limit to a query. A query for log lines is sent only to the node that it names, since the
-// logs of all nodes together would be too large.
+// Adds the receivers and the time limit to a query. A query may name its one receiver ("to"). A query for log lines must do so,
+// since the logs of all nodes together would be too large.
 JobQuery::Request to_job_query(const std::string& text, int nodes) {
   const nlohmann::json query = nlohmann::json::parse(text, nullptr, false);
   const auto word = [&](const char* key) {
@@ -36,11 +37,12 @@ JobQuery::Request to_job_query(const std::string& text, int nodes) {
   if (word("ask") == "stacks") question.within = kStacksTimeout;
   if (word("ask") == "gpus") question.within = kGpusTimeout;
   if (word("ask") == "logs") question.within = kLogDiscoveryTimeout;
-  if (word("ask") != "log lines") return question;
-  question.to = node_of(word("to"));
+  const bool is_log_query = word("ask") == "log lines";
+  if (!is_log_query && !(query.is_object() && query.contains("to"))) return question;
+  question.to = node_of(word("to")).value_or(rendezvous::NodeId{});
   question.nodes = 1;
-  question.max_bytes = LogTailer::kMaxBytes;
-  question.within = kLogsTimeout;
+  question.within = is_log_query ? kLogsTimeout : kOneNodeTimeout;
+  if (is_log_query) question.max_bytes = LogTailer::kMaxBytes;
   return question;
 }
 
@@ -103,8 +105,8 @@ void StatusService::query_paces() {
 
 void StatusService::query_nodes(const std::string& question, std::function<void(std::string)> then) {
   JobQuery::Request query = to_job_query(question, status_.nodes());
-  if (query.max_bytes > 0 && (!query.to || *query.to == rendezvous::NodeId{}))
-    return then(R"({"error":"log lines can be requested from one node only"})");
+  // An unknown receiver must not become a query to all nodes: it may be an order to stop.
+  if (query.to == rendezvous::NodeId{}) return then(R"({"error":"this query needs the name of one node"})");
   job_queries_->query(std::move(query), std::move(then));
 }
 

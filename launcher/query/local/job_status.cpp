@@ -83,6 +83,7 @@ std::string JobStatus::json(const StatusContext& context) const {
                 {"nodes", round_.round().nodes},
                 {"node_rank", round_.round().group_rank},
                 {"several_nodes", plan_.rendezvous.many()},
+                {"min_nodes", plan_.rendezvous.min_nodes},
                 {"leads", context.leads},
                 {"last_failure", last_failure_}};
   document["progress"] = nullptr;

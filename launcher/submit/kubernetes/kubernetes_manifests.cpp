@@ -366,7 +366,8 @@ std::string pods_of(const KubernetesJob& job) {
 }
 
 std::string kubernetes_manifests(const KubernetesJob& job) {
-  if (job.kind == Kind::kRuntime) return header(job) + runtime_document(job);
+  // The empty line separates the header from the comment with which a document may start.
+  if (job.kind == Kind::kRuntime) return header(job) + "\n" + runtime_document(job);
   std::vector<std::string> documents;
   if (job.kind == Kind::kJob) documents.push_back(service_document(job));
   documents.push_back(network_policy_document(job));
@@ -375,7 +376,7 @@ std::string kubernetes_manifests(const KubernetesJob& job) {
   documents.push_back(job.kind == Kind::kJob      ? job_document(job)
                       : job.kind == Kind::kJobSet ? jobset_document(job)
                                                   : trainjob_document(job));
-  std::string text = header(job) + documents.front();
+  std::string text = header(job) + "\n" + documents.front();
   for (std::size_t i = 1; i < documents.size(); ++i) text += "---\n" + documents[i];
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -52,10 +53,14 @@ fs::path run_dir_of(const QueuedJob& job) {
   return task == std::string::npos ? run_dir : array_run_dir(run_dir, job.id.substr(task + 1));
 }
 
-QueuedJob find_job(const std::string& id) {
+// `subcommand` is status, logs or stop. It changes only the message.
+QueuedJob find_job(const std::string& id, const std::string& subcommand) {
   const SlurmAnswer answer = run_slurm({"squeue", "--noheader", "--jobs", id, "--format", kSqueueFormat});
   const bool unknown = !answer.succeeded && answer.problem.find("Invalid job id") != std::string::npos;
-  if (!answer.succeeded && !unknown) throw UsageError(answer.problem + "; the job was not changed: try again");
+  if (!answer.succeeded && !unknown) {
+    throw UsageError(answer.problem + (subcommand == "stop" ? "; the job was not stopped" : "; the job's state is unknown") +
+                     ": try again in some seconds");
+  }
   const std::vector<QueuedJob> jobs = parse_squeue(answer.text);
   if (jobs.empty())
     throw UsageError("Slurm job " + id +
@@ -102,10 +107,13 @@ int run_in_slurm_job(const std::string& word, const std::string& subcommand, con
   const bool is_id = is_slurm_job(word);
   const fs::path given = is_id ? fs::path() : fs::absolute(word).lexically_normal();
   const fs::path named = given.has_filename() ? given : given.parent_path();
-  const QueuedJob job = find_job(is_id ? word : job_of_run_dir(named));
+  const QueuedJob job = find_job(is_id ? word : job_of_run_dir(named), subcommand);
   const fs::path run_dir = is_id ? run_dir_of(job) : named;
+  const bool stops_one_node =
+      std::ranges::any_of(options, [](const std::string& option) { return option.starts_with("--node="); });
+  if (stops_one_node && job.state != "RUNNING") throw UsageError(state_text(job) + ", so it has no node that could be stopped");
   if (job.state != "RUNNING") return answer_for_waiting_job(job, subcommand, run_dir);
-  if (subcommand == "stop") {
+  if (subcommand == "stop" && !stops_one_node) {
     // Otherwise the batch script would requeue the job, as after a preemption.
     const SlurmAnswer answer = run_slurm({"scontrol", "update", "JobId=" + job.id, "Requeue=0"});
     if (!answer.succeeded) throw UsageError(answer.problem + "; Slurm job " + job.id + " was not stopped");

@@ -388,6 +388,56 @@ TEST_F(PlanTest, ParsesNodeRanges) {
   EXPECT_NE(error_of({"--node-rank", "1", "train.py"}).find("expected 0"), std::string::npos);
 }
 
+TEST_F(PlanTest, APortRangeMustHaveAPortForEachListener) {
+  struct Row {
+    Words options;
+    std::string problem;  // a part of the message; "no error" if the range is accepted
+  };
+  const std::string form = "--port-range: expected LOW-HIGH with at least 4 ports from 1 to 65535, such as 29500-29599";
+  const std::vector<Row> rows{
+      {{"--port-range", "31000-31003", "train.json"}, "no error"},
+      {{"--port-range", "31000-31003", "train.py"}, "no error"},
+      {{"--port-range", "31000", "train.py"}, form},
+      {{"--port-range", "31003-31000", "train.py"}, form},
+      {{"--port-range", "31000-31002", "train.py"}, form},
+      {{"--port-range", "0-10", "train.py"}, form},
+      {{"--port-range", "65533-65536", "train.py"}, form},
+      {{"--port-range", "a-b", "train.py"}, form},
+      {{"--port-range", "31000-31004", "--nproc-per-node", "3", "train.json"}, "no error"},
+      {{"--port-range", "31000-31004", "--nproc-per-node", "4", "train.json"},
+       "--port-range 31000-31004 has 5 ports, but this node needs at least 6: 2 for the agent, and one for each worker (4)"},
+      {{"--port-range", "31000-31003", "--nproc-per-node", "9", "train.py"}, "no error"},
+      {{"--port-range", "31000-31004", "--nnodes", "2", "--master-addr", "h", "train.json"}, "no error"},
+      {{"--port-range", "31000-31003", "--nnodes", "2", "--master-addr", "h", "train.json"},
+       "needs at least 5: 4 for the agent, and one for each worker (1); give a larger range"},
+  };
+  for (const Row& row : rows) {
+    const std::string problem = error_of(row.options);
+    EXPECT_NE(problem.find(row.problem), std::string::npos) << row.options[1] << ": " << problem;
+  }
+  const auto warnings = [this](const Words& options) {
+    Words words{"--port-range", "31000-31009"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.emplace_back("train.py");
+    return plan(words).warnings;
+  };
+  EXPECT_TRUE(warnings({}).empty());
+  EXPECT_TRUE(warnings({"--master-port", "31000", "--metrics-port", "31009"}).empty());
+  EXPECT_EQ(warnings({"--metrics-port", "31010"}), Words{"the requested port 31010 is outside --port-range 31000-31009"});
+  EXPECT_EQ(warnings({"--master-port", "30999"}), Words{"the requested port 30999 is outside --port-range 31000-31009"});
+}
+
+TEST_F(PlanTest, FailingNodesCanOnlyBeExcludedFromARangeOfNodes) {
+  const Plan elastic = plan({"--nnodes", "2:4", "--master-addr", "h", "--exclude-failing-nodes", "train.py"});
+  EXPECT_TRUE(elastic.rendezvous.exclude_failing_nodes);
+  EXPECT_TRUE(elastic.warnings.empty());
+  EXPECT_EQ(source_of(elastic, "exclude_failing_nodes"), "1 from flag --exclude-failing-nodes");
+  const Plan fixed = plan({"--nnodes", "2", "--master-addr", "h", "--exclude-failing-nodes", "train.py"});
+  EXPECT_EQ(fixed.warnings,
+            Words{"--exclude-failing-nodes has no effect: the job needs all of its nodes; use --nnodes MIN:MAX"});
+  EXPECT_FALSE(plan({"--nnodes", "2:4", "--master-addr", "h", "train.py"}).rendezvous.exclude_failing_nodes);
+}
+
 TEST_F(PlanTest, AddressesMatchTorchrun) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);

@@ -99,6 +99,24 @@ TEST_F(OneMember, StartsNothingWithAnExpiringLease) {
   EXPECT_NE(find<member_action::StartWorkers>(receive(answer(time_ - seconds(1), seconds(4)))), nullptr);
 }
 
+// The next coordinator records the node of a lost coordinator in the history of nodes, unless that node left in an orderly way.
+TEST_F(OneMember, NamesTheHostOfALostCoordinator) {
+  receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .hostname = "gpu1"});
+  receive(release(3, 0));
+  const auto lost = feed(node_event::LinkClosed{link_});
+  ASSERT_NE(find<NodeNotice>(lost), nullptr);
+  EXPECT_EQ(find<NodeNotice>(lost)->kind, NodeNotice::Kind::kSearching);
+  EXPECT_EQ(find<NodeNotice>(lost)->failed_host, "gpu1");
+}
+
+TEST_F(OneMember, ACoordinatorThatLeavesHasNotFailed) {
+  receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .hostname = "gpu1"});
+  receive(release(3, 0));
+  const auto left = receive(TransferLeadership{.node = {1}, .to = {.group_rank = 1, .node = {2}, .address = {}}, .state = {}});
+  ASSERT_NE(find<NodeNotice>(left), nullptr);
+  EXPECT_EQ(find<NodeNotice>(left)->failed_host, "");
+}
+
 // A coordinator without earlier rounds grants no time before the nodes have answered its Welcome. So a member must answer
 // immediately.
 TEST_F(OneMember, AnswersAWelcomeImmediately) {

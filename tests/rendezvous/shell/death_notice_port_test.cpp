@@ -15,7 +15,7 @@ using boost::asio::ip::udp;
 TEST(DeathNoticePort, AcceptsOnlyNoticesWithTheKey) {
   boost::asio::io_context io;
   std::optional<RoundId> received_round;
-  const DeathNoticePort port(io, [&](const RoundId& round) { received_round = round; });
+  const DeathNoticePort port(io, {}, [&](const RoundId& round) { received_round = round; });
   ASSERT_NE(port.port(), 0);
   udp::socket sender(io, udp::v4());
   const udp::endpoint to(boost::asio::ip::make_address("127.0.0.1"), port.port());
@@ -37,6 +37,24 @@ TEST(DeathNoticePort, AcceptsOnlyNoticesWithTheKey) {
   std::string back(128, ' ');
   back.resize(sender.receive(boost::asio::buffer(back)));
   EXPECT_EQ(back, right);
+}
+
+TEST(DeathNoticePort, UsesAPortOfTheRange) {
+  boost::asio::io_context io;
+  const auto ignore = [](const RoundId&) {};
+  const DeathNoticePort any(io, {}, ignore);
+  ASSERT_NE(any.port(), 0);
+  const DeathNoticePort none(io, {any.port(), any.port()}, ignore);  // the only port of the range is in use
+  EXPECT_EQ(none.port(), 0);
+  const auto low = static_cast<std::uint16_t>(any.port() < 65000 ? any.port() : any.port() - 100);
+  const ListenPorts range{low, static_cast<std::uint16_t>(low + 99)};
+  const DeathNoticePort first(io, range, ignore), second(io, range, ignore);
+  for (const DeathNoticePort* one : {&first, &second}) {
+    EXPECT_GE(one->port(), range.low);
+    EXPECT_LE(one->port(), range.high);
+    EXPECT_NE(one->port(), any.port());
+  }
+  EXPECT_NE(first.port(), second.port());
 }
 
 }  // namespace

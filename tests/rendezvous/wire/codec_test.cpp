@@ -154,7 +154,7 @@ TEST(RendezvousCodec, EveryMessageRoundTrips) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
-           Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .stamp = 9},
+           Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .stamp = 9, .hostname = "gpu1"},
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
            RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15, true, true},
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},

@@ -6,18 +6,8 @@
 
 #include "tests/launcher/doctor/verdicts/planted.hpp"
 
-namespace ddprun::doctor {
+namespace ddprun::doctor::test {
 namespace {
-
-using test::expect_found;
-using test::expect_healthy;
-using test::kError;
-using test::kNoJob;
-using test::kScript;
-using test::kWarning;
-using test::with;
-using Work = JobNeeds::Work;
-using Gpus = JobNeeds::Gpus;
 
 const JobNeeds kOnGpus{.work = Work::kTrain, .gpus = Gpus::kRequired, .workers = 2};
 const JobNeeds kOnCpus{.work = Work::kTrain, .gpus = Gpus::kUnused, .workers = 8};
@@ -105,6 +95,8 @@ TEST(DoctorGpus, FindsFaultsOfTheHardware) {
 TEST(DoctorGpus, AcceptsHealthyMachines) {
   expect_healthy("no GPU", judge_gpus({}, kNoJob));
   expect_healthy("no GPU, script", judge_gpus({}, kScript));
+  expect_healthy("no GPU, script with many workers", judge_gpus({}, {.work = Work::kPython, .workers = 64}));
+  expect_healthy("no GPU, device auto", judge_gpus({}, {.work = Work::kTrain, .workers = 8}));
   expect_healthy("NVML without a GPU", judge_gpus({.has_nvml = true}, kScript));
   expect_healthy("hidden", judge_gpus(two("", 0), kScript));
   expect_healthy("hidden by Slurm", judge_gpus(two("NoDevFiles", 0), kScript));
@@ -149,4 +141,4 @@ TEST(DoctorGpus, ReadsXidsFromTheKernelLog) {
 }
 
 }  // namespace
-}  // namespace ddprun::doctor
+}  // namespace ddprun::doctor::test

@@ -9,18 +9,9 @@
 #include "launcher/doctor/verdicts/mounts.hpp"
 #include "tests/launcher/doctor/verdicts/planted.hpp"
 
-namespace ddprun::doctor {
+namespace ddprun::doctor::test {
 namespace {
 
-using test::expect_found;
-using test::expect_healthy;
-using test::kError;
-using test::kNoJob;
-using test::kScript;
-using test::kWarning;
-using test::with;
-using Work = JobNeeds::Work;
-using Gpus = JobNeeds::Gpus;
 using Torch = PythonFacts::Torch;
 constexpr std::uint64_t kGib = 1ULL << 30;
 
@@ -85,11 +76,16 @@ TEST(Doctor, FindsDefectsOfNames) {
   };
   const auto meeting = [](auto change, const JobNeeds& needs) { return judge_meeting_host(with(kName, change), needs); };
   const JobNeeds first = with(kFourNodes, [](JobNeeds& n) { n.is_first = true; });
+  const JobNeeds impatient = with(kFourNodes, [](JobNeeds& n) { n.join_timeout = std::chrono::seconds(30); });
   expect_found({
       {"Debian's 127.0.1.1", own({"127.0.1.1"}), kWarning, "host-name", "127.0.1.1", "--interface"},
       {"unknown host name", own({}), kWarning, "host-name", "has no address", "/etc/hosts"},
-      {"unknown MASTER_ADDR", meeting([](NameFacts& f) { f.addresses.clear(); }, kFourNodes), kError, "master-address",
-       "does not resolve", "PET_MASTER_ADDR"},
+      {"MASTER_ADDR of a pod that has not started", meeting([](NameFacts& f) { f.addresses.clear(); }, kFourNodes), kWarning,
+       "master-address", "node0, does not resolve yet", "a start waits up to 600 s"},
+      {"another limit", meeting([](NameFacts& f) { f.addresses.clear(); }, impatient), kWarning, "master-address",
+       "does not resolve yet", "up to 30 s for the first node (--rdzv-conf join_timeout=SECONDS)"},
+      {"an invalid MASTER_ADDR", meeting([](NameFacts& f) { f = {.name = "10.0.0.300"}; }, kFourNodes), kError,
+       "master-address", "10.0.0.300, never resolves", "PET_MASTER_ADDR"},
       {"localhost as MASTER_ADDR",
        meeting(
            [](NameFacts& f) {
@@ -100,6 +96,19 @@ TEST(Doctor, FindsDefectsOfNames) {
       {"rank 0 on another node", meeting([](NameFacts& f) { f.is_local = false; }, first), kWarning, "master-address",
        "does not belong", "rank 0"},
   });
+}
+
+TEST(Doctor, KnowsNamesThatNeverResolve) {
+  for (const char* name : {"node0", "train-0.train", "train-node-0-0.train.team-a.svc.cluster.local", "a_b.example", "node0.",
+                           "0x10.example", "m\u00fcnchen.example", "1.2.3.4a"}) {
+    EXPECT_FALSE(can_never_resolve(name)) << name;
+  }
+  for (const std::string& name : {std::string("no-such-host.invalid"), std::string("10.0.0.300"), std::string("10.0.0"),
+                                  std::string("a..b"), std::string(".a"), std::string("a b"), std::string("-a.b"),
+                                  std::string("a-.b"), std::string("http://a"), std::string("."), std::string(64, 'a'),
+                                  std::string(64, 'a') + ".b", std::string(127, 'a') + "." + std::string(127, 'b')}) {
+    EXPECT_TRUE(can_never_resolve(name)) << name;
+  }
 }
 
 TEST(Doctor, AcceptsALoopbackHostNameIfItIsNotUsed) {
@@ -331,4 +340,4 @@ TEST(Doctor, FindsTheMountOfAFolder) {
 }
 
 }  // namespace
-}  // namespace ddprun::doctor
+}  // namespace ddprun::doctor::test

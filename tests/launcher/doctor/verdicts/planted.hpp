@@ -13,6 +13,8 @@
 
 namespace ddprun::doctor::test {
 
+using Work = JobNeeds::Work;
+using Gpus = JobNeeds::Gpus;
 inline constexpr auto kWarning = CheckVerdict::kWarning;
 inline constexpr auto kError = CheckVerdict::kError;
 inline const JobNeeds kNoJob;

@@ -25,7 +25,7 @@ enum class MessageKind : char {
   kPing = 'p',    // the connection works
   kQuit = 'q',    // the result has arrived, so the supervisor can exit
   // from the supervisor
-  kReady = 'h',     // version, address and free port of this host: it waits for kRun
+  kReady = 'h',     // address and free port of this host, empty except on the first one: it waits for kRun
   kAttached = 'a',  // the agent of an earlier connection still runs
   kUnknown = 'u',   // this host has no agent of this job
   kRefused = 'f',   // why the agent cannot be started here

@@ -14,8 +14,8 @@ namespace ddprun {
 namespace {
 
 // Options that --hosts sets for each agent, or that contradict it.
-constexpr std::array<std::string_view, 9> kSetByHosts{"nnodes",       "node-rank",    "master-addr", "rdzv-endpoint", "rdzv-backend",
-                                                      "standalone",   "local-addr",   "rdzv-id",     "arbiter"};
+constexpr std::array<std::string_view, 8> kSetByHosts{"nnodes",       "node-rank",  "master-addr", "rdzv-endpoint",
+                                                      "rdzv-backend", "standalone", "local-addr",  "arbiter"};
 // Options of this process, which the agents do not get.
 constexpr std::array<std::string_view, 4> kLocalOptions{"hosts", "hosts-timeout", "token-file", "dry-run"};
 
@@ -60,7 +60,7 @@ std::vector<std::string> agent_words(const Arguments& arguments, std::span<const
     words = {option_word("nnodes", std::to_string(hosts.size())), option_word("node-rank", std::to_string(rank)),
              option_word("master-addr", place.address)};
     if (!settings.given("master-port") && !settings.given("port-range"))
-      words.push_back(option_word("master-port", std::to_string(place.port)));
+      words.push_back(option_word("master-port", place.port));
   }
   if (host.workers) words.push_back(option_word("nproc-per-node", std::to_string(*host.workers)));
   for (const OptionSpec& option : option_table()) {
@@ -135,7 +135,7 @@ std::vector<std::string> agent_variables(std::span<const std::string> own, std::
 }
 
 std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder, bool json) {
-  const MeetingPlace unknown{.address = "<address of " + hosts.front().name + ">", .port = 0};
+  const MeetingPlace unknown{.address = "<address of " + hosts.front().name + ">", .port = "<free port of " + hosts.front().name + ">"};
   std::string text;
   nlohmann::json all = nlohmann::json::array();
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
@@ -146,7 +146,7 @@ std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> host
     all.push_back({{"host", hosts[rank].target}, {"folder", folder}, {"arguments", words}});
   }
   if (!json) return text;
-  const nlohmann::json line{{"event", "plan"}, {"hosts", std::move(all)}};
+  const nlohmann::json line{{"event", "hosts_plan"}, {"hosts", std::move(all)}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -1,5 +1,5 @@
 // The commands of `ddprun --hosts`: the options that it refuses, the command of each agent, the command line of ssh, and the
-// variables that the agents get. hosts_run.cpp and --dry-run use it. Pure.
+// variables that the agents get. hosts_loop.cpp and --dry-run use it. Pure.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ inline constexpr std::string_view kSuperviseCommand = "supervise-over-ssh";
 // Where the nodes meet.
 struct MeetingPlace {
   std::string address;
-  int port = 0;
+  std::string port;
 };
 
 // Throws UsageError if an option is given that --hosts sets itself, such as --nnodes.

@@ -1,5 +1,5 @@
 // The decisions of `ddprun --hosts`, as a state machine: when agents are started, and what happens if a connection or an agent
-// ends. hosts_run.cpp supplies the events and carries out the actions. Pure: the caller passes the time.
+// ends. hosts_loop.cpp supplies the events and carries out the actions. Pure: the caller passes the time.
 //
 // The problem: an ssh connection may break while the job is healthy, for example when a laptop sleeps. If the agent ended with
 // its connection, a short interruption would end the job. If the agent did not, nothing would end it after the death of the

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/exit_code.hpp"
 #include "common/base/numbers.hpp"
 #include "common/base/version.hpp"
 #include "common/system/descriptor.hpp"
@@ -49,6 +50,7 @@ using std::chrono::steady_clock;
 
 constexpr int kMeetingPort = 29400;                     // the default port at which nodes meet
 constexpr milliseconds kSilence{30'000};                // the other side sends a message every 5 s
+constexpr milliseconds kResultKept{30'000};             // after the end of the agent, for a connection that is made again
 constexpr std::size_t kMaxUnsent = 256 << 10;           // with a connection: above it, the agent's pipes are not read
 constexpr std::size_t kMaxKept = 64 << 10;              // without a connection: older output is dropped
 constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
@@ -123,11 +125,14 @@ class AgentSupervisor {
   bool has_ended() const { return result_.has_value(); }
 
   // Without a command, the supervisor ends with its connection. Afterwards it ends when the result was delivered, or when the
-  // agent has ended and no connection was made in time.
+  // result was kept for long enough without a connection.
   bool is_over() const {
     if (quits_) return true;
     if (!started_) return !has_connection();
-    return has_ended() && !has_connection() && steady_clock::now() >= lost_at_ + milliseconds(request_.lost_timeout_ms);
+    return has_ended() && !has_connection() && steady_clock::now() >= result_until();
+  }
+  steady_clock::time_point result_until() const {
+    return std::max(lost_at_ + milliseconds(request_.lost_timeout_ms), ended_at_ + kResultKept);
   }
 
   void use_connection(Descriptor in, Descriptor out) {
@@ -164,7 +169,11 @@ class AgentSupervisor {
   int timeout_ms() const {
     std::optional<steady_clock::time_point> next;
     if (has_connection()) next = received_at_ + kSilence;
-    if (!has_connection() && started_ && (!terminated_ || has_ended())) next = lost_at_ + milliseconds(request_.lost_timeout_ms);
+    if (!has_connection() && has_ended()) {
+      next = result_until();
+    } else if (!has_connection() && started_ && !terminated_) {
+      next = lost_at_ + milliseconds(request_.lost_timeout_ms);
+    }
     if (!next) return -1;
     return static_cast<int>(
         std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(*next - steady_clock::now()).count()));
@@ -271,6 +280,7 @@ class AgentSupervisor {
     }
     agent_.output = Descriptor();
     agent_.errors = Descriptor();
+    ended_at_ = steady_clock::now();
     const bool by_signal = WIFSIGNALED(status);
     result_ = join_fields(
         {by_signal ? "signal" : "code", std::to_string(by_signal ? WTERMSIG(status) : WEXITSTATUS(status))});
@@ -306,6 +316,7 @@ class AgentSupervisor {
   std::optional<std::string> result_;
   steady_clock::time_point received_at_{};
   steady_clock::time_point lost_at_{};
+  steady_clock::time_point ended_at_{};
   bool started_ = false;
   bool terminated_ = false;  // the agent got SIGTERM, since the connection was lost for too long
   bool quits_ = false;

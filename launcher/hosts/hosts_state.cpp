@@ -123,7 +123,7 @@ void HostsState::handle(const hosts_event::Attached& event, Time /*now*/) {
 void HostsState::handle(const hosts_event::Unknown& event, Time now) {
   hosts_[event.host].answer_by.reset();
   actions_.emplace_back(hosts_action::Close{event.host});
-  if (!may_restart(event.host)) {
+  if (!may_restart(event.host) || (hosts_.size() > 1 && !others_run(event.host))) {
     print(event.host, "its agent has ended without a result");
     return end(event.host, static_cast<int>(ExitCode::kPeersMissing), now);
   }

@@ -38,8 +38,12 @@ if host == "absent":
     command = command.replace({program!r}, "/nonexistent/ddprun")
 if host == "noisy":
     command = "echo welcome to this host; echo o5; " + command
+if host == "old":
+    command = "echo 'ddprun: supervise-over-ssh does not exist' >&2; exit 2"
+if host == "wrong":
+    environment["DDPRUN_MAX_RESTARTS"] = "many"
 process = subprocess.Popen(["sh", "-c", command], env=environment, start_new_session=True)
-sys.exit(process.wait() if host != "old" else 2)
+sys.exit(process.wait())
 """
 
 
@@ -107,6 +111,9 @@ class FakeSsh:
                 if f"FAKE_HOST={host}".encode() in variables and is_supervised and b"supervise-over-ssh" not in words:
                     found.append(pid)
         return found
+
+    def assert_nothing_runs(self) -> None:
+        jobs.wait_for(lambda: self.processes() == [], "a process on a host still runs", 20)
 
     def close(self) -> None:
         for process in self.started:

@@ -31,10 +31,6 @@ Pipe make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-void do_not_block(const Descriptor& fd) {
-  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
-}
-
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -70,8 +66,8 @@ AgentProcess start(const char* program, std::vector<std::string> words, char* co
   process.pid = pid;
   process.output = std::move(output.read);
   process.errors = std::move(errors.read);
-  do_not_block(process.output);
-  do_not_block(process.errors);
+  do_not_block(process.output.get());
+  do_not_block(process.errors.get());
   process.ended = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.ended.get() >= 0) return process;
   const int error = errno;
@@ -82,6 +78,10 @@ AgentProcess start(const char* program, std::vector<std::string> words, char* co
 }
 
 }  // namespace
+
+void do_not_block(int fd) {
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
 
 std::vector<std::string> own_variables() {
   std::vector<std::string> variables;
@@ -99,7 +99,7 @@ AgentProcess start_agent_process(const std::vector<std::string>& words, std::vec
 
 PipedProcess start_piped_process(const std::filesystem::path& program, const std::vector<std::string>& words) {
   Pipe input = make_pipe();
-  do_not_block(input.write);
+  do_not_block(input.write.get());
   PipedProcess process{start(program.c_str(), words, environ, input.read.get(), Group::kOwn), std::move(input.write)};
   return process;
 }

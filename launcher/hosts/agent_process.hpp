@@ -11,22 +11,25 @@
 
 namespace ddprun {
 
+// Makes reads and writes return EAGAIN instead of waiting.
+void do_not_block(int fd);
+
 // The variables of this process, as "NAME=value".
 std::vector<std::string> own_variables();
 
 struct AgentProcess {
   pid_t pid = 0;
   Descriptor ended{};   // a pidfd, readable when the process has ended
-  Descriptor output{};  // of stdout; does not block
-  Descriptor errors{};  // of stderr; does not block
+  Descriptor output{};  // the pipe of its stdout; does not block
+  Descriptor errors{};  // the pipe of its stderr; does not block
 };
 
 // Runs this program with the arguments `words`, including argv[0], and exactly these variables, whose memory is wiped. Its
 // standard input is empty. Throws std::system_error.
 AgentProcess start_agent_process(const std::vector<std::string>& words, std::vector<std::string> variables);
 
-// Runs a program with the arguments `words`, including argv[0]. Its standard input is a pipe too. The program leads a process group, so that a Ctrl-C does not reach it,
-// and gets SIGTERM if this process dies. Throws std::system_error.
+// Runs a program with the arguments `words`, including argv[0]. Its standard input is a pipe too. The program leads a process
+// group, so that a Ctrl-C does not reach it, and gets SIGTERM if this process dies. Throws std::system_error.
 struct PipedProcess : AgentProcess {
   Descriptor input{};  // does not block
 };

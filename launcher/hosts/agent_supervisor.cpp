@@ -48,16 +48,11 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kMeetingPort = 29400;                     // the default port at which nodes meet
-constexpr milliseconds kSilence{30'000};                // the other side sends a message every 5 s
-constexpr milliseconds kResultKept{30'000};             // after the end of the agent, for a connection that is made again
-constexpr std::size_t kMaxUnsent = 256 << 10;           // with a connection: above it, the agent's pipes are not read
-constexpr std::size_t kMaxKept = 64 << 10;              // without a connection: older output is dropped
-constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
-
-void do_not_block(int fd) {
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
+constexpr int kMeetingPort = 29400;            // the default port at which nodes meet
+constexpr milliseconds kSilence{30'000};       // the other side sends a message every 5 s
+constexpr milliseconds kResultKept{30'000};    // after the end of the agent, for a connection that is made again
+constexpr std::size_t kMaxUnsent = 256 << 10;  // with a connection: above it, the agent's pipes are not read
+constexpr std::size_t kMaxKept = 64 << 10;     // without a connection: older output is dropped
 
 // Waits for a message that arrives before the event loop runs. nullopt: the input ended, or was silent for kSilence.
 std::optional<HostMessage> wait_for_message(int fd, MessageReader& reader) {
@@ -113,7 +108,7 @@ class AgentSupervisor {
 
   void refuse(const std::string& why) {
     send(MessageKind::kRefused, why);
-    queue_.write_to(out_.get(), kNoLimit);
+    queue_.write_to(out_.get(), WriteQueue::kNoLimit);
   }
 
   void run() {
@@ -175,8 +170,7 @@ class AgentSupervisor {
       next = lost_at_ + milliseconds(request_.lost_timeout_ms);
     }
     if (!next) return -1;
-    return static_cast<int>(
-        std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(*next - steady_clock::now()).count()));
+    return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<milliseconds>(*next - steady_clock::now()).count()));
   }
 
   void wait() {
@@ -192,7 +186,7 @@ class AgentSupervisor {
     if (::poll(ready.data(), ready.size(), timeout_ms()) < 0 && errno != EINTR)
       throw InternalError("poll: " + std::generic_category().message(errno));
     if (ready[0].revents != 0) read_connection();
-    if (ready[1].revents != 0 && has_connection() && !queue_.write_to(out_.get(), kNoLimit)) lose_connection();
+    if (ready[1].revents != 0 && has_connection() && !queue_.write_to(out_.get(), WriteQueue::kNoLimit)) lose_connection();
     if (ready[2].revents != 0) attach_socket_->accept();
     if (ready[3].revents != 0) take_over();
     if (ready[4].revents != 0) forward(agent_.output, MessageKind::kOutput);
@@ -282,8 +276,7 @@ class AgentSupervisor {
     agent_.errors = Descriptor();
     ended_at_ = steady_clock::now();
     const bool by_signal = WIFSIGNALED(status);
-    result_ = join_fields(
-        {by_signal ? "signal" : "code", std::to_string(by_signal ? WTERMSIG(status) : WEXITSTATUS(status))});
+    result_ = join_fields({by_signal ? "signal" : "code", std::to_string(by_signal ? WTERMSIG(status) : WEXITSTATUS(status))});
     send(MessageKind::kEnded, *result_);
   }
 
@@ -297,8 +290,9 @@ class AgentSupervisor {
     WriteQueue kept = std::exchange(queue_, WriteQueue());
     send(MessageKind::kAttached, "");
     if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0)
-      send(MessageKind::kErrors, "ddprun: " + std::to_string(dropped) +
-                                     " bytes of output were dropped while the connection was lost; the log files contain them\n");
+      send(MessageKind::kErrors,
+           "ddprun: " + std::to_string(dropped) +
+               " bytes of output were dropped while the connection was lost; the log files contain them\n");
     queue_.append(std::move(kept));
   }
 

@@ -45,7 +45,7 @@ AttachSocket::AttachSocket(const std::string& id) {
   path_ = socket_in(*usable, id);
   const sockaddr_un address = address_of(path_);
   std::error_code ignored;
-  fs::remove(path_, ignored);  // of a supervisor that was killed
+  fs::remove(path_, ignored);  // a killed supervisor may have left it
   listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   constexpr int kMaxWaiting = 4;
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||

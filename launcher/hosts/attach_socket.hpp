@@ -28,7 +28,7 @@ class AttachSocket {
   int listener() const { return listener_.get(); }
   int arriving() const { return arriving_.get(); }
 
-  void accept();                               // call it when listener() is readable
+  void accept();                                // call it when listener() is readable
   std::optional<AttachedConnection> receive();  // call it when arriving() is readable; nullopt: not complete yet
 
  private:
@@ -39,7 +39,7 @@ class AttachSocket {
 };
 
 // Passes this process's standard input and output to the supervisor that listens under the name `id`. Returns when the
-// supervisor no longer uses them. Returns false if there is no such supervisor.
+// supervisor no longer uses them. Returns false if no supervisor listens there.
 bool attach_to_supervisor(const std::string& id);
 
 }  // namespace ddprun

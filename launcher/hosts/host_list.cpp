@@ -23,7 +23,8 @@ bool is_target(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c >= 0x80 ||
            std::string_view("._-@%+:").find(static_cast<char>(c)) != std::string_view::npos;
   };
-  return !text.empty() && text.front() != '-' && text.front() != '@' && text.back() != '@' && std::ranges::all_of(text, allowed);
+  return !text.empty() && text.front() != '-' && text.front() != '@' && text.back() != '@' &&
+         std::ranges::all_of(text, allowed);
 }
 
 std::string in_lower_case(std::string text) {
@@ -71,7 +72,8 @@ std::vector<Host> parse_hosts(std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const std::string_view entry = without_spaces_around(part);
     if (entry.empty())
-      refuse_entry(text, "HOST[:N],HOST[:N],... without an empty entry (entry " + std::to_string(hosts.size() + 1) + " is empty)");
+      refuse_entry(text,
+                   "HOST[:N],HOST[:N],... without an empty entry (entry " + std::to_string(hosts.size() + 1) + " is empty)");
     Host host = parse_host(entry);
     const auto is_same = [&](const Host& other) { return in_lower_case(other.name) == in_lower_case(host.name); };
     if (std::ranges::any_of(hosts, is_same)) {

@@ -42,8 +42,9 @@ std::vector<std::string> split_fields(std::string_view content) {
 }
 
 std::string to_content(const OpenRequest& request) {
-  return join_fields({request.version, request.mode == OpenRequest::Mode::kAttach ? "attach" : "start", request.id, request.folder,
-                      request.interface, std::to_string(request.lost_timeout_ms), request.is_first ? "first" : "other"});
+  return join_fields({request.version, request.mode == OpenRequest::Mode::kAttach ? "attach" : "start", request.id,
+                      request.folder, request.interface, std::to_string(request.lost_timeout_ms),
+                      request.is_first ? "first" : "other"});
 }
 
 std::optional<OpenRequest> parse_open_request(std::string_view content) {
@@ -74,8 +75,7 @@ std::optional<RunRequest> parse_run_request(std::string_view content) {
   const auto count = fields.size() < 2 ? std::nullopt : exact_number<std::int64_t>(fields[1]);
   if (!count || *count < 0 || static_cast<std::size_t>(*count) + 2 > fields.size()) return std::nullopt;
   const auto words = fields.begin() + 2 + *count;
-  return RunRequest{
-      .token = std::move(fields[0]), .variables = {fields.begin() + 2, words}, .words = {words, fields.end()}};
+  return RunRequest{.token = std::move(fields[0]), .variables = {fields.begin() + 2, words}, .words = {words, fields.end()}};
 }
 
 void MessageReader::feed(std::string_view bytes) {

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 8> kSetByHosts{"nnodes",       "node-rank
 // Options of this process, which the agents do not get.
 constexpr std::array<std::string_view, 4> kLocalOptions{"hosts", "hosts-timeout", "token-file", "dry-run"};
 
-constexpr std::array<std::string_view, 6> kForwardedNames{"PATH",        "PYTHONPATH",  "PYTHON_EXEC",
+constexpr std::array<std::string_view, 6> kForwardedNames{"PATH",        "PYTHONPATH",   "PYTHON_EXEC",
                                                           "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH"};
 constexpr std::array<std::string_view, 7> kForwardedPrefixes{"NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "MKL_"};
 
@@ -110,7 +110,8 @@ std::vector<std::string> forwarded_variables(std::span<const std::string> enviro
   std::vector<std::string> chosen;
   for (const std::string& variable : environment) {
     const std::string_view name = name_of_variable(variable);
-    const bool has_prefix = std::ranges::any_of(kForwardedPrefixes, [&](std::string_view one) { return name.starts_with(one); });
+    const bool has_prefix =
+        std::ranges::any_of(kForwardedPrefixes, [&](std::string_view one) { return name.starts_with(one); });
     if (has_prefix || contains(kForwardedNames, name)) chosen.push_back(variable);
   }
   return chosen;
@@ -135,7 +136,8 @@ std::vector<std::string> agent_variables(std::span<const std::string> own, std::
 }
 
 std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder, bool json) {
-  const MeetingPlace unknown{.address = "<address of " + hosts.front().name + ">", .port = "<free port of " + hosts.front().name + ">"};
+  const MeetingPlace unknown{.address = "<address of " + hosts.front().name + ">",
+                             .port = "<free port of " + hosts.front().name + ">"};
   std::string text;
   nlohmann::json all = nlohmann::json::array();
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {

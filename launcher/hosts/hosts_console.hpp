@@ -45,7 +45,7 @@ class HostsConsole {
   };
   void add_lines(Target& target, const Lines& lines, std::string_view text);
   Target output_, errors_;
-  std::vector<Lines> output_lines_, error_lines_;  // of each host
+  std::vector<Lines> output_lines_, error_lines_;  // one for each host
 };
 
 }  // namespace ddprun

@@ -45,7 +45,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kPingInterval{5000};   // a supervisor counts a connection as lost after 30 s of silence
 constexpr milliseconds kRetireTimeout{2000};  // for the last ssh processes, after the end of the job
 constexpr std::size_t kMaxErrorText = 4096;
-constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
 
 std::string random_id() {
   std::random_device random;
@@ -70,12 +69,12 @@ std::vector<int> signals_to_forward(const Settings& settings) {
   return signals;
 }
 
-struct Connection {
+struct SshConnection {
   PipedProcess ssh;
   int serial;  // unlike its address, it is not used again for a later connection
   MessageReader reader{MessageReader::Start::kAfterGreeting};
   WriteQueue queue{};
-  std::string errors{};  // the last bytes of ssh's stderr
+  std::string errors{};   // the last bytes of ssh's stderr
   bool answered = false;  // the supervisor has answered, so pings are sent
 };
 
@@ -138,9 +137,9 @@ class HostsRun {
     if (!attach) ++starts_[host];
     retire(host, true);
     const std::vector<std::string> words{std::string(kSuperviseCommand)};
-    connections_[host] = std::make_unique<Connection>(
-        Connection{.ssh = start_piped_process(facts_.ssh, ssh_words(hosts_[host].target, facts_.program, words)),
-                   .serial = ++last_serial_});
+    connections_[host] = std::make_unique<SshConnection>(
+        SshConnection{.ssh = start_piped_process(facts_.ssh, ssh_words(hosts_[host].target, facts_.program, words)),
+                      .serial = ++last_serial_});
     const OpenRequest request{.version = kVersion,
                               .mode = attach ? OpenRequest::Mode::kAttach : OpenRequest::Mode::kStart,
                               .id = id_ + "-" + std::to_string(host) + "-" + std::to_string(starts_[host]),
@@ -181,7 +180,8 @@ class HostsRun {
 
   void wait(std::optional<steady_clock::time_point> deadline) {
     const bool reads = !console_.is_full();
-    std::vector<pollfd> ready{{signals_.get(), POLLIN, 0}, {console_.output_fd(), POLLOUT, 0}, {console_.errors_fd(), POLLOUT, 0}};
+    std::vector<pollfd> ready{
+        {signals_.get(), POLLIN, 0}, {console_.output_fd(), POLLOUT, 0}, {console_.errors_fd(), POLLOUT, 0}};
     for (const auto& one : connections_) {
       ready.push_back({one && reads ? one->ssh.output.get() : -1, POLLIN, 0});
       ready.push_back({one ? one->ssh.errors.get() : -1, POLLIN, 0});
@@ -231,7 +231,7 @@ class HostsRun {
       handle(hosts_event::Signalled{static_cast<int>(info.ssi_signo)});
   }
 
-  static void read_errors(Connection& connection) {
+  static void read_errors(SshConnection& connection) {
     std::array<char, 4096> bytes{};
     const ssize_t count = ::read(connection.ssh.errors.get(), bytes.data(), bytes.size());
     if (count == 0) connection.ssh.errors = Descriptor();
@@ -241,14 +241,14 @@ class HostsRun {
   }
 
   void write_to(std::size_t host) {
-    Connection& connection = *connections_[host];
+    SshConnection& connection = *connections_[host];
     // ssh has closed its input, so it is about to end.
-    if (!connection.queue.write_to(connection.ssh.input.get(), kNoLimit)) connection.queue = WriteQueue();
+    if (!connection.queue.write_to(connection.ssh.input.get(), WriteQueue::kNoLimit)) connection.queue = WriteQueue();
   }
 
   // Returns false if no more bytes are available now, or the connection was closed.
   bool read_output(std::size_t host) {
-    Connection& connection = *connections_[host];
+    SshConnection& connection = *connections_[host];
     std::array<char, 65536> bytes{};
     const ssize_t count = ::read(connection.ssh.output.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) return true;
@@ -265,7 +265,9 @@ class HostsRun {
     if (!connection.reader.broken()) return true;
     retire(host, true);
     handle(hosts_event::Disconnected{
-        .host = host, .why = "expected messages of ddprun, but got other bytes; check the startup files of the shell", .is_usage = true});
+        .host = host,
+        .why = "expected messages of ddprun, but got other bytes; check the startup files of the shell",
+        .is_usage = true});
     return false;
   }
 
@@ -280,12 +282,18 @@ class HostsRun {
       case MessageKind::kAttached:
         connections_[host]->answered = true;
         return handle(hosts_event::Attached{host});
-      case MessageKind::kUnknown: return handle(hosts_event::Unknown{host});
-      case MessageKind::kRefused: return handle(hosts_event::Refused{host, message.content});
-      case MessageKind::kOutput: return console_.add(host, HostsConsole::Stream::kOutput, message.content);
-      case MessageKind::kErrors: return console_.add(host, HostsConsole::Stream::kErrors, message.content);
-      case MessageKind::kEnded: return take_end(host, fields);
-      default: return;  // messages to a supervisor
+      case MessageKind::kUnknown:
+        return handle(hosts_event::Unknown{host});
+      case MessageKind::kRefused:
+        return handle(hosts_event::Refused{host, message.content});
+      case MessageKind::kOutput:
+        return console_.add(host, HostsConsole::Stream::kOutput, message.content);
+      case MessageKind::kErrors:
+        return console_.add(host, HostsConsole::Stream::kErrors, message.content);
+      case MessageKind::kEnded:
+        return take_end(host, fields);
+      default:
+        return;  // messages to a supervisor
     }
   }
 
@@ -295,11 +303,12 @@ class HostsRun {
     send(host, MessageKind::kQuit, "");
     write_to(host);
     retire(host, false);
-    handle(hosts_event::AgentEnded{.host = host, .number = number.value_or(0), .by_signal = !fields.empty() && fields[0] == "signal"});
+    handle(hosts_event::AgentEnded{
+        .host = host, .number = number.value_or(0), .by_signal = !fields.empty() && fields[0] == "signal"});
   }
 
   void end_of_ssh(std::size_t host) {
-    Connection& connection = *connections_[host];
+    SshConnection& connection = *connections_[host];
     const int serial = connection.serial;
     while (read_output(host)) {
     }
@@ -330,9 +339,9 @@ class HostsRun {
   const std::string id_ = random_id();
   HostsState state_;
   HostsConsole console_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // of each host; nullptr while there is none
-  std::vector<int> starts_;                               // of the agent of each host
-  std::vector<PipedProcess> retired_;                     // ssh processes of closed connections
+  std::vector<std::unique_ptr<SshConnection>> connections_;  // one for each host; nullptr while there is none
+  std::vector<int> starts_;                                  // number of starts of each agent
+  std::vector<PipedProcess> retired_;                        // ssh processes of closed connections
   int last_serial_ = 0;
   Descriptor signals_;
   steady_clock::time_point next_ping_ = steady_clock::now() + kPingInterval;

@@ -13,7 +13,7 @@
 
 namespace ddprun {
 
-// What all connections of a job have in common.
+// The values that all connections of a job share.
 struct HostsFacts {
   std::filesystem::path ssh;
   std::string program;  // the path of ddprun

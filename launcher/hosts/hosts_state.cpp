@@ -50,7 +50,8 @@ std::vector<HostsAction> HostsState::on_time(Time now) {
     if (host.answer_by && *host.answer_by <= now) {
       host.answer_by.reset();
       const std::string why =
-          "no answer for " + std::to_string(std::chrono::duration_cast<std::chrono::seconds>(settings_.answer_timeout).count()) +
+          "no answer for " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(settings_.answer_timeout).count()) +
           " s after the start of ssh";
       if (!started_) {
         fail(i, why + ": check that the host responds to ssh " + settings_.names[i] + " true",
@@ -205,7 +206,8 @@ void HostsState::try_later(std::size_t host, Time now) {
   HostState& state = hosts_[host];
   if (!state.lost_at) state.lost_at = now;
   if (!others_run(host) && now - *state.lost_at > settings_.lost_timeout + settings_.end_timeout) {
-    print(host, "no connection for " + std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - *state.lost_at).count()) +
+    print(host, "no connection for " +
+                    std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - *state.lost_at).count()) +
                     " s: the result of its agent is unknown");
     return end(host, static_cast<int>(ExitCode::kPeersMissing), now);
   }

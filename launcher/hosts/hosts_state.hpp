@@ -28,11 +28,11 @@
 namespace ddprun {
 
 struct HostsSettings {
-  std::vector<std::string> names;                      // of the hosts, in the order of their node ranks
-  std::chrono::milliseconds answer_timeout{60'000};    // from the start of ssh to the supervisor's answer
-  std::chrono::milliseconds lost_timeout{120'000};     // --hosts-timeout
-  std::chrono::milliseconds end_timeout{60'000};       // from the first failure of an agent to SIGTERM for the others
-  int max_restarts = 3;                                // of each agent
+  std::vector<std::string> names;                    // host names, in the order of their node ranks
+  std::chrono::milliseconds answer_timeout{60'000};  // from the start of ssh to the supervisor's answer
+  std::chrono::milliseconds lost_timeout{120'000};   // --hosts-timeout
+  std::chrono::milliseconds end_timeout{60'000};     // from the first failure of an agent to SIGTERM for the others
+  int max_restarts = 3;                              // limit for each agent
 };
 
 namespace hosts_event {
@@ -117,12 +117,12 @@ class HostsState {
   enum class Phase { kConnecting, kReady, kRuns, kLost, kRestarts, kEnded };
   struct HostState {
     Phase phase = Phase::kConnecting;
-    std::optional<Time> answer_by{};     // deadline of the supervisor's answer
-    std::optional<Time> connect_at{};    // the next attempt
-    std::optional<Time> lost_at{};       // when the connection was lost
-    int attempts = 0;                    // since the loss
+    std::optional<Time> answer_by{};   // deadline of the supervisor's answer
+    std::optional<Time> connect_at{};  // the next attempt
+    std::optional<Time> lost_at{};     // when the connection was lost
+    int attempts = 0;                  // since the loss
     int restarts = 0;
-    std::vector<int> signals{};          // to be sent when the host is connected again
+    std::vector<int> signals{};  // to be sent when the host is connected again
   };
 
   void handle(const hosts_event::Ready& event, Time now);
@@ -148,7 +148,7 @@ class HostsState {
   HostsSettings settings_;
   std::vector<HostState> hosts_;
   std::vector<HostsAction> actions_;
-  std::vector<int> codes_;  // of the agents, in the order of their ends
+  std::vector<int> codes_;  // exit codes of the agents, in the order of their ends
   std::optional<Time> end_by_;
   std::size_t first_ended_ = 0;
   bool started_ = false;   // all hosts were ready, and the agents were started

@@ -75,9 +75,9 @@ int run_on_hosts(const Arguments& arguments) {
     const Token wiped(std::move(*variable));
   }
   const HostsFacts facts{.ssh = required_ssh(),
-                       .program = called_program(arguments).string(),
-                       .folder = folder,
-                       .lost_timeout = milliseconds(static_cast<std::int64_t>(timeout_s * 1000))};
+                         .program = called_program(arguments).string(),
+                         .folder = folder,
+                         .lost_timeout = milliseconds(static_cast<std::int64_t>(timeout_s * 1000))};
   return run_hosts_loop(arguments, hosts, facts, token ? token->token.text() : std::string_view());
 }
 

@@ -5,8 +5,8 @@
 namespace ddprun {
 namespace {
 
-constexpr int kOfSsh = 255;             // ssh itself failed
-constexpr int kCommandNotFound = 127;   // of a POSIX shell
+constexpr int kOfSsh = 255;            // ssh itself failed
+constexpr int kCommandNotFound = 127;  // a POSIX shell found no such program
 constexpr int kCommandNotStarted = 126;
 
 bool has(std::string_view text, std::string_view part) {
@@ -35,8 +35,9 @@ SshProblem ssh_problem(const SshEnd& end, const std::string& target, const std::
   if (end.greeted) return {.text = "ssh ended with exit code " + std::to_string(end.exit_code) + quoted(errors)};
   if (end.exit_code == kOfSsh) {
     if (has(errors, "Could not resolve hostname"))
-      return {.text = "unknown host: expected a name with an address, or a Host of ~/.ssh/config; correct --hosts" + quoted(errors),
-              .is_usage = true};
+      return {
+          .text = "unknown host: expected a name with an address, or a Host of ~/.ssh/config; correct --hosts" + quoted(errors),
+          .is_usage = true};
     if (has(errors, "Host key verification failed") || has(errors, "IDENTIFICATION HAS CHANGED"))
       return {.text = "the host key is unknown or has changed: run ssh " + target + " once, and check the key that it shows",
               .is_usage = true};

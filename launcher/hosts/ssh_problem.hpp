@@ -7,9 +7,9 @@
 namespace ddprun {
 
 struct SshEnd {
-  int exit_code = 0;         // 128 + N after signal N
-  bool greeted = false;      // the supervisor on the host had started
-  std::string_view errors;   // the last bytes that ssh and the remote shell wrote to stderr
+  int exit_code = 0;        // 128 + N after signal N
+  bool greeted = false;     // the supervisor on the host had started
+  std::string_view errors;  // the last bytes that ssh and the remote shell wrote to stderr
 };
 
 struct SshProblem {

@@ -10,6 +10,8 @@ namespace ddprun {
 
 class WriteQueue {
  public:
+  static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
+
   void push(std::string bytes);
   bool empty() const { return parts_.empty(); }
   std::size_t bytes() const { return bytes_; }
@@ -33,7 +35,7 @@ class WriteQueue {
  private:
   std::deque<std::string> parts_;
   std::size_t offset_ = 0;  // written bytes of the first part
-  std::size_t bytes_ = 0;   // of all parts
+  std::size_t bytes_ = 0;   // in all parts
 };
 
 }  // namespace ddprun

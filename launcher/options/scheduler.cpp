@@ -1,9 +1,9 @@
 // Implementation of scheduler.hpp.
 //
 // Note: which values are used. A step of Slurm and mpirun have started this very process, so their variables come first. The
-// variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the job uses only this machine, even if the scheduler has
-// started agents on other nodes. The scheduler's rank of a node is used only together with the scheduler's address. If the user
-// gave a different address, Slurm's node 0 does not own it.
+// variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the job
+// uses only this machine, even if the scheduler has started agents on other nodes. The scheduler's rank of a node is used only
+// together with the scheduler's address. If the user gave a different address, Slurm's node 0 does not own it.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -166,14 +166,14 @@ void check_allocation(SchedulerReader& read) {
 
 // The nodes of a job, as a scheduler describes them to each node.
 struct NodesOfScheduler {
-  std::string scheduler;     // for sources and messages: "SkyPilot"
-  std::int64_t nodes = -1;   // their number, from the variable `nodes_name`
+  std::string scheduler;    // for sources and messages: "SkyPilot"
+  std::int64_t nodes = -1;  // their number, from the variable `nodes_name`
   std::string nodes_name;
-  std::int64_t rank = -1;    // of this node
+  std::int64_t rank = -1;  // rank of this node
   std::string rank_name;
-  std::string master;        // address of the node with rank 0
+  std::string master;  // address of the node with rank 0
   std::string master_name;
-  std::string job;           // an id that is the same on all nodes; may be empty
+  std::string job;  // an id that is the same on all nodes; may be empty
   std::string job_name;
 };
 
@@ -188,10 +188,10 @@ void offer_nodes(SchedulerReader& read, const NodesOfScheduler& found) {
   read.offer("nnodes", std::to_string(found.nodes), source(found.nodes_name));
   if (!found.job.empty()) read.offer("rdzv-id", found.job, source(found.job_name));
   if (found.master.empty() && read.given_address().empty()) {
-    throw UsageError("the address of the node with rank 0 is unknown: " +
-                     (found.master_name.empty() ? "no variable of " + found.scheduler + " contains it"
-                                                : found.master_name + " is not set") +
-                     "; add --master-addr with this address");
+    throw UsageError(
+        "the address of the node with rank 0 is unknown: " +
+        (found.master_name.empty() ? "no variable of " + found.scheduler + " contains it" : found.master_name + " is not set") +
+        "; add --master-addr with this address");
   }
   read.offer_place(found.master.empty() ? read.given_address() : found.master, source(found.master_name), found.rank,
                    source(found.rank_name));

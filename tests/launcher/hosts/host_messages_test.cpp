@@ -15,7 +15,8 @@ std::string all_bytes() {
 }
 
 TEST(HostMessages, AnyContentArrivesInPieces) {
-  const std::string stream = encode(MessageKind::kOutput, all_bytes()) + encode(MessageKind::kPing, "") + encode(MessageKind::kEnded, "x\n");
+  const std::string stream =
+      encode(MessageKind::kOutput, all_bytes()) + encode(MessageKind::kPing, "") + encode(MessageKind::kEnded, "x\n");
   for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, stream.size()}) {
     MessageReader reader(Start::kAtFirstByte);
     std::vector<HostMessage> messages;

@@ -19,7 +19,7 @@ Arguments parsed(const Words& args, std::map<std::string, std::string> variables
   });
 }
 
-std::string refusal_of(const Words& args, std::map<std::string, std::string> variables = {}) {
+std::string refused_options(const Words& args, std::map<std::string, std::string> variables = {}) {
   try {
     refuse_options_of_nodes(parsed(args, std::move(variables)).settings);
   } catch (const UsageError& error) {
@@ -32,20 +32,22 @@ const MeetingPlace kPlace{.address = "10.0.0.4", .port = "29400"};
 
 TEST(HostsCommand, EachAgentGetsItsRankAndItsWorkers) {
   const auto hosts = parse_hosts("a,b:4");
-  const Arguments arguments = parsed({"--hosts", "a,b:4", "--nproc-per-node", "2", "-vv", "--token-file", "t", "train.py", "--lr", "0.1"});
+  const Arguments arguments =
+      parsed({"--hosts", "a,b:4", "--nproc-per-node", "2", "-vv", "--token-file", "t", "train.py", "--lr", "0.1"});
   EXPECT_EQ(agent_words(arguments, hosts, 0, kPlace),
-            (Words{"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.4", "--master-port=29400", "--nproc-per-node=2", "--verbose",
-                   "--verbose", "train.py", "--lr", "0.1"}));
+            (Words{"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.4", "--master-port=29400", "--nproc-per-node=2",
+                   "--verbose", "--verbose", "train.py", "--lr", "0.1"}));
   EXPECT_EQ(agent_words(arguments, hosts, 1, kPlace),
-            (Words{"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.4", "--master-port=29400", "--nproc-per-node=4", "--verbose",
-                   "--verbose", "train.py", "--lr", "0.1"}));
+            (Words{"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.4", "--master-port=29400", "--nproc-per-node=4",
+                   "--verbose", "--verbose", "train.py", "--lr", "0.1"}));
 }
 
 TEST(HostsCommand, VariablesOfTheLocalSideBecomeOptions) {
   const auto hosts = parse_hosts("a,b");
-  const Arguments arguments = parsed({"train.json"}, {{"DDPRUN_HOSTS", "a,b"}, {"PET_MAX_RESTARTS", "5"}, {"DDPRUN_MASTER_PORT", "7000"}});
-  EXPECT_EQ(agent_words(arguments, hosts, 1, kPlace),
-            (Words{"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.4", "--max-restarts=5", "--master-port=7000", "train.json"}));
+  const Arguments arguments =
+      parsed({"train.json"}, {{"DDPRUN_HOSTS", "a,b"}, {"PET_MAX_RESTARTS", "5"}, {"DDPRUN_MASTER_PORT", "7000"}});
+  EXPECT_EQ(agent_words(arguments, hosts, 1, kPlace), (Words{"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.4",
+                                                             "--max-restarts=5", "--master-port=7000", "train.json"}));
 }
 
 TEST(HostsCommand, OneHostIsAJobOnOneMachine) {
@@ -56,18 +58,24 @@ TEST(HostsCommand, OneHostIsAJobOnOneMachine) {
 
 TEST(HostsCommand, AProgramThatStartsWithADashIsNotAnOption) {
   const auto hosts = parse_hosts("a");
-  EXPECT_EQ(agent_words(parsed({"--hosts=a", "--no-python", "--", "-x"}), hosts, 0, kPlace), (Words{"--no-python", "--", "-x"}));
+  EXPECT_EQ(agent_words(parsed({"--hosts=a", "--no-python", "--", "-x"}), hosts, 0, kPlace),
+            (Words{"--no-python", "--", "-x"}));
 }
 
 TEST(HostsCommand, RefusesOptionsOfNodes) {
-  for (const Words& args : {Words{"--nnodes", "2"}, {"--node-rank", "0"}, {"--master-addr", "h"}, {"--rdzv-endpoint", "h"},
-                            {"--rdzv-backend", "c10d"}, {"--standalone"}, {"--local-addr", "h"}})
-    EXPECT_NE(refusal_of(args).find("--hosts and " + args.front() + " (flag " + args.front() + ") exclude each other"),
+  for (const Words& args : {Words{"--nnodes", "2"},
+                            {"--node-rank", "0"},
+                            {"--master-addr", "h"},
+                            {"--rdzv-endpoint", "h"},
+                            {"--rdzv-backend", "c10d"},
+                            {"--standalone"},
+                            {"--local-addr", "h"}})
+    EXPECT_NE(refused_options(args).find("--hosts and " + args.front() + " (flag " + args.front() + ") exclude each other"),
               std::string::npos)
-        << refusal_of(args);
-  EXPECT_NE(refusal_of({}, {{"PET_NNODES", "2"}}).find("(environment PET_NNODES)"), std::string::npos);
-  EXPECT_EQ(refusal_of({"--master-port", "7000", "--port-range", "7000-7010"}), "nothing is refused");
-  EXPECT_EQ(refusal_of({}, {{"PET_STANDALONE", "0"}}), "nothing is refused");
+        << refused_options(args);
+  EXPECT_NE(refused_options({}, {{"PET_NNODES", "2"}}).find("(environment PET_NNODES)"), std::string::npos);
+  EXPECT_EQ(refused_options({"--master-port", "7000", "--port-range", "7000-7010"}), "nothing is refused");
+  EXPECT_EQ(refused_options({}, {{"PET_STANDALONE", "0"}}), "nothing is refused");
 }
 
 TEST(HostsCommand, TheRemoteShellGetsQuotedWords) {
@@ -80,7 +88,8 @@ TEST(HostsCommand, TheRemoteShellGetsQuotedWords) {
 }
 
 TEST(HostsCommand, OnlySomeVariablesAreForwarded) {
-  const Words environment{"PATH=/a", "HOME=/h", "NCCL_DEBUG=INFO", "DDPRUN_TOKEN=secret", "SECRET=x", "VIRTUAL_ENV=/v", "NCCLX=1"};
+  const Words environment{"PATH=/a",  "HOME=/h",        "NCCL_DEBUG=INFO", "DDPRUN_TOKEN=secret",
+                          "SECRET=x", "VIRTUAL_ENV=/v", "NCCLX=1"};
   EXPECT_EQ(forwarded_variables(environment), (Words{"PATH=/a", "NCCL_DEBUG=INFO", "VIRTUAL_ENV=/v"}));
 }
 
@@ -92,11 +101,12 @@ TEST(HostsCommand, AnAgentKeepsTheOtherVariablesOfItsHost) {
 
 TEST(HostsCommand, TheDryRunShowsTheCommands) {
   const auto hosts = parse_hosts("a,bob@b:4");
-  EXPECT_EQ(hosts_dry_run(parsed({"--hosts=a,bob@b:4", "train.py", "a b"}), hosts, "/w", false),
-            "a: cd /w && ddprun --nnodes=2 --node-rank=0 '--master-addr=<address of a>' '--master-port=<free port of a>' train.py "
-            "'a b'\n"
-            "bob@b: cd /w && ddprun --nnodes=2 --node-rank=1 '--master-addr=<address of a>' '--master-port=<free port of a>' "
-            "--nproc-per-node=4 train.py 'a b'\n");
+  EXPECT_EQ(
+      hosts_dry_run(parsed({"--hosts=a,bob@b:4", "train.py", "a b"}), hosts, "/w", false),
+      "a: cd /w && ddprun --nnodes=2 --node-rank=0 '--master-addr=<address of a>' '--master-port=<free port of a>' train.py "
+      "'a b'\n"
+      "bob@b: cd /w && ddprun --nnodes=2 --node-rank=1 '--master-addr=<address of a>' '--master-port=<free port of a>' "
+      "--nproc-per-node=4 train.py 'a b'\n");
 }
 
 }  // namespace

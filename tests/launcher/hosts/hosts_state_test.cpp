@@ -19,16 +19,17 @@ using hosts_event::Refused;
 using hosts_event::Signalled;
 using hosts_event::Unknown;
 
-std::string text_of(const HostsAction& action) {
-  return std::visit(
-      Overloaded{[](const hosts_action::Close& one) { return "close " + std::to_string(one.host); },
-                 [](const hosts_action::Connect& one) { return (one.attach ? "attach " : "connect ") + std::to_string(one.host); },
-                 [](const hosts_action::StartAgent& one) { return "start " + std::to_string(one.host); },
-                 [](const hosts_action::SendSignal& one) {
-                   return "signal " + std::to_string(one.host) + " " + std::to_string(one.signal);
-                 },
-                 [](const hosts_action::Print& one) { return one.text; }},
-      action);
+std::string name_of_action(const HostsAction& action) {
+  return std::visit(Overloaded{[](const hosts_action::Close& one) { return "close " + std::to_string(one.host); },
+                               [](const hosts_action::Connect& one) {
+                                 return (one.attach ? "attach " : "connect ") + std::to_string(one.host);
+                               },
+                               [](const hosts_action::StartAgent& one) { return "start " + std::to_string(one.host); },
+                               [](const hosts_action::SendSignal& one) {
+                                 return "signal " + std::to_string(one.host) + " " + std::to_string(one.signal);
+                               },
+                               [](const hosts_action::Print& one) { return one.text; }},
+                    action);
 }
 
 // Two hosts, a and b, or one host. Messages are collected in `printed`; the other actions are returned as text.
@@ -58,9 +59,9 @@ class Run {
     std::string text;
     for (const HostsAction& action : actions) {
       if (std::holds_alternative<hosts_action::Print>(action)) {
-        printed += text_of(action) + "\n";
+        printed += name_of_action(action) + "\n";
       } else {
-        text += (text.empty() ? "" : ", ") + text_of(action);
+        text += (text.empty() ? "" : ", ") + name_of_action(action);
       }
     }
     return text;

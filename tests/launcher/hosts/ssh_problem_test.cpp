@@ -17,11 +17,14 @@ TEST(SshProblem, MistakesOfTheUser) {
     const char* expected;
   };
   for (const Case& one : {
-           Case{255, "ssh: Could not resolve hostname b: Name or service not known\r\n", "unknown host: expected a name with an address"},
-           Case{255, "bob@b: Permission denied (publickey).\r\n", "the login was refused: expected a key that works without a prompt; "
-                                                                  "use ssh-copy-id bob@b"},
+           Case{255, "ssh: Could not resolve hostname b: Name or service not known\r\n",
+                "unknown host: expected a name with an address"},
+           Case{255, "bob@b: Permission denied (publickey).\r\n",
+                "the login was refused: expected a key that works without a prompt; "
+                "use ssh-copy-id bob@b"},
            Case{255, "Host key verification failed.\r\n", "run ssh bob@b once, and check the key"},
-           Case{127, "sh: 1: exec: ddprun: not found\n", "ddprun was not found: expected /opt/bin/ddprun, or a ddprun on the PATH"},
+           Case{127, "sh: 1: exec: ddprun: not found\n",
+                "ddprun was not found: expected /opt/bin/ddprun, or a ddprun on the PATH"},
            Case{2, "ddprun: supervise-over-ssh: No such file or directory\n", "expected version 0.1.0, as on this machine"},
        }) {
     const SshProblem found = problem(one.exit_code, one.errors);

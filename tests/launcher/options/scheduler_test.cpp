@@ -165,8 +165,9 @@ TEST(Scheduler, SkyPilotAndDstackProvideAllNodeSettings) {
                                      {"master-addr", "10.0.0.4"},
                                      {"nproc-per-node", "8"},
                                      {"rdzv-id", "sky-2026-11-30_c_3"}}));
-  EXPECT_EQ(values_in(kDstack),
-            (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "10.0.0.4"}, {"nproc-per-node", "8"}, {"rdzv-id", "gpt"}}));
+  EXPECT_EQ(
+      values_in(kDstack),
+      (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "10.0.0.4"}, {"nproc-per-node", "8"}, {"rdzv-id", "gpt"}}));
   for (const auto& [option, setting] : found_in(kSky).values) EXPECT_TRUE(setting.source.starts_with("SkyPilot's SKYPILOT_"));
   for (const auto& [option, setting] : found_in(kDstack).values) EXPECT_TRUE(setting.source.starts_with("dstack's DSTACK_"));
 }
@@ -178,16 +179,20 @@ TEST(Scheduler, OptionsTakePrecedenceOverSkyPilot) {
 }
 
 TEST(Scheduler, ATaskOnOneNodeSetsTheWorkersOnly) {
-  EXPECT_EQ(values_in(with(kSky, {{"SKYPILOT_NODE_RANK", "0"}, {"SKYPILOT_NUM_NODES", "1"}, {"SKYPILOT_NODE_IPS", "10.0.0.4"}})),
-            (Values{{"nproc-per-node", "8"}}));
-  EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_NODE_RANK", "0"}, {"DSTACK_NODES_NUM", "1"}, {"DSTACK_GPUS_PER_NODE", "0"}})), Values());
+  EXPECT_EQ(
+      values_in(with(kSky, {{"SKYPILOT_NODE_RANK", "0"}, {"SKYPILOT_NUM_NODES", "1"}, {"SKYPILOT_NODE_IPS", "10.0.0.4"}})),
+      (Values{{"nproc-per-node", "8"}}));
+  EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_NODE_RANK", "0"}, {"DSTACK_NODES_NUM", "1"}, {"DSTACK_GPUS_PER_NODE", "0"}})),
+            Values());
 }
 
 TEST(Scheduler, VariablesThatContradictEachOtherAreRefused) {
-  EXPECT_NE(refusal_of(with(kSky, {{"SKYPILOT_NODE_RANK", "2"}})).find("SKYPILOT_NODE_RANK is '2', but SKYPILOT_NUM_NODES is 2"),
-            std::string::npos);
-  EXPECT_NE(refusal_of(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}})).find("DSTACK_MASTER_NODE_IP is not set; add --master-addr"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_of(with(kSky, {{"SKYPILOT_NODE_RANK", "2"}})).find("SKYPILOT_NODE_RANK is '2', but SKYPILOT_NUM_NODES is 2"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal_of(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}})).find("DSTACK_MASTER_NODE_IP is not set; add --master-addr"),
+      std::string::npos);
   EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}}), {"--master-addr", "h"})["node-rank"], "1");
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
@@ -135,21 +134,16 @@ std::vector<std::string> agent_variables(std::span<const std::string> own, std::
   return variables;
 }
 
-std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder, bool json) {
-  const MeetingPlace unknown{.address = "<address of " + hosts.front().name + ">",
-                             .port = "<free port of " + hosts.front().name + ">"};
+std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder) {
+  const std::string& first = hosts.front().name;
+  const MeetingPlace unknown{.address = "<address of " + first + ">", .port = "<free port of " + first + ">"};
   std::string text;
-  nlohmann::json all = nlohmann::json::array();
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    const std::vector<std::string> words = agent_words(arguments, hosts, rank, unknown);
     std::string command = "cd " + shell_quoted(folder) + " && ddprun";
-    for (const std::string& word : words) command += " " + shell_quoted(word);
+    for (const std::string& word : agent_words(arguments, hosts, rank, unknown)) command += " " + shell_quoted(word);
     text += hosts[rank].target + ": " + printable(command, LineEnds::kKeep) + "\n";
-    all.push_back({{"host", hosts[rank].target}, {"folder", folder}, {"arguments", words}});
   }
-  if (!json) return text;
-  const nlohmann::json line{{"event", "hosts_plan"}, {"hosts", std::move(all)}};
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return text;
 }
 
 }  // namespace ddprun

@@ -41,6 +41,6 @@ std::vector<std::string> forwarded_variables(std::span<const std::string> enviro
 std::vector<std::string> agent_variables(std::span<const std::string> own, std::span<const std::string> forwarded);
 
 // The text of --dry-run: the command of each agent.
-std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder, bool json);
+std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder);
 
 }  // namespace ddprun

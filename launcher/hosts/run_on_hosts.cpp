@@ -62,7 +62,9 @@ int run_on_hosts(const Arguments& arguments) {
   const double timeout_s = settings.number("hosts-timeout", 1, kMaxTimeout);
   const std::string folder = current_folder();
   if (settings.flag("dry-run")) {
-    print(hosts_dry_run(arguments, hosts, folder, settings.flag("json")));
+    if (settings.flag("json"))
+      throw UsageError("--hosts with --dry-run prints the commands of the agents as text: remove --json");
+    print(hosts_dry_run(arguments, hosts, folder));
     return 0;
   }
   std::optional<FoundToken> token;

@@ -102,7 +102,7 @@ TEST(HostsCommand, AnAgentKeepsTheOtherVariablesOfItsHost) {
 TEST(HostsCommand, TheDryRunShowsTheCommands) {
   const auto hosts = parse_hosts("a,bob@b:4");
   EXPECT_EQ(
-      hosts_dry_run(parsed({"--hosts=a,bob@b:4", "train.py", "a b"}), hosts, "/w", false),
+      hosts_dry_run(parsed({"--hosts=a,bob@b:4", "train.py", "a b"}), hosts, "/w"),
       "a: cd /w && ddprun --nnodes=2 --node-rank=0 '--master-addr=<address of a>' '--master-port=<free port of a>' train.py "
       "'a b'\n"
       "bob@b: cd /w && ddprun --nnodes=2 --node-rank=1 '--master-addr=<address of a>' '--master-port=<free port of a>' "

@@ -57,7 +57,7 @@ struct OpenRequest {
   std::string folder;     // the working directory
   std::string interface;  // the value of --interface; may be empty
   int lost_timeout_ms = 0;
-  bool is_first = false;  // the first host: the supervisor sends an address and a free port
+  bool is_first = false;  // the first of several hosts: the supervisor sends an address and a free port
 };
 std::string to_content(const OpenRequest& request);
 // nullopt if the content is not valid.

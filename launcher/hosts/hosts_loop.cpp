@@ -146,7 +146,7 @@ class HostsRun {
                               .folder = facts_.folder,
                               .interface = arguments_.settings.text("interface"),
                               .lost_timeout_ms = static_cast<int>(facts_.lost_timeout.count()),
-                              .is_first = host == 0};
+                              .is_first = host == 0 && hosts_.size() > 1};
     send(host, MessageKind::kOpen, to_content(request));
   }
 

@@ -20,9 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file name does not end like that of an agent's control socket, so `ddprun ps` ignores it.
+// The file name differs from that of an agent's control socket, so `ddprun ps` ignores it. It is short, since the path of a
+// socket has at most 107 bytes.
 fs::path socket_in(const fs::path& folder, const std::string& id) {
-  return folder / ("hosts-" + id + ".link");
+  return folder / ("ssh-" + id);
 }
 
 sockaddr_un address_of(const fs::path& path) {

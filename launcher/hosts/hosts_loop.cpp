@@ -46,13 +46,12 @@ constexpr milliseconds kPingInterval{5000};   // a supervisor counts a connectio
 constexpr milliseconds kRetireTimeout{2000};  // for the last ssh processes, after the end of the job
 constexpr std::size_t kMaxErrorText = 4096;
 
+// 8 random hexadecimal digits. They distinguish the jobs of one user.
 std::string random_id() {
+  constexpr std::string_view kDigits = "0123456789abcdef";
   std::random_device random;
   std::string text;
-  for (int i = 0; i < 4; ++i) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    for (unsigned bits = random(), digit = 0; digit < 4; ++digit, bits >>= 4) text += kDigits[bits & 15];
-  }
+  for (int i = 0; i < 8; ++i) text += kDigits[random() % kDigits.size()];
   return text;
 }
 

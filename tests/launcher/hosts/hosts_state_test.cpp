@@ -33,9 +33,9 @@ std::string name_of_action(const HostsAction& action) {
 }
 
 // Two hosts, a and b, or one host. Messages are collected in `printed`; the other actions are returned as text.
-class Run {
+class TestedJob {
  public:
-  explicit Run(std::vector<std::string> names = {"a", "b"}) : state({.names = std::move(names)}) {}
+  explicit TestedJob(std::vector<std::string> names = {"a", "b"}) : state({.names = std::move(names)}) {}
 
   std::string start() { return collected(state.start(now)); }
   std::string on(const HostsEvent& event) { return collected(state.on(event, now)); }
@@ -69,7 +69,7 @@ class Run {
 };
 
 TEST(HostsState, NoAgentStartsBeforeAllHostsAreReady) {
-  Run run;
+  TestedJob run;
   EXPECT_EQ(run.start(), "connect 0, connect 1");
   EXPECT_EQ(run.on(Ready{1, "", 0}), "");
   EXPECT_EQ(run.on(Ready{0, "10.0.0.4", 29400}), "start 0, start 1");
@@ -84,7 +84,7 @@ TEST(HostsState, NoAgentStartsBeforeAllHostsAreReady) {
 }
 
 TEST(HostsState, AMistakeOnOneHostStartsNothing) {
-  Run run;
+  TestedJob run;
   run.start();
   run.on(Ready{0, "10.0.0.4", 29400});
   EXPECT_EQ(run.on(Disconnected{1, "the login was refused", true}), "close 0, close 1");
@@ -92,20 +92,20 @@ TEST(HostsState, AMistakeOnOneHostStartsNothing) {
   EXPECT_EQ(run.state.problem(), "host b: the login was refused");
   EXPECT_EQ(run.state.exit_code(), 2);
 
-  Run refused;
+  TestedJob refused;
   refused.start();
   EXPECT_EQ(refused.on(Refused{0, "no folder"}), "close 0, close 1");
   EXPECT_EQ(refused.state.problem(), "host a: no folder");
   EXPECT_EQ(refused.state.exit_code(), 2);
 
-  Run unreachable;
+  TestedJob unreachable;
   unreachable.start();
   unreachable.on(Disconnected{0, "ssh could not connect", false});
   EXPECT_EQ(unreachable.state.exit_code(), 80);
 }
 
 TEST(HostsState, AHostWithoutAnAnswerEndsTheStart) {
-  Run run;
+  TestedJob run;
   run.start();
   run.on(Ready{0, "10.0.0.4", 29400});
   EXPECT_EQ(run.after(59s), "");
@@ -116,7 +116,7 @@ TEST(HostsState, AHostWithoutAnAnswerEndsTheStart) {
 }
 
 TEST(HostsState, ASignalBeforeTheStartEndsEverything) {
-  Run run;
+  TestedJob run;
   run.start();
   EXPECT_EQ(run.on(Signalled{SIGINT}), "close 0, close 1");
   EXPECT_EQ(run.state.exit_code(), 130);
@@ -124,7 +124,7 @@ TEST(HostsState, ASignalBeforeTheStartEndsEverything) {
 }
 
 TEST(HostsState, SignalsReachAllAgents) {
-  Run run;
+  TestedJob run;
   run.run_both();
   EXPECT_EQ(run.on(Signalled{SIGTERM}), "signal 0 15, signal 1 15");
   EXPECT_EQ(run.on(AgentEnded{1, 85}), "");
@@ -134,7 +134,7 @@ TEST(HostsState, SignalsReachAllAgents) {
 }
 
 TEST(HostsState, ALostConnectionIsAttachedAgain) {
-  Run run;
+  TestedJob run;
   run.run_both();
   EXPECT_EQ(run.on(Disconnected{1, "Broken pipe", false}), "");
   EXPECT_EQ(run.printed,
@@ -152,7 +152,7 @@ TEST(HostsState, ALostConnectionIsAttachedAgain) {
 }
 
 TEST(HostsState, AnAttemptWithoutAnAnswerIsRepeated) {
-  Run run;
+  TestedJob run;
   run.run_both();
   run.on(Disconnected{1, "x", false});
   run.after(500ms);
@@ -162,7 +162,7 @@ TEST(HostsState, AnAttemptWithoutAnAnswerIsRepeated) {
 
 // While other agents run, they may wait for this node. The pauses grow up to 16 s.
 TEST(HostsState, AttemptsContinueWhileOtherAgentsRun) {
-  Run run;
+  TestedJob run;
   run.run_both();
   run.on(Disconnected{1, "x", false});
   int attempts = 0;
@@ -178,7 +178,7 @@ TEST(HostsState, AttemptsContinueWhileOtherAgentsRun) {
 }
 
 TEST(HostsState, TheOnlyHostIsGivenUpAfterItsAgentHasEnded) {
-  Run run({"a"});
+  TestedJob run({"a"});
   run.start();
   run.on(Ready{0, "10.0.0.4", 29400});
   run.on(Disconnected{0, "x", false});
@@ -192,7 +192,7 @@ TEST(HostsState, TheOnlyHostIsGivenUpAfterItsAgentHasEnded) {
 }
 
 TEST(HostsState, AnAgentThatIsGoneIsStartedAgain) {
-  Run run;
+  TestedJob run;
   run.run_both();
   run.on(Disconnected{1, "x", false});
   run.after(500ms);
@@ -204,7 +204,7 @@ TEST(HostsState, AnAgentThatIsGoneIsStartedAgain) {
 }
 
 TEST(HostsState, AKilledAgentIsStartedAgainWhileOthersRun) {
-  Run run;
+  TestedJob run;
   run.run_both();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(run.on(AgentEnded{1, SIGKILL, true}), "close 1, connect 1");
@@ -217,10 +217,10 @@ TEST(HostsState, AKilledAgentIsStartedAgainWhileOthersRun) {
 }
 
 TEST(HostsState, ANodeThatWasCutOffIsStartedAgain) {
-  Run run;
+  TestedJob run;
   run.run_both();
   EXPECT_EQ(run.on(AgentEnded{1, 86}), "close 1, connect 1");
-  Run alone({"a"});
+  TestedJob alone({"a"});
   alone.start();
   alone.on(Ready{0, "", 0});
   EXPECT_EQ(alone.on(AgentEnded{0, SIGKILL, true}), "");
@@ -228,7 +228,7 @@ TEST(HostsState, ANodeThatWasCutOffIsStartedAgain) {
 }
 
 TEST(HostsState, AStoppedJobStartsNoAgentAgain) {
-  Run run;
+  TestedJob run;
   run.run_both();
   run.on(AgentEnded{1, SIGKILL, true});
   EXPECT_EQ(run.on(Signalled{SIGTERM}), "signal 0 15, close 1");
@@ -239,7 +239,7 @@ TEST(HostsState, AStoppedJobStartsNoAgentAgain) {
 
 // Such an agent has not joined, so the others would wait for it.
 TEST(HostsState, AnAgentThatRefusesItsCommandStopsTheOthers) {
-  Run run;
+  TestedJob run;
   run.run_both();
   EXPECT_EQ(run.on(AgentEnded{1, 2}), "signal 0 15");
   EXPECT_EQ(run.printed, "host b: its agent has ended with exit code 2: the agents on the other hosts are stopped\n");
@@ -248,7 +248,7 @@ TEST(HostsState, AnAgentThatRefusesItsCommandStopsTheOthers) {
 }
 
 TEST(HostsState, OtherFailuresLeaveTimeForTheOthersToEnd) {
-  Run run;
+  TestedJob run;
   run.run_both();
   EXPECT_EQ(run.on(AgentEnded{1, 7}), "");
   EXPECT_EQ(run.state.deadline(), run.now + 60s);
@@ -257,7 +257,7 @@ TEST(HostsState, OtherFailuresLeaveTimeForTheOthersToEnd) {
 }
 
 TEST(HostsState, AConsequenceIsNotTheResult) {
-  Run run;
+  TestedJob run;
   run.run_both();
   run.on(AgentEnded{1, 80});
   run.on(AgentEnded{0, 89});

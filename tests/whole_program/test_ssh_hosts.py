@@ -346,7 +346,7 @@ def network(make_hosts, tmp_path):
 
 
 def test_real_ssh_with_four_hosts(network, data, ddprun_bin, tmp_path):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=20))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=8))
     run_dir = tmp_path / "run"
     job = network.start("--hosts", "node0:1,node1:1,node2:1,node3:1", "--run-dir", run_dir, config)
     jobs.wait_for(lambda: (run_dir / "metrics.jsonl").exists() and len(jobs.metrics(run_dir, "step")) >= 20, "no steps")

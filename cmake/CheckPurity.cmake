@@ -11,8 +11,8 @@ execute_process(COMMAND ${NM} --undefined-only --demangle ${OBJECT} OUTPUT_VARIA
 
 # Functions of the C library for memory, text and arithmetic, and for reading and writing numbers in the "C" locale
 # (nlohmann/json calls localeconv). Some have other names in glibc 2.38 and newer.
-set(c_functions "mem(chr|cmp|cpy|move|set)|str(len|cmp|tod|toll|toull)|__isoc23_str(toll|toull)|v?snprintf|localeconv|llround|__errno_location"
-                "__(mem|str|snprintf|stpcpy)[a-z]*_chk|__stack_chk_fail|abort")
+set(c_functions "mem(chr|cmp|cpy|move|set)|explicit_bzero|str(len|cmp|tod|toll|toull)|__isoc23_str(toll|toull)|v?snprintf|localeconv|llround|__errno_location"
+                "__(mem|str|snprintf|stpcpy|explicit_bzero)[a-z]*_chk|__stack_chk_fail|abort")
 # Symbols that any C++ file may need, and symbols of the object file itself.
 set(runtime "operator (new|delete).*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|__dso_handle|_GLOBAL_OFFSET_TABLE_|vtable for .*"
             "typeinfo for .*|__libc_single_threaded")

@@ -27,6 +27,7 @@
 #include "launcher/commands/version_text.hpp"
 #include "launcher/doctor/doctor.hpp"
 #include "launcher/events/event_json.hpp"
+#include "launcher/hosts/run_on_hosts.hpp"
 #include "launcher/launch/refusals.hpp"
 #include "launcher/launch/removed_folder.hpp"
 #include "launcher/launch/start_script.hpp"
@@ -229,12 +230,14 @@ int main(int argc, char** argv) {
       ended = 0;
     } else if (arguments->positional.empty()) {
       throw UsageError(kNothingToRun);
-    } else if (called_as == CalledAs::kDdprun) {
+    } else if (called_as == CalledAs::kDdprun && !arguments->settings.given("hosts")) {
       adopt_scheduler_settings(*arguments, process_environment());
     }
     return 0;
   });
   if (parsed != 0 || ended) return parsed;
-  const int exit_code = guarded(called_as, arguments->settings.flag("json"), [&] { return run(*arguments); });
+  const int exit_code = guarded(called_as, arguments->settings.flag("json"), [&] {
+    return arguments->settings.given("hosts") ? run_on_hosts(*arguments) : run(*arguments);
+  });
   return called_as == CalledAs::kTorchrun ? torchrun_exit_code(exit_code) : exit_code;
 }

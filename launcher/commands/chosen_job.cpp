@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "common/system/descriptor.hpp"
 #include "launcher/commands/terminal_page.hpp"
 #include "launcher/events/progress.hpp"
+#include "launcher/hosts/run_on_hosts.hpp"
 #include "launcher/submit/slurm/slurm_login.hpp"
 
 namespace ddprun {
@@ -118,6 +120,20 @@ std::optional<int> answer_of_slurm_job(const SubcommandArguments& arguments, con
   if (!job) return std::nullopt;
   arguments.refuse_words();
   return run_in_slurm_job(*job, subcommand, arguments.option_words("--slurm"));
+}
+
+void answer_on_first_host(const SubcommandArguments& arguments, const std::string& subcommand) {
+  const auto hosts = arguments.value("--hosts", "the hosts of a job, such as a,b");
+  if (!hosts) return;
+  arguments.refuse_both("--hosts", "--slurm");
+  std::vector<std::string> words{subcommand};
+  for (std::string& option : arguments.option_words("--hosts")) words.push_back(std::move(option));
+  // ssh starts in the home directory, so a relative path of this machine would not be found there.
+  if (const std::string job = arguments.only_word("JOB"); !job.empty()) {
+    std::error_code error;
+    words.push_back(fs::exists(job, error) ? fs::absolute(job, error).string() : job);
+  }
+  run_on_first_host(*hosts, words);
 }
 
 bool queries_all_nodes(const RunningJob& job, const JobRequest& request) {

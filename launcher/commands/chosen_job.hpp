@@ -50,6 +50,10 @@ RunningJob chosen_job(const std::string& word, Agents agents = Agents::kOne);
 // With --slurm, runs the subcommand on a node of that Slurm job, and returns the exit code; nullopt without this option.
 std::optional<int> answer_of_slurm_job(const SubcommandArguments& arguments, const std::string& subcommand);
 
+// With --hosts, this process becomes an ssh to the first of these hosts, which runs the subcommand. Returns without this
+// option.
+void answer_on_first_host(const SubcommandArguments& arguments, const std::string& subcommand);
+
 // One line per job: pid, title, state, workers, time, run directory.
 std::string table_of(const std::vector<RunningJob>& jobs);
 

@@ -17,6 +17,8 @@
 #include "launcher/commands/version_text.hpp"
 #include "launcher/config_files/config_files.hpp"
 #include "launcher/custom_worker/custom_worker.hpp"
+#include "launcher/hosts/agent_supervisor.hpp"
+#include "launcher/hosts/hosts_command.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/parse_number.hpp"
@@ -162,6 +164,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
     print(set_slurm_comment(args[1], args[2]));
     return 0;
   }
+  if (args.front() == kSuperviseCommand && args.size() == 1) return supervise_agent_over_ssh();  // started by --hosts
   const auto function = std::ranges::find(kSubcommandFunctions, args.front(), &SubcommandFunction::name);
   if (function == kSubcommandFunctions.end()) return std::nullopt;
   const SubcommandSpec& spec = existing(find_subcommand(args.front()), "a subcommand is missing in kSubcommandTable");

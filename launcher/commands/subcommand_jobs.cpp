@@ -159,6 +159,7 @@ int list_jobs(const SubcommandArguments& arguments) {
 }
 
 int show_status(const SubcommandArguments& arguments) {
+  answer_on_first_host(arguments, "status");
   if (const auto answer = answer_of_slurm_job(arguments, "status")) return *answer;
   const JobRequest request(arguments);
   arguments.refuse_both("--json", "--openmetrics");
@@ -220,6 +221,7 @@ int watch_job(const SubcommandArguments& arguments) {
 }
 
 int stop_job(const SubcommandArguments& arguments) {
+  answer_on_first_host(arguments, "stop");
   if (const auto answer = answer_of_slurm_job(arguments, "stop")) return *answer;
   const JobRequest request(arguments);
   const RunningJob job = chosen_job(request.job, agents_of(request));

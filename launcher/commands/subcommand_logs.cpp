@@ -211,6 +211,7 @@ void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
 }  // namespace
 
 int show_logs(const SubcommandArguments& arguments) {
+  answer_on_first_host(arguments, "logs");
   if (const auto answer = answer_of_slurm_job(arguments, "logs")) return *answer;
   const JobRequest request(arguments);
   const Found found = find_logs(request.job);

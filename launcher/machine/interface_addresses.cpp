@@ -1,6 +1,7 @@
 #include "launcher/machine/interface_addresses.hpp"
 
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -69,6 +70,20 @@ std::string address_of_interface(const std::string& name) {
   for (const std::string& one : usable) names += (names.empty() ? "" : ", ") + one;
   throw UsageError("--interface: expected a network interface of this machine that has an address, but got '" + name +
                    "'; available: " + (names.empty() ? "none" : names) + " (ip addr)");
+}
+
+std::optional<std::string> first_external_address() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, ::freeifaddrs);
+  std::optional<std::string> v6;
+  for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+    const bool is_usable = is_internet(one->ifa_addr) && (one->ifa_flags & IFF_LOOPBACK) == 0 && (one->ifa_flags & IFF_UP) != 0;
+    if (!is_usable || is_link_local(*one->ifa_addr)) continue;
+    if (one->ifa_addr->sa_family == AF_INET) return number_of(*one->ifa_addr);
+    if (!v6) v6 = number_of(*one->ifa_addr);
+  }
+  return v6;
 }
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 // Finds the addresses of this machine's network interfaces, for --interface and for the store of scripts.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,5 +14,9 @@ std::string address_of_interface(const std::string& name);
 // Returns all numeric addresses of the interface that has `address`, including `address`, but without link-local ones. The
 // result is empty if no interface has `address`.
 std::vector<std::string> addresses_of_same_interface(const std::string& address);
+
+// The first address of this machine at which other machines may reach it: IPv4, else IPv6, without loopback and link-local
+// addresses. nullopt if the machine has none.
+std::optional<std::string> first_external_address();
 
 }  // namespace ddprun

@@ -67,6 +67,9 @@ constexpr std::array kTable{
                "do not check whether an earlier start of this job still runs on any machine"},
     OptionSpec{"arbiter", 0, Group::kRare, "etcd://HOST:PORT",
                "etcd server that decides which of two nodes continues if they lose contact (--nnodes 1:MAX)"},
+    OptionSpec{"hosts", 0, Group::kNodes, "HOST[:N],...", "start one agent on each of these hosts over ssh, with N workers"},
+    OptionSpec{"hosts-timeout", 0, Group::kRare, "SECONDS",
+               "with --hosts: time without a connection after which an agent saves and ends", "120", Type::kDecimal},
     OptionSpec{"role", 0, Group::kNodes, "NAME", "role of the workers", "default"},
 
     OptionSpec{"dry-run", 0, Group::kOutput, "", "print the whole plan, start nothing"},

@@ -1,8 +1,9 @@
 // Implementation of scheduler.hpp.
 //
-// Note: which values are used. --nnodes 1 or --standalone means that the job uses only this machine, even if the scheduler has
-// started agents on other nodes. The scheduler's rank of a node is used only together with the scheduler's address. If the user
-// gave a different address, Slurm's node 0 does not own it.
+// Note: which values are used. A step of Slurm and mpirun have started this very process, so their variables come first. The
+// variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the job
+// uses only this machine, even if the scheduler has started agents on other nodes. The scheduler's rank of a node is used only
+// together with the scheduler's address. If the user gave a different address, Slurm's node 0 does not own it.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -65,6 +66,11 @@ class SchedulerReader {
       if (port) offer("master-port", std::to_string(port->number), port->source);
     }
     offer("master-addr", master, master_source);
+  }
+  // The address that the user gave; "" if there is none.
+  std::string given_address() const {
+    if (given_.given("rdzv-endpoint")) return given_.text("rdzv-endpoint");
+    return given_.given("master-addr") ? given_.text("master-addr") : "";
   }
   // The maximum of the user's --nnodes. A node whose Slurm rank is not below it is a spare, so it gets no --node-rank.
   std::int64_t max_nodes() const {
@@ -158,6 +164,96 @@ void check_allocation(SchedulerReader& read) {
                                 "..., or set --nnodes 1 if one node is intended");
 }
 
+// The nodes of a job, as a scheduler describes them to each node.
+struct NodesOfScheduler {
+  std::string scheduler;    // for sources and messages: "SkyPilot"
+  std::int64_t nodes = -1;  // their number, from the variable `nodes_name`
+  std::string nodes_name;
+  std::int64_t rank = -1;  // rank of this node
+  std::string rank_name;
+  std::string master;  // address of the node with rank 0
+  std::string master_name;
+  std::string job;  // an id that is the same on all nodes; may be empty
+  std::string job_name;
+};
+
+void offer_nodes(SchedulerReader& read, const NodesOfScheduler& found) {
+  if (found.nodes <= 1 || read.wants_one_machine()) return;
+  const auto source = [&](const std::string& name) { return found.scheduler + "'s " + name; };
+  if (found.rank < 0 || found.rank >= found.nodes) {
+    throw UsageError(found.rank_name + " is '" + read.text(found.rank_name.c_str()) + "', but " + found.nodes_name + " is " +
+                     std::to_string(found.nodes) + ": expected a rank from 0 to " + std::to_string(found.nodes - 1) +
+                     "; set both variables as " + found.scheduler + " does, or unset them");
+  }
+  read.offer("nnodes", std::to_string(found.nodes), source(found.nodes_name));
+  if (!found.job.empty()) read.offer("rdzv-id", found.job, source(found.job_name));
+  if (found.master.empty() && read.given_address().empty()) {
+    throw UsageError(
+        "the address of the node with rank 0 is unknown: " +
+        (found.master_name.empty() ? "no variable of " + found.scheduler + " contains it" : found.master_name + " is not set") +
+        "; add --master-addr with this address");
+  }
+  read.offer_place(found.master.empty() ? read.given_address() : found.master, source(found.master_name), found.rank,
+                   source(found.rank_name));
+}
+
+void offer_workers(SchedulerReader& read, const char* variable, const std::string& scheduler) {
+  if (const std::int64_t gpus = read.number(variable); gpus > 0)
+    read.offer("nproc-per-node", std::to_string(gpus), scheduler + "'s " + variable);
+}
+
+void read_skypilot(SchedulerReader& read) {
+  offer_workers(read, "SKYPILOT_NUM_GPUS_PER_NODE", "SkyPilot");
+  const std::string addresses = read.text("SKYPILOT_NODE_IPS");  // one on each line
+  offer_nodes(read, {.scheduler = "SkyPilot",
+                     .nodes = read.number("SKYPILOT_NUM_NODES"),
+                     .nodes_name = "SKYPILOT_NUM_NODES",
+                     .rank = read.number("SKYPILOT_NODE_RANK"),
+                     .rank_name = "SKYPILOT_NODE_RANK",
+                     .master = addresses.substr(0, addresses.find('\n')),
+                     .master_name = "SKYPILOT_NODE_IPS",
+                     .job = read.text("SKYPILOT_TASK_ID"),
+                     .job_name = "SKYPILOT_TASK_ID"});
+}
+
+void read_dstack(SchedulerReader& read) {
+  offer_workers(read, "DSTACK_GPUS_PER_NODE", "dstack");
+  offer_nodes(read, {.scheduler = "dstack",
+                     .nodes = read.number("DSTACK_NODES_NUM"),
+                     .nodes_name = "DSTACK_NODES_NUM",
+                     .rank = read.number("DSTACK_NODE_RANK"),
+                     .rank_name = "DSTACK_NODE_RANK",
+                     .master = read.text("DSTACK_MASTER_NODE_IP"),
+                     .master_name = "DSTACK_MASTER_NODE_IP",
+                     .job = read.text("DSTACK_RUN_NAME"),
+                     .job_name = "DSTACK_RUN_NAME"});
+}
+
+// mpirun starts one process for each slot, so an agent on each node needs -N 1. No variable of Open MPI contains the address of
+// rank 0. In a Slurm allocation, mpirun places rank 0 on the first node.
+void read_openmpi(SchedulerReader& read) {
+  const std::int64_t agents = read.number("OMPI_COMM_WORLD_SIZE");
+  if (read.is_standalone() || agents <= 1) return;
+  if (read.number("OMPI_COMM_WORLD_LOCAL_SIZE") > 1) {
+    if (read.knows_nodes() && !read.wants_one_machine()) return;
+    throw UsageError("mpirun starts " + read.text("OMPI_COMM_WORLD_LOCAL_SIZE") +
+                     " processes on a node (OMPI_COMM_WORLD_LOCAL_SIZE), and each of them would start its own workers. Use "
+                     "mpirun -N 1 ddprun ..., and set the number of workers with --nproc-per-node; or use --standalone if each "
+                     "process is a separate job");
+  }
+  const std::string given = read.given_address();
+  const std::string list = given.empty() ? read.text("SLURM_JOB_NODELIST") : "";
+  offer_nodes(read, {.scheduler = "mpirun",
+                     .nodes = agents,
+                     .nodes_name = "OMPI_COMM_WORLD_SIZE",
+                     .rank = read.number("OMPI_COMM_WORLD_RANK"),
+                     .rank_name = "OMPI_COMM_WORLD_RANK",
+                     .master = list.empty() ? given : first_slurm_host(list),
+                     .master_name = list.empty() ? "" : "SLURM_JOB_NODELIST",
+                     .job = "",
+                     .job_name = ""});
+}
+
 // Returns the host name of the first pod of an indexed Job. A pod's own name is JOB-INDEX, or JOB-INDEX.SERVICE.NAMESPACE....
 // with a headless service.
 std::string name_of_first_pod(const std::string& full_name, const std::string& index) {
@@ -198,8 +294,15 @@ SchedulerSettings scheduler_settings(const Settings& given, const Environment& e
                                      const std::function<std::string()>& full_host_name) {
   SchedulerReader read(given, environment);
   const std::string index = read.text("JOB_COMPLETION_INDEX");
-  if (in_step(read)) {
+  if (!read.text("OMPI_COMM_WORLD_RANK").empty()) {
+    // Before Slurm's variables: in an allocation, mpirun starts a daemon on each node as a step, and the agents inherit them.
+    read_openmpi(read);
+  } else if (in_step(read)) {
     read_step(read);
+  } else if (!read.text("SKYPILOT_NODE_RANK").empty()) {
+    read_skypilot(read);
+  } else if (!read.text("DSTACK_NODE_RANK").empty()) {
+    read_dstack(read);
   } else if (!read.text("SLURM_JOB_ID").empty()) {
     check_allocation(read);
   } else if (parse_whole(index).value_or(-1) >= 0) {

@@ -1,12 +1,14 @@
-// Reads the job's machines from the scheduler that started this agent: a Slurm step with one agent on each node, or a pod of a
-// Kubernetes indexed Job. `srun ddprun train.json` therefore needs no options. Command line and variables take precedence over
+// Reads the job's machines from the scheduler that started this agent: a Slurm step with one agent on each node, a pod of a
+// Kubernetes indexed Job, a task of SkyPilot or dstack on several nodes, or Open MPI's mpirun with one agent on each node.
+// `srun ddprun train.json` therefore needs no options. Command line and variables take precedence over
 // these values, and these values over defaults. main() calls this code, except under the name torchrun, since torchrun uses no
 // values of a scheduler.
 //
 // Several jobs may share a node: two small jobs, the tasks of a job array, or two steps of a job. Their agents must not use the
 // same ports, so the default port of a job on several nodes depends on its job id and step id (port_of_slurm_step()). Sources
 // of the variables: srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Kubernetes, "Indexed Job for Parallel Processing" and "Job with
-// Pod-to-Pod Communication".
+// Pod-to-Pod Communication"; SkyPilot, "Distributed Multi-Node Jobs"; dstack, "Distributed tasks"; mpirun(1), "Environment
+// Variables".
 #pragma once
 
 #include <cstdint>
@@ -30,8 +32,8 @@ struct SchedulerSettings {
 };
 
 // Returns the values from the scheduler. `full_host_name` returns this machine's name with its domain; it is called only in a
-// pod. Throws UsageError in three cases: a step with several agents on a node, an unreadable node list, or a pod whose name
-// does not determine the first pod's name. Pure.
+// pod. Throws UsageError if several agents run on a node, if a node list is unreadable, if the address of the first node
+// is unknown, or if a rank is not below the number of nodes. Pure.
 SchedulerSettings scheduler_settings(const Settings& given, const Environment& environment,
                                      const std::function<std::string()>& full_host_name);
 

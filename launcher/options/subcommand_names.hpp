@@ -91,33 +91,36 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{"ps", "[--json]", "list your running jobs on this machine", "--json",
                    "Lists your running jobs on this machine. --json: one line of JSON for each.\n"},
     SubcommandSpec{
-        "status", "[JOB | --slurm JOB] [--json|--openmetrics|--healthy] [--here]", "show the progress of a running job",
-        "--json --openmetrics --healthy --here --slurm",
+        "status", "[JOB | --slurm JOB] [--json|--openmetrics|--healthy] [--here] [--hosts HOSTS]",
+        "show the progress of a running job", "--json --openmetrics --healthy --here --slurm --hosts",
         "Shows the progress of a running job and the state of its workers, on all of its nodes.\n"
         "--here: on this node only. --openmetrics: as text for Prometheus.\n"
         "--healthy: prints nothing and returns 0 if the agent on this machine answers and its job is not ending after\n"
         "a failure. Otherwise prints one line and returns 1.\n"
-        "--slurm: a Slurm job by its id or run directory, from the login node.\n"},
+        "--slurm: a Slurm job by its id or run directory, from the login node.\n"
+        "--hosts: a job of ddprun --hosts. The command runs on the first of these hosts, over ssh.\n"},
     SubcommandSpec{"top", "[JOB] [--here]", "show the status every second", "--here",
                    "Shows the status every second until the job ends. Press q or Ctrl-C to leave.\n"
                    "--here: the status of this node only.\n"},
     SubcommandSpec{
-        "stop", "[JOB | --slurm JOB] [--now] [--here | --node NODE]", "save and stop a running job",
-        "--now --here --node --slurm",
+        "stop", "[JOB | --slurm JOB] [--now] [--here | --node NODE] [--hosts HOSTS]", "save and stop a running job",
+        "--now --here --node --slurm --hosts",
         "Stops a running job in an orderly way, as SIGTERM does, and waits for its end. Workers that can save do so.\n"
         "--now kills the workers. A job on several machines ends on all of them. --here stops only the node on this machine,\n"
         "as a SIGTERM to its ddprun does. --node does so for any node of the job, named by its host name or rank: the node\n"
         "leaves, and the job continues on the others. If they are too few for --nnodes, the command is refused.\n"
-        "--slurm: a Slurm job by its id or run directory, from the login node. The job is not requeued.\n"},
+        "--slurm: a Slurm job by its id or run directory, from the login node. The job is not requeued.\n"
+        "--hosts: a job of ddprun --hosts. The command runs on the first of these hosts, over ssh.\n"},
     SubcommandSpec{
-        "logs", "[JOB | --slurm JOB] [-f] [--rank N] [--tail N] [--stderr] [--here]",
-        "print the workers' log files, and with -f new lines", "-f --rank --tail --stderr --here --slurm",
+        "logs", "[JOB | --slurm JOB] [-f] [--rank N] [--tail N] [--stderr] [--here] [--hosts HOSTS]",
+        "print the workers' log files, and with -f new lines", "-f --rank --tail --stderr --here --slurm --hosts",
         "Prints the workers' log files of the newest round: all lines, or with --tail the last N lines of each file.\n"
         "  -f        also print new lines, until the job ends; starts with the last 10 lines\n"
         "  --rank N  this worker only\n"
         "  --stderr  standard error only\n"
         "  --here    for a job on several machines: log files on this machine only\n"
         "  --slurm   a Slurm job by its id or run directory, from the login node\n"
+        "  --hosts   a job of ddprun --hosts; the command runs on the first of these hosts, over ssh\n"
         "Exit code 1: a node could not show its log files; a message names the node.\n"
         "JOB may also be the run directory or log folder of a job that has ended. For a folder named by --log-dir, the newest\n"
         "run is used.\n"},

@@ -13,7 +13,8 @@ trainer_needs=(python3-venv:import-ensurepip libgloo-dev:gloo/config.h zlib1g-de
                libjpeg-dev:jpeglib.h libpng-dev:png.h)
 trainer_wants=(dataset-fashion-mnist:/usr/share/datasets/fashion-mnist)
 cmake_at_least=3.25
-test_packages=(iproute2 procps nftables slurmctld slurmd slurm-client munge fonts-dejavu-core)
+test_packages=(iproute2 procps nftables slurmctld slurmd slurm-client munge openssh-client openssh-server openmpi-bin
+               fonts-dejavu-core)
 reader_test_packages=(clang libclang-rt-14-dev)  # needed for the sanitizers and fuzzers of the file readers
 
 missing_packages() {

@@ -45,11 +45,12 @@ constexpr int kMinSignalBefore = 10;
 constexpr std::array<std::string_view, 5> kWritten{"run-dir", "token-file", "shutdown-timeout", "dry-run", "help"};
 
 // Options of the launcher that contradict a job of Slurm, with a hint.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kRefused{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kRefused{{
     {"nnodes", "use --nodes"},
     {"node-rank", "each agent reads its rank from Slurm; the number of nodes is --nodes"},
     {"master-addr", "the agents read the address from Slurm"},
     {"rdzv-endpoint", "the agents read the address from Slurm"},
+    {"hosts", "Slurm selects the hosts; use --nodes"},
     {"standalone", "use --nodes 1"},
     {"fresh", "each requeue would start over: use a new --run-dir, or rename the run directory"},
     {"version", "use ddprun --version"},

@@ -147,6 +147,71 @@ TEST(Scheduler, GpusOfTheStepSetTheWorkers) {
   EXPECT_EQ(values_in(per_task, {"--standalone"}), (Values{{"nproc-per-node", "2"}}));
 }
 
+const Values kSky{{"SKYPILOT_NODE_RANK", "1"},
+                  {"SKYPILOT_NUM_NODES", "2"},
+                  {"SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"},
+                  {"SKYPILOT_NUM_GPUS_PER_NODE", "8"},
+                  {"SKYPILOT_TASK_ID", "sky-2026-11-30_c_3"}};
+const Values kDstack{{"DSTACK_NODE_RANK", "1"},
+                     {"DSTACK_NODES_NUM", "2"},
+                     {"DSTACK_MASTER_NODE_IP", "10.0.0.4"},
+                     {"DSTACK_GPUS_PER_NODE", "8"},
+                     {"DSTACK_RUN_NAME", "gpt"}};
+const Values kMpi{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+
+TEST(Scheduler, SkyPilotAndDstackProvideAllNodeSettings) {
+  EXPECT_EQ(values_in(kSky), (Values{{"nnodes", "2"},
+                                     {"node-rank", "1"},
+                                     {"master-addr", "10.0.0.4"},
+                                     {"nproc-per-node", "8"},
+                                     {"rdzv-id", "sky-2026-11-30_c_3"}}));
+  EXPECT_EQ(
+      values_in(kDstack),
+      (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "10.0.0.4"}, {"nproc-per-node", "8"}, {"rdzv-id", "gpt"}}));
+  for (const auto& [option, setting] : found_in(kSky).values) EXPECT_TRUE(setting.source.starts_with("SkyPilot's SKYPILOT_"));
+  for (const auto& [option, setting] : found_in(kDstack).values) EXPECT_TRUE(setting.source.starts_with("dstack's DSTACK_"));
+}
+
+TEST(Scheduler, OptionsTakePrecedenceOverSkyPilot) {
+  EXPECT_EQ(values_in(kSky, {"--nnodes", "1:2", "--nproc-per-node", "4", "--rdzv-backend", "c10d"}),
+            (Values{{"rdzv-endpoint", "10.0.0.4"}, {"rdzv-id", "sky-2026-11-30_c_3"}}));
+  EXPECT_EQ(values_in(kSky, {"--standalone"}), (Values{{"nproc-per-node", "8"}}));
+}
+
+TEST(Scheduler, ATaskOnOneNodeSetsTheWorkersOnly) {
+  EXPECT_EQ(
+      values_in(with(kSky, {{"SKYPILOT_NODE_RANK", "0"}, {"SKYPILOT_NUM_NODES", "1"}, {"SKYPILOT_NODE_IPS", "10.0.0.4"}})),
+      (Values{{"nproc-per-node", "8"}}));
+  EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_NODE_RANK", "0"}, {"DSTACK_NODES_NUM", "1"}, {"DSTACK_GPUS_PER_NODE", "0"}})),
+            Values());
+}
+
+TEST(Scheduler, VariablesThatContradictEachOtherAreRefused) {
+  EXPECT_NE(
+      refusal_of(with(kSky, {{"SKYPILOT_NODE_RANK", "2"}})).find("SKYPILOT_NODE_RANK is '2', but SKYPILOT_NUM_NODES is 2"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal_of(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}})).find("DSTACK_MASTER_NODE_IP is not set; add --master-addr"),
+      std::string::npos);
+  EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}}), {"--master-addr", "h"})["node-rank"], "1");
+}
+
+TEST(Scheduler, MpirunProvidesNodesAndRank) {
+  EXPECT_EQ(values_in(kMpi, {"--master-addr", "10.0.0.4"}), (Values{{"nnodes", "2"}, {"node-rank", "1"}}));
+  EXPECT_EQ(values_in(kMpi, {"--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"}), (Values{{"nnodes", "2"}}));
+  EXPECT_EQ(values_in(with(kMpi, {{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NUM_NODES", "2"}, {"SLURM_JOB_NODELIST", "n[08-09]"}})),
+            (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "n08"}}));
+  EXPECT_NE(refusal_of(kMpi).find("no variable of mpirun contains it; add --master-addr"), std::string::npos);
+  EXPECT_EQ(values_in(with(kMpi, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}})), Values());
+}
+
+TEST(Scheduler, MpirunWithSeveralAgentsPerNodeIsRefused) {
+  const Values two = with(kMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_NE(refusal_of(two).find("Use mpirun -N 1 ddprun"), std::string::npos);
+  EXPECT_EQ(values_in(two, {"--standalone"}), Values());
+  EXPECT_EQ(values_in(two, {"--nnodes", "2", "--master-addr", "h"}), Values());
+}
+
 TEST(Scheduler, SeveralAgentsPerNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
   EXPECT_NE(refusal_of(twice).find("#SBATCH --ntasks-per-node=1"), std::string::npos) << refusal_of(twice);

@@ -1,0 +1,51 @@
+// The console of a job on several hosts: forwards the output of the agents to stdout and stderr of this process, in whole lines
+// with the host's name as a prefix. hosts_loop.cpp uses it. It never blocks, so a console that nothing reads does not keep this
+// process from sending pings to the hosts.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/hosts/write_queue.hpp"
+#include "launcher/output/line_splitter.hpp"
+
+namespace ddprun {
+
+class HostsConsole {
+ public:
+  enum class Stream { kOutput, kErrors };
+  // A job on one host has no prefixes. With `json`, lines of stdout have none: each of them is a JSON object.
+  HostsConsole(const std::vector<std::string>& names, bool json);
+
+  void add(std::size_t host, Stream stream, std::string_view bytes);
+  // Also shows the line that has no end yet.
+  void end(std::size_t host);
+  // A message of this process.
+  void print(const std::string& text);
+
+  bool is_full() const { return output_.queue.bytes() + errors_.queue.bytes() > kMaxWaiting; }
+  // The descriptors to wait for until they are writable; -1 if there is nothing to write.
+  int output_fd() const;
+  int errors_fd() const;
+  void write(Stream stream);  // call it when the descriptor is writable
+  void write_all_now();       // at the end; blocks
+
+ private:
+  static constexpr std::size_t kMaxWaiting = 1 << 20;
+  struct Target {
+    int fd;
+    WriteQueue queue{};
+    bool closed = false;
+  };
+  struct Lines {
+    std::string prefix;
+    LineSplitter splitter{};
+  };
+  void add_lines(Target& target, const Lines& lines, std::string_view text);
+  Target output_, errors_;
+  std::vector<Lines> output_lines_, error_lines_;  // one for each host
+};
+
+}  // namespace ddprun

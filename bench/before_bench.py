@@ -92,7 +92,7 @@ def many_agents(programs: tuple[str, str], how: RunOptions, turns: int) -> list[
     if "agents" not in how.only and how.only:
         return []
     if not all(program.exists() for program in crowds):
-        progress("skipped: benchmark of many agents: rendezvous_crowd must be in the folders of both programs")
+        progress("skipped: the benchmark of many agents needs the program rendezvous_crowd in the folders of both ddprun programs")
         return []
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):

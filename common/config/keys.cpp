@@ -337,8 +337,8 @@ std::vector<Key> make_keys() {
           "The number by which the factor is multiplied every step_epochs epochs.", only({"step"})),
       KEY(schedule.final_factor, NumberKind{}, "Factor at the last step of the run.",
           only({"cosine", "linear", "polynomial", "warmup_stable_decay"})),
-      KEY(schedule.power, NumberKind{.above_min = true}, "The factor depends on the fraction of remaining steps to this power.",
-          only({"polynomial"})),
+      KEY(schedule.power, NumberKind{.above_min = true},
+          "Exponent p of the decay, which follows (fraction of remaining steps)^p.", only({"polynomial"})),
       KEY(schedule.pct_start, NumberKind{.max = 1},
           "Fraction of the run in which the factor rises to 1. The momentum stays constant, unlike PyTorch's default.",
           only({"one_cycle"})),
@@ -401,8 +401,8 @@ std::vector<Key> make_keys() {
           "waits for the write, and no copy is made.",
           kMayChange),
       KEY(checkpoint.wait_for_room_s, NumberKind{},
-          "If the disk is full when the run writes its last checkpoint: seconds to wait for free space. After that the steps "
-          "since the previous checkpoint are lost. 0: no wait.",
+          "Seconds to wait for free space if the disk is full when the run writes its last checkpoint. If the disk stays full, "
+          "the steps since the previous checkpoint are lost. 0: no wait.",
           kMayChange),
       KEY(checkpoint.local_dir, TextKind{.may_be_empty = true, .path = true},
           "Absolute path of a folder on each node's own disk: one worker of each node keeps a copy of the newest two "

@@ -81,11 +81,12 @@ class Subjects {
     const InterfaceFacts facts = observe_interfaces();  // reads variables and kernel tables, which never block
     add(
         "host-name", [this, name, gloo = facts.gloo] { return judge_host_name(observe_name(name), gloo, job_.needs); },
-        late("host-name", "the resolver did not answer for the host name " + name, remedy));
+        late("host-name", "the resolver did not answer the query for the host name " + name, remedy));
     if (const std::string& meeting = job_.needs.meeting_host; !meeting.empty() && job_.needs.many_nodes()) {
       add(
           "master-address", [this] { return judge_meeting_host(observe_name(job_.needs.meeting_host), job_.needs); },
-          late("master-address", "the resolver did not answer for the address of the first node, " + meeting, remedy));
+          late("master-address", "the resolver did not answer the query for the address of the first node, " + meeting,
+               remedy));
     }
     add(
         "interface", [this, facts] { return judge_interfaces(facts, job_.needs); },

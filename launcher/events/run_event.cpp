@@ -104,7 +104,7 @@ std::string describe(const Straggler& event) {
     case StragglerKind::kCompute:
       break;
   }
-  return text + "; compute: it computes for longer than the others, and did not wait for a processor, a disk or data";
+  return text + "; compute: it computes longer than the others, and does not wait for a processor, a disk or data";
 }
 
 std::string describe(const HelperIgnored& event) {

@@ -48,8 +48,8 @@ std::string man_page(std::string_view version) {
       ".SH DESCRIPTION\n"
       "Starts one worker process per GPU, or the requested number, restarts them when one fails, and resumes from the newest "
       "checkpoint.\n"
-      "A name that ends in .json is a config, and options may also follow it. All words after any other program are arguments "
-      "of that program.\n"
+      "If PROGRAM ends in .json, it is a config, and options may also follow it. Otherwise all words after PROGRAM are its "
+      "arguments.\n"
       ".SH SUBCOMMANDS\n"
       "A subcommand is recognised only as the first argument.\n";
   for (const SubcommandSpec& each : kSubcommandTable) text += entry(each.name, std::string(each.doc) + ".");

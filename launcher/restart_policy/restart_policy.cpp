@@ -27,7 +27,7 @@ int exit_code_of(const FailedRound& round) {
 const char* hopeless_reason(Cause cause) {
   switch (cause) {
     case Cause::kUsage:
-      return "no restart after a usage error: it would fail in the same way";
+      return "no restart after a usage error: another start would fail in the same way";
     case Cause::kSpawn:
       return "no restart, since the program cannot be started";
     case Cause::kDiverged:

@@ -33,7 +33,7 @@ class HeldPieces {
     for (const StateSource& source : sources) {
       const StateLayout& layout = *source.layout;
       check(source.holders.size() == layout.pieces.size(),
-            "expected a list of holders for each piece of the layout of a state source");
+            "a state source does not list the holders of each piece in its layout");
       std::vector<std::optional<std::size_t>> in_now;
       for (const TensorSpec& tensor : layout.tensors) {
         const auto found = index.find({tensor.role, tensor.name});

@@ -345,8 +345,8 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
   // Writing needs only host memory, so a smaller batch would not help. With the error "out of memory", the restarted job would
   // use a smaller batch, so this error is reported differently.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
-    if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
-    return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");
+    if (need == Need::kRequired) throw InternalError(text + "not enough memory to write it (" + failure.message + ")");
+    return warn(std::make_error_code(std::errc::not_enough_memory), "not enough memory to write it (" + failure.message + ")");
   }
   try {
     std::rethrow_exception(error);

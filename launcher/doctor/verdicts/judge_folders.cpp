@@ -44,8 +44,8 @@ Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs) {
                   "choose another folder with --run-dir, or change the permissions, the quota or the mount of this one")};
   }
   if (!facts.rename_problem.empty()) {
-    return {error(name, "a file cannot replace another one in " + facts.probed + ": " + facts.rename_problem,
-                  "choose a folder on a file system with atomic rename with --run-dir: checkpoints depend on it")};
+    return {error(name, "rename() cannot replace a file in " + facts.probed + ": " + facts.rename_problem,
+                  "use --run-dir to choose a folder on a file system with atomic rename: checkpoints depend on it")};
   }
   Checks checks;
   // A script writes its own files, of unknown size, so only a train.json has a minimum.
@@ -61,7 +61,7 @@ Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs) {
                              "choose a folder on a disk with --run-dir"));
   }
   if (facts.is_soft_mount) {
-    checks.push_back(warning(name, facts.probed + " is an NFS mount with the option soft: a slow server causes failed writes",
+    checks.push_back(warning(name, facts.probed + " is an NFS mount with the option soft: writes fail if the server is slow",
                              "mount it with the option hard"));
   }
   if (checks.empty()) checks.push_back(ok(name, found_in(facts)));

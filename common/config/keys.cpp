@@ -97,7 +97,8 @@ std::vector<Key> make_keys() {
           "accumulated. 0: no split.",
           kMayChange),
       KEY(eval_batch_size, IntegerKind{1, kMany},
-          "Samples per forward pass of a worker in an evaluation. Changes memory and speed, not the result.", kMayChange),
+          "Samples per forward pass of a worker in an evaluation. Affects memory use and speed, but not the result.",
+          kMayChange),
       KEY(eval_every_epochs, IntegerKind{0, kMany}, "Evaluate on the test set every N epochs. 0: only at the end.",
           kMayChangeForAll),
       KEY(eval_every_steps, IntegerKind{0, kMany}, "Also evaluate every N optimizer steps. 0: only by epochs.",
@@ -105,7 +106,8 @@ std::vector<Key> make_keys() {
       KEY(label_smoothing, NumberKind{.max = 1, .below_max = true},
           "Fraction of the target probability that is spread over all classes."),
       KEY(clip_grad_norm, NumberKind{},
-          "Maximum 2-norm of all gradients together; if it is larger, they are scaled down to this norm. 0: no clipping."),
+          "Maximum 2-norm of all gradients together. If their norm is larger, they are scaled down to this value. 0: no "
+          "clipping."),
       KEY(clip_grad_value, NumberKind{},
           "Maximum absolute value of a gradient element; larger elements are clamped, before clip_grad_norm. 0: no clipping.",
           kAddedLater),
@@ -124,7 +126,7 @@ std::vector<Key> make_keys() {
           kMayChange),
       KEY(channels_last, BoolKind{},
           "Store images and convolution weights with channels last in memory, the fastest layout for convolutions on GPUs. "
-          "Changes the speed, and the result only by rounding.",
+          "Affects the speed, and changes the result only by rounding.",
           kMayChangeForAll),
       KEY(deterministic, BoolKind{},
           "Use only operators that compute the same bits each time, as torch.use_deterministic_algorithms does. If an operator "
@@ -209,8 +211,8 @@ std::vector<Key> make_keys() {
           "safetensors file with training samples; the first dimension of each tensor is the sample index.", only({"tensors"})),
       KEY(data.test, TextKind{}, "safetensors file with test samples.", only({"tensors"})),
       KEY(data.train_tokens, TextKind{},
-          "File to train on. *.bin: tokens as written by nanoGPT or llm.c. Other: text; each byte is a token unless a "
-          "tokenizer is set.",
+          "File to train on. *.bin: tokens as written by nanoGPT or llm.c. Any other file is text; each byte is a token unless "
+          "a tokenizer is set.",
           only({"tokens"})),
       KEY(data.test_tokens, TextKind{}, "File to evaluate on.", only({"tokens"})),
       KEY(data.tokenizer, TextKind{.may_be_empty = true, .path = true},

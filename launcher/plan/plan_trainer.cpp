@@ -96,7 +96,7 @@ void choose_recovery_of_program(Plan& plan, const Settings& settings) {
   const bool in_python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule;
   if (live && many && in_python) {
     plan.notes.emplace_back(
-        "--recovery live has no effect: on several machines, all workers of a Python script restart after the loss of one");
+        "--recovery live has no effect: on several machines, all workers of a Python script restart if one is lost");
   } else if (live && (many || plan.nproc_per_node > 1)) {
     plan.regroup_limit = kRegroupLimit;
   }

@@ -234,8 +234,8 @@ rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int u
   if (!for_cause && is_out_of_memory_again(history, rules.same_failure_rounds)) {
     return give_up(static_cast<int>(ExitCode::kOutOfMemory),
                    "out of memory in " + rounds +
-                       " rounds in a row without any change: use a smaller batch or model, or more memory; after a restart, a "
-                       "script can read DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT and use less memory");
+                       " consecutive rounds, with nothing changed between them: use a smaller batch or model, or more memory; "
+                       "after a restart, a script can read DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT and use less memory");
   }
 
   const std::string budget = std::to_string(limits.max_restarts);

@@ -177,7 +177,7 @@ def should_save():
 
 
 def stopped():
-    """Ends this process with the exit code 85, which means "saved, run again". Call this after should_save() has returned True.
+    """Ends this process with the exit code 85, which means that the job has saved and should run again. Call this after should_save() has returned True.
     Without a stop request, ddprun counts the exit as a failure."""
     sys.exit(REQUEUE)
 

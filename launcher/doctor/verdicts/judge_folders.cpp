@@ -111,7 +111,7 @@ Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs) {
 Checks judge_data(const DataFacts& facts) {
   Checks checks;
   for (const std::string& one : facts.missing) {
-    checks.push_back(error("data", one, "correct the key in the config, or copy or mount the data on this machine"));
+    checks.push_back(error("data", one, "correct the key in the config, or make the data available on this machine"));
   }
   for (const std::string& one : facts.read_problems) {
     checks.push_back(error("data", one, "check the disk or the file server (dmesg), and copy the file again"));

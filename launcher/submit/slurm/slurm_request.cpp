@@ -57,7 +57,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kRefused
     {"help-all", "use ddprun --help-all"},
     {"print-completion", "use ddprun --print-completion"},
     {"print-man", "use ddprun --print-man"},
-    {"json", "submit prints text only; put DDPRUN_JSON=1 into the environment of the job"},
+    {"json", "submit prints text only; set DDPRUN_JSON=1 in the job's environment"},
     {"rdzv-id", "the agents derive the run id from the Slurm job id"},
 }};
 

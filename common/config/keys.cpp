@@ -150,7 +150,7 @@ std::vector<Key> make_keys() {
       KEY(model.n_embd, IntegerKind{1, 1'000'000}, "Width of the embeddings and of each block; must be a multiple of n_head.",
           only({"gpt", "llama", "vit"})),
       KEY(model.patch_size, IntegerKind{1, 4096},
-          "Height and width of the square patches of an image; must divide both of its sides.", later_only({"vit"})),
+          "Side length of the square patches of an image; must divide its height and its width.", later_only({"vit"})),
       KEY(model.n_kv_head, IntegerKind{0, 100'000},
           "Number of key and value heads; each is shared by the same number of query heads. 0: as many as n_head.",
           later_only({"llama"})),
@@ -429,9 +429,10 @@ std::vector<Key> make_keys() {
 
       KEY(grad_scaler.init_scale, NumberKind{.max = 1e30, .above_min = true}, "Initial loss scale.", kAddedLater),
       KEY(grad_scaler.growth_factor, NumberKind{.min = 1, .above_min = true},
-          "Multiplier of the scale after growth_interval consecutive steps with finite gradients.", kAddedLater),
+          "Factor by which the scale grows after growth_interval consecutive steps with finite gradients.", kAddedLater),
       KEY(grad_scaler.backoff_factor, NumberKind{.max = 1, .above_min = true, .below_max = true},
-          "Multiplier of the scale after a gradient that is not finite; that step changes no weight.", kAddedLater),
+          "Multiplier of the scale after a step with a gradient that is not finite. Such a step changes no weight.",
+          kAddedLater),
       KEY(grad_scaler.growth_interval, IntegerKind{1, kMany}, "Consecutive steps with finite gradients before the scale grows.",
           kAddedLater),
 

@@ -249,7 +249,7 @@ FailedRound JudgedRound::record_of(const Failure& first) const {
 
 rendezvous::Verdict JudgedRound::verdict_on(const Failure& first) const {
   check(!workers_.settings().is_member(),
-        "expected a job on a single machine: in a job on several machines only the coordinator decides about restarts");
+        "expected a job on a single machine: in a job on several machines only the coordinator decides whether to restart");
   return judge(first, record_of(first), budget_, workers_.settings().restarts);
 }
 

@@ -17,7 +17,7 @@ constexpr std::array kTable{
     OptionSpec{"max-restarts", 0, Group::kWorkers, "N|auto",
                "maximum number of restarts after failures (train.json: 3, refilled by progress; script: 0)", "", Type::kWhole},
     OptionSpec{"recovery", 0, Group::kWorkers, "live|checkpoint",
-               "action after the loss of a worker. live: the remaining workers keep their state, if they run ddptrain or a C++ "
+               "action if a worker is lost. live: the remaining workers keep their state, if they run ddptrain or a C++ "
                "training loop (default on one machine); checkpoint: all workers restart",
                "", Type::kWord},
     OptionSpec{"standby", 0, Group::kRare, "N", "preloaded processes that replace lost workers", "", Type::kWhole},

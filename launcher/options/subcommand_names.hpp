@@ -51,7 +51,7 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{
         "token", "[--run-dir DIR | --token-file FILE | --new FILE] [--show]", "locate, create or show the job's secret",
         "--run-dir --token-file --new --show",
-        "Prints where a job on several machines would find its token on this machine. Creates a token if none exists.\n"
+        "Prints the path of the token that a job on several machines uses on this machine. Creates a token if none exists.\n"
         "  --run-dir DIR      the job's run directory\n"
         "  --token-file FILE  the token file to use\n"
         "  --new FILE         create this file, readable by you only; it must not exist yet\n"

@@ -12,7 +12,7 @@ from ddprun.graph import Refused
 
 
 def first_lines(error: Exception) -> str:
-    """Returns the message of an error, without its references to further documentation."""
+    """Returns the message of an error, without references to documentation."""
     text = " ".join(str(error).split("The error above occurred")[0].split("For more information")[0].split())
     return text[:500] or type(error).__name__
 

@@ -281,7 +281,7 @@ def test_a_name_server_that_does_not_answer(examine, config, tmp_path):
 
 def test_a_plan_that_needs_a_driver_that_does_not_answer(examine, python_script, two_gpus):
     found = only(examine("--nproc-per-node", "gpu", python_script, NVML_DOES="wait", **two_gpus), "job", "warning")
-    assert "the job's plan could not be made in time" in found
+    assert "the job's plan could not be computed in time" in found
 
 
 def test_gpus_that_do_not_exist(examine, python_script, two_gpus):

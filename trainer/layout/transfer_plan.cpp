@@ -163,7 +163,7 @@ std::vector<StateTransfer> complete_plan(const StateSource& source, const StateL
 }  // namespace
 
 StateSource source_at(const StateLayout& before, std::span<const HolderProgress> progress, std::int64_t step) {
-  check(progress.size() == before.nodes.size(), "expected one progress report for each rank of the former layout");
+  check(progress.size() == before.nodes.size(), "expected one progress report for each rank of the previous layout");
   StateSource source{.layout = &before};
   for (const StatePiece& piece : before.pieces) {
     std::vector<int>& holders = source.holders.emplace_back();

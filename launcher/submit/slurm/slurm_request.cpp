@@ -33,7 +33,7 @@ constexpr std::array kOptions{
     OptionSpec{"max-failures", 0, kGroup, "N", "requeues after failures", "3", Type::kWhole},
     OptionSpec{"max-timeouts", 0, kGroup, "N", "requeues after time limits without a newer checkpoint", "3", Type::kWhole},
     OptionSpec{"sbatch", 0, kGroup, "OPTION", "an additional sbatch option, such as mem=64G"},
-    OptionSpec{"after", 0, kGroup, "CODE", "used by the batch file: decide about a requeue", "", Type::kWhole},
+    OptionSpec{"after", 0, kGroup, "CODE", "used by the batch file: decide whether to requeue the job", "", Type::kWhole},
 };
 
 constexpr int kMaxNodes = 100'000;

@@ -121,8 +121,9 @@ std::vector<Key> make_keys() {
       KEY(seed, IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout."),
       KEY(device, NameKind{{"auto", "cpu", "cuda"}}, "Device to train on. auto: GPUs if the machine has any.", kMayChange),
       KEY(precision, NameKind{{"fp32", "tf32", "bf16", "fp16"}},
-          "Number format of matrix products and convolutions; weights, optimizer moments and sums stay float32. tf32: fewer "
-          "bits on a GPU's tensor cores, no effect on a CPU. bf16, fp16: PyTorch's autocast; fp16 also uses its GradScaler.",
+          "Number format of matrix products and convolutions; weights, optimizer moments and sums stay float32. tf32: lower "
+          "precision on a GPU's tensor cores, no effect on a CPU. bf16, fp16: PyTorch's autocast; fp16 also uses its "
+          "GradScaler.",
           kMayChange),
       KEY(channels_last, BoolKind{},
           "Store images and convolution weights with channels last in memory, the fastest layout for convolutions on GPUs. "
@@ -150,7 +151,8 @@ std::vector<Key> make_keys() {
       KEY(model.n_embd, IntegerKind{1, 1'000'000}, "Width of the embeddings and of each block; must be a multiple of n_head.",
           only({"gpt", "llama", "vit"})),
       KEY(model.patch_size, IntegerKind{1, 4096},
-          "Side length of the square patches of an image; must divide its height and its width.", later_only({"vit"})),
+          "Side length of the square patches into which an image is split; must divide the image's height and width.",
+          later_only({"vit"})),
       KEY(model.n_kv_head, IntegerKind{0, 100'000},
           "Number of key and value heads; each is shared by the same number of query heads. 0: as many as n_head.",
           later_only({"llama"})),
@@ -307,7 +309,8 @@ std::vector<Key> make_keys() {
           "Update rule. sgd, adamw, adam: PyTorch's formulas. lion: the formula of its paper."),
       KEY(optimizer.lr, NumberKind{.above_min = true}, "Learning rate, before multiplication by the factor of the schedule."),
       KEY(optimizer.lr_batch_rule, NameKind{{"none", "linear", "square_root"}},
-          "Factor applied to lr. none: 1. linear: batch_size / lr_base_batch. square_root: the square root of that quotient.",
+          "Factor applied to lr. none: 1. linear: batch_size / lr_base_batch. square_root: the square root of batch_size / "
+          "lr_base_batch.",
           kAddedLater),
       KEY(optimizer.lr_base_batch, IntegerKind{0, kMany},
           "The batch_size for which lr was chosen; required if lr_batch_rule is linear or square_root.", kAddedLater),
@@ -381,8 +384,8 @@ std::vector<Key> make_keys() {
           "A change in the metric counts as an improvement only if it is larger than this.", kMayChangeForAll),
 
       KEY(checkpoint.every, NameKind{{"given", "auto"}},
-          "given: save at the intervals every_steps and every_seconds. auto: choose the interval from the measured time of a "
-          "save and the failures of the run.",
+          "given: save at the intervals every_steps and every_seconds. auto: choose the interval from the measured duration of "
+          "a save and the failures so far.",
           kMayChange),
       KEY(checkpoint.every_steps, IntegerKind{0, kMany}, "Save every N optimizer steps. 0: no saves by step count.",
           kMayChangeForAll),
@@ -431,7 +434,7 @@ std::vector<Key> make_keys() {
       KEY(grad_scaler.growth_factor, NumberKind{.min = 1, .above_min = true},
           "Factor by which the scale grows after growth_interval consecutive steps with finite gradients.", kAddedLater),
       KEY(grad_scaler.backoff_factor, NumberKind{.max = 1, .above_min = true, .below_max = true},
-          "Multiplier of the scale after a step with a gradient that is not finite. Such a step changes no weight.",
+          "Factor applied to the scale after a step with a gradient that is not finite. Such a step changes no weight.",
           kAddedLater),
       KEY(grad_scaler.growth_interval, IntegerKind{1, kMany}, "Consecutive steps with finite gradients before the scale grows.",
           kAddedLater),

@@ -149,7 +149,7 @@ Failure worker_failure(const RoundWorkers& workers, int rank) {
   }
   if (failure.cause == Cause::kSignal && failure.message.empty())
     failure.message = reason_of_signal(
-        existing(worker.status, "expected an exit status for a worker that a signal has ended, found none").signal);
+        existing(worker.status, "expected an exit status for a worker that was ended by a signal, found none").signal);
   if (blame_of(worker, has_channel) == Blame::kStopped) failure.cause = Cause::kStopped;
   return failure;
 }

@@ -113,12 +113,12 @@ class Subjects {
     const std::string temporary = temporary_folder();
     add(
         "temporary-folder", [this, temporary] { return judge_temporary_folder(observe_folder(temporary), job_.needs); },
-        error("temporary-folder", temporary + " does not answer: a write did not end in time",
+        error("temporary-folder", temporary + " does not respond: a write did not finish in time",
               "set TMPDIR to a folder on a local disk"));
     if (job_.run_dir.empty()) return;
     add(
         "run-directory", [this] { return judge_run_directory(observe_folder(job_.run_dir), job_.needs); },
-        error("run-directory", job_.run_dir.string() + " does not answer: a write did not end in time",
+        error("run-directory", job_.run_dir.string() + " does not respond: a write did not finish in time",
               "check the disk or file server, or choose another folder with --run-dir"));
   }
 
@@ -127,7 +127,7 @@ class Subjects {
     if (folder.empty()) return;
     add(
         "local-copies", [folder] { return judge_local_copies(observe_folder(folder)); },
-        error("local-copies", folder + " does not answer: a write did not end in time",
+        error("local-copies", folder + " does not respond: a write did not finish in time",
               "set checkpoint.local_dir to a folder on a local disk"));
   }
 

@@ -155,7 +155,7 @@ Checks result_of(const Child& child, const Probe& probe) {
   if (checks && WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0) return *std::move(checks);
   const std::string end = WIFSIGNALED(child.status) ? signal_name(WTERMSIG(child.status)) : "an incomplete answer";
   return {warning(probe.name, "could not be examined: the process that examines it ended with " + end,
-                  "check the driver or library that this subject depends on")};
+                  "check the driver or library that this check uses")};
 }
 
 }  // namespace

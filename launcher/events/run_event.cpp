@@ -18,7 +18,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string describe(const CutOff& event) {
   return printed("no answer from the coordinator for %.1f s: ", event.seconds) +
-         "the workers of this node were ended, since the other nodes may have continued without it";
+         "the workers of this node were stopped, since the other nodes may have continued without it";
 }
 
 std::string describe(const StopIsSlow& event) {

@@ -68,7 +68,7 @@ constexpr std::array kTable{
     OptionSpec{"role", 0, Group::kNodes, "NAME", "role of the workers", "default"},
 
     OptionSpec{"dry-run", 0, Group::kOutput, "", "print the whole plan, start nothing"},
-    OptionSpec{"preflight", 0, Group::kOutput, "", "check this machine first, and start nothing after an error"},
+    OptionSpec{"preflight", 0, Group::kOutput, "", "check this machine first; do not start if there is an error"},
     OptionSpec{"json", 0, Group::kOutput, "", "print one JSON object per line"},
     OptionSpec{"quiet", 'q', Group::kOutput, "", "print errors and the result only"},
     OptionSpec{"verbose", 'v', Group::kOutput, "", "print more; twice: everything"},

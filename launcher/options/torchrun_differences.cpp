@@ -43,8 +43,8 @@ constexpr std::array kOptions{
     TorchrunRow{"node-rank", kSame, "used only with the backend `static`"},
     TorchrunRow{"master-addr", kSame, "each node passes its own value to its workers; used only with the backend `static`"},
     TorchrunRow{"master-port", kBetter,
-                "0 takes a free port; a given port that is taken is reported immediately, in one line. If the default 29500 is "
-                "taken, a free port replaces it. Used only with the backend `static`"},
+                "0: a free port is chosen. A given port that is already in use is reported immediately, in one line. If the "
+                "default port 29500 is in use, a free port replaces it. Used only with the backend `static`"},
     TorchrunRow{"local-addr", kSame,
                 "sets `MASTER_ADDR` with the backend `c10d` and with `--standalone`; 127.0.0.1 unless given"},
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},

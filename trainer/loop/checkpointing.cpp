@@ -36,10 +36,9 @@ double seconds(std::chrono::steady_clock::duration time) {
 }
 
 [[noreturn]] void diverged_before_save(std::int64_t step) {
-  throw DivergedError(
-      "some weights are NaN or infinite after step " + std::to_string(step) +
-      ", so they are not saved; the newest checkpoint is from an earlier step. Try a lower optimizer.lr, a longer "
-      "schedule.warmup_steps or clip_grad_norm");
+  throw DivergedError("some weights are NaN or infinite after step " + std::to_string(step) +
+                      ", so they are not saved; the newest checkpoint is from an earlier step. Try a lower optimizer.lr, a "
+                      "larger schedule.warmup_steps, or clip_grad_norm");
 }
 
 // Returns a lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step.

@@ -82,7 +82,7 @@ Checks judge_local_copies(const FolderFacts& facts) {
 
 Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs) {
   const std::string name = "temporary-folder";
-  const std::string remedy = "set TMPDIR to a folder with free space that this user can write";
+  const std::string remedy = "set TMPDIR to a writable folder with free space";
   if (!facts.write_problem.empty())
     return {error(name, "no file can be written in " + facts.path + ": " + facts.write_problem, remedy)};
   Checks checks;

@@ -166,7 +166,7 @@ void judge_slowdown(Checks& checks, const Gpu& gpu, const std::string& text) {
   if ((reasons & (kHardware | kThermal | kPowerBrake)) == 0) return;
   const char* why = (reasons & kThermal) != 0 ? "temperature" : (reasons & kPowerBrake) != 0 ? "power supply" : "hardware";
   checks.push_back(warning("gpu-health", text + " runs slower now because of its " + why + ": the whole job waits for it",
-                           "check fans, air flow and power supply of this machine: nvidia-smi -q -d PERFORMANCE"));
+                           "check the fans, airflow and power supply of this machine: nvidia-smi -q -d PERFORMANCE"));
 }
 
 void judge_use_by_others(Checks& checks, const Gpu& gpu, const std::string& text) {

@@ -86,8 +86,8 @@ void StateSource::make_state(const Description& samples) {
     other_model_ = other.what();
     if (!process_.options().data_changed) {
       throw UsageError(other_model_ +
-                       ". If the run was started with an older version of ddprun, which lacked this check, add --data-changed "
-                       "to resume it with the model of its config");
+                       ". If an older version of ddprun without this check started the run, add --data-changed to resume it "
+                       "with the model of its config");
     }
     TrainConfig without_init = config;
     without_init.model.init.clear();

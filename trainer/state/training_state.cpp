@@ -156,8 +156,8 @@ void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, 
   if (!within && !config.data.validation.is_set()) return;
   throw UsageError(source.string() + " was trained with seed " + std::to_string(saved.seed) + ", but this config has seed " +
                    std::to_string(config.seed) + ": " +
-                   (within ? "the checkpoint is from the middle of an epoch, and with another order of the samples some of "
-                             "them would be used twice and others never"
+                   (within ? "the checkpoint is from the middle of an epoch, and in another order some samples would be used "
+                             "twice and others never"
                            : "with this seed, data.validation holds out samples that were already used for training") +
                    ". Set seed to " + std::to_string(saved.seed) +
                    ". To start a new run from these weights, set model.init to the checkpoint");

@@ -149,7 +149,7 @@ void SubcommandArguments::refuse_both(std::string_view one, std::string_view oth
 
 // ---- subcommands ----
 
-static_assert(kSubcommandFunctions.size() + 1 == kSubcommandTable.size(), "each subcommand but join has a function");
+static_assert(kSubcommandFunctions.size() + 1 == kSubcommandTable.size(), "each subcommand except join needs a function");
 
 std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (args.empty()) return std::nullopt;

@@ -142,7 +142,7 @@ class Subjects {
     if (!job_.config) return;
     add(
         "data", [this] { return judge_data(observe_data(*job_.config, job_.has_custom_worker, depth_)); },
-        warning("data", "the data did not answer in time", "check the disk or file server that contains the data"), limit());
+        warning("data", "the data could not be read in time", "check the disk or file server that contains the data"), limit());
   }
 
   const Examination& job_;

@@ -239,7 +239,7 @@ def test_a_server_that_does_not_answer(examine, config, tmp_path):
             took = time.monotonic() - begin
         finally:
             disk.thaw()
-        assert "a write did not end in time" in only(findings, "run-directory", "error")
+        assert "a write did not finish in time" in only(findings, "run-directory", "error")
         assert took < 20  # the limit is 3 s; a doctor that waits for the disk would never end
 
 

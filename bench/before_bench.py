@@ -92,14 +92,14 @@ def many_agents(programs: tuple[str, str], how: RunOptions, turns: int) -> list[
     if "agents" not in how.only and how.only:
         return []
     if not all(program.exists() for program in crowds):
-        progress("skipped: benchmark of many agents: rendezvous_crowd must be in the folders of both programs")
+        progress("skipped: the benchmark of many agents needs the program rendezvous_crowd in the folders of both ddprun programs")
         return []
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
         progress(f"{agents} agents")
         each = 1 if how.quick else RUNS_OF_A_PAIR[agents]
         results = [interleaved(crowds, each, lambda program, agents=agents: crowd(program, agents)) for _ in range(turns)]
-        for name, unit, key in (("from the start of the agents to the first round of all", "ms", "joined_ms"),
+        for name, unit, key in (("from the start of the agents to the first round of all agents", "ms", "joined_ms"),
                                 ("from the failure of a worker to the next round of all agents", "ms", "restarted_ms"),
                                 ("memory of the coordinator per agent", "KB", "coordinator_kb_per_agent")):
             rows.append(compared(f"{agents:,} agents: {name}", unit, [medians([(now[key], then[key]) for now, then in pair]) for pair in results]))

@@ -256,7 +256,8 @@ int main_of_crowd(int agents) {
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_max < static_cast<rlim_t>(agents) + 600) {
-    std::fprintf(stderr, "crowd: %d agents need one open file each and 600 more, but at most %llu are allowed (ulimit -Hn)\n",
+    std::fprintf(stderr,
+                 "crowd: %d agents need one open file each, plus 600 in total, but the limit is %llu: raise it (ulimit -Hn)\n",
                  agents, static_cast<unsigned long long>(files.rlim_max));
     return 2;
   }

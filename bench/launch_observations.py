@@ -33,7 +33,7 @@ def missing_program_lines(side: Side) -> str:
 
 
 def left_early(side: Side) -> str:
-    """Observes what is reported if rank 0 ends successfully and rank 1 fails later, like a worker that still needs rank 0."""
+    """Observes what is reported if rank 0 ends successfully, and rank 1 fails later because it still needs rank 0."""
     side.start("--nproc-per-node", "2", "--no-python", "sh", "-c", '[ "$RANK" = 0 ] && exit 0; sleep 1.5; exit 3')
     side.ended()
     return "reported" if "rank 0 had ended before" in side.output() else "nothing reported"

@@ -91,7 +91,7 @@ def run(tools: Tools, how: RunOptions) -> list[Table]:
         def row(name: str, unit: str, key: str, results: list[dict] = results, agents: int = agents, **bars) -> Row:
             return Row(f"{agents:,} agents: {name}", unit, Series([result[key] for result in results]), None, **bars)
 
-        rows += [row("from the start of the agents to the first round of all", "ms", "joined_ms", at_most=MAX_MS.get(agents)),
+        rows += [row("from the start of the agents to the first round of all agents", "ms", "joined_ms", at_most=MAX_MS.get(agents)),
                  row("from the failure of a worker to the next round of all agents", "ms", "restarted_ms"),
                  row("memory of the coordinator per agent", "KB", "coordinator_kb_per_agent", at_most=80)]
     return [*compare_with_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "", rows), flooded_rounds(tools, how)]

@@ -20,7 +20,7 @@ command_demo() {
   mkdir -p "$run_directory"
   step "Training: build/bin/ddprun --nproc-per-node 2 --run-dir $run_directory configs/fashion-mnist.json"
   if [[ $kills == yes ]]; then
-    echo "         Half-way, one of the two workers is killed with SIGKILL."
+    echo "         Halfway through, one of the two workers is killed with SIGKILL."
     kill_a_worker "$run_directory" &
   fi
   build/bin/ddprun --nproc-per-node 2 --run-dir "$run_directory" configs/fashion-mnist.json || code=$?

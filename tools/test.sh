@@ -148,9 +148,9 @@ print_plan() {
   fi
   step "Plan: install what is missing (5 GB); build; unit tests; builds with sanitizers; whole-program tests${package:+; packages}"
   if [[ -n $filter ]]; then
-    echo "         Only tests whose name contains '$filter' run. Most of the time is then needed by builds."
+    echo "         Runs only the tests whose name contains '$filter'. The builds take most of the time."
   elif [[ -d build/bin ]]; then
-    echo "         Builds of what has changed, then 12 to 18 minutes of whole-program tests on two cores."
+    echo "         Builds the changed parts, then runs whole-program tests for 12 to 18 minutes on two cores."
   else
     echo "         About 50 minutes from scratch on two cores, of which whole-program tests take 12 to 18."
   fi

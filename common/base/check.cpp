@@ -22,7 +22,7 @@ std::string_view in_repository(std::string_view file) {
 
 void check_failed(const char* sentence, const char* file, int line) {
   throw InternalError("internal error at " + std::string(in_repository(file)) + ":" + std::to_string(line) + ": " + sentence +
-                      "; this is a bug in ddprun, please report it with this line");
+                      "; this is a bug in ddprun: report it with this line");
 }
 
 }  // namespace ddprun

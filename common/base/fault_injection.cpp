@@ -44,11 +44,10 @@ class FaultReader {
 
  private:
   [[noreturn]] void refuse(std::string_view token) const {
-    throw UsageError(
-        where_ + ": cannot parse '" + std::string(token) +
-        "'; expected a fault (kill|segv|exit=CODE|oom|nan|hang|loop|stop|flip|device) and its settings: [rank=N|all] [step=N] "
-        "[restart=N|any] [phase=joining|step|backward|optimizer|saving|evaluating|exit] [above=SAMPLES], which is for oom "
-        "only");
+    throw UsageError(where_ + ": cannot parse '" + std::string(token) +
+                     "'; expected a fault (kill|segv|exit=CODE|oom|nan|hang|loop|stop|flip|device) and its settings: "
+                     "[rank=N|all] [step=N] [restart=N|any] [phase=joining|step|backward|optimizer|saving|evaluating|exit] "
+                     "[above=SAMPLES]; above is for oom only");
   }
 
   template <typename Integer>

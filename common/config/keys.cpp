@@ -97,7 +97,8 @@ std::vector<Key> make_keys() {
           "accumulated. 0: no split.",
           kMayChange),
       KEY(eval_batch_size, IntegerKind{1, kMany},
-          "Samples per forward pass of a worker in an evaluation. Changes memory and speed, not the result.", kMayChange),
+          "Samples per forward pass of a worker in an evaluation. Affects memory use and speed, but not the result.",
+          kMayChange),
       KEY(eval_every_epochs, IntegerKind{0, kMany}, "Evaluate on the test set every N epochs. 0: only at the end.",
           kMayChangeForAll),
       KEY(eval_every_steps, IntegerKind{0, kMany}, "Also evaluate every N optimizer steps. 0: only by epochs.",
@@ -105,7 +106,8 @@ std::vector<Key> make_keys() {
       KEY(label_smoothing, NumberKind{.max = 1, .below_max = true},
           "Fraction of the target probability that is spread over all classes."),
       KEY(clip_grad_norm, NumberKind{},
-          "Maximum 2-norm of all gradients together; if it is larger, they are scaled down to this norm. 0: no clipping."),
+          "Maximum 2-norm of all gradients together. If their norm is larger, they are scaled down to this value. 0: no "
+          "clipping."),
       KEY(clip_grad_value, NumberKind{},
           "Maximum absolute value of a gradient element; larger elements are clamped, before clip_grad_norm. 0: no clipping.",
           kAddedLater),
@@ -119,12 +121,13 @@ std::vector<Key> make_keys() {
       KEY(seed, IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout."),
       KEY(device, NameKind{{"auto", "cpu", "cuda"}}, "Device to train on. auto: GPUs if the machine has any.", kMayChange),
       KEY(precision, NameKind{{"fp32", "tf32", "bf16", "fp16"}},
-          "Number format of matrix products and convolutions; weights, optimizer moments and sums stay float32. tf32: fewer "
-          "bits on a GPU's tensor cores, no effect on a CPU. bf16, fp16: PyTorch's autocast; fp16 also uses its GradScaler.",
+          "Number format of matrix products and convolutions; weights, optimizer moments and sums stay float32. tf32: lower "
+          "precision on a GPU's tensor cores, no effect on a CPU. bf16, fp16: PyTorch's autocast; fp16 also uses its "
+          "GradScaler.",
           kMayChange),
       KEY(channels_last, BoolKind{},
           "Store images and convolution weights with channels last in memory, the fastest layout for convolutions on GPUs. "
-          "Changes the speed, and the result only by rounding.",
+          "Affects the speed, and changes the result only by rounding.",
           kMayChangeForAll),
       KEY(deterministic, BoolKind{},
           "Use only operators that compute the same bits each time, as torch.use_deterministic_algorithms does. If an operator "
@@ -148,7 +151,8 @@ std::vector<Key> make_keys() {
       KEY(model.n_embd, IntegerKind{1, 1'000'000}, "Width of the embeddings and of each block; must be a multiple of n_head.",
           only({"gpt", "llama", "vit"})),
       KEY(model.patch_size, IntegerKind{1, 4096},
-          "Height and width of the square patches of an image; must divide both of its sides.", later_only({"vit"})),
+          "Side length of the square patches into which an image is split; must divide the image's height and width.",
+          later_only({"vit"})),
       KEY(model.n_kv_head, IntegerKind{0, 100'000},
           "Number of key and value heads; each is shared by the same number of query heads. 0: as many as n_head.",
           later_only({"llama"})),
@@ -209,8 +213,8 @@ std::vector<Key> make_keys() {
           "safetensors file with training samples; the first dimension of each tensor is the sample index.", only({"tensors"})),
       KEY(data.test, TextKind{}, "safetensors file with test samples.", only({"tensors"})),
       KEY(data.train_tokens, TextKind{},
-          "File to train on. *.bin: tokens as written by nanoGPT or llm.c. Other: text; each byte is a token unless a "
-          "tokenizer is set.",
+          "File to train on. *.bin: tokens as written by nanoGPT or llm.c. Any other file is text; each byte is a token unless "
+          "a tokenizer is set.",
           only({"tokens"})),
       KEY(data.test_tokens, TextKind{}, "File to evaluate on.", only({"tokens"})),
       KEY(data.tokenizer, TextKind{.may_be_empty = true, .path = true},
@@ -305,7 +309,8 @@ std::vector<Key> make_keys() {
           "Update rule. sgd, adamw, adam: PyTorch's formulas. lion: the formula of its paper."),
       KEY(optimizer.lr, NumberKind{.above_min = true}, "Learning rate, before multiplication by the factor of the schedule."),
       KEY(optimizer.lr_batch_rule, NameKind{{"none", "linear", "square_root"}},
-          "Factor applied to lr. none: 1. linear: batch_size / lr_base_batch. square_root: the square root of that quotient.",
+          "Factor applied to lr. none: 1. linear: batch_size / lr_base_batch. square_root: the square root of batch_size / "
+          "lr_base_batch.",
           kAddedLater),
       KEY(optimizer.lr_base_batch, IntegerKind{0, kMany},
           "The batch_size for which lr was chosen; required if lr_batch_rule is linear or square_root.", kAddedLater),
@@ -337,8 +342,8 @@ std::vector<Key> make_keys() {
           "The number by which the factor is multiplied every step_epochs epochs.", only({"step"})),
       KEY(schedule.final_factor, NumberKind{}, "Factor at the last step of the run.",
           only({"cosine", "linear", "polynomial", "warmup_stable_decay"})),
-      KEY(schedule.power, NumberKind{.above_min = true}, "The factor depends on the fraction of remaining steps to this power.",
-          only({"polynomial"})),
+      KEY(schedule.power, NumberKind{.above_min = true},
+          "Exponent p of the decay, which follows (fraction of remaining steps)^p.", only({"polynomial"})),
       KEY(schedule.pct_start, NumberKind{.max = 1},
           "Fraction of the run in which the factor rises to 1. The momentum stays constant, unlike PyTorch's default.",
           only({"one_cycle"})),
@@ -379,8 +384,8 @@ std::vector<Key> make_keys() {
           "A change in the metric counts as an improvement only if it is larger than this.", kMayChangeForAll),
 
       KEY(checkpoint.every, NameKind{{"given", "auto"}},
-          "given: save at the intervals every_steps and every_seconds. auto: choose the interval from the measured time of a "
-          "save and the failures of the run.",
+          "given: save at the intervals every_steps and every_seconds. auto: choose the interval from the measured duration of "
+          "a save and the failures so far.",
           kMayChange),
       KEY(checkpoint.every_steps, IntegerKind{0, kMany}, "Save every N optimizer steps. 0: no saves by step count.",
           kMayChangeForAll),
@@ -401,8 +406,8 @@ std::vector<Key> make_keys() {
           "waits for the write, and no copy is made.",
           kMayChange),
       KEY(checkpoint.wait_for_room_s, NumberKind{},
-          "If the disk is full when the run writes its last checkpoint: seconds to wait for free space. After that the steps "
-          "since the previous checkpoint are lost. 0: no wait.",
+          "Seconds to wait for free space if the disk is full when the run writes its last checkpoint. If the disk stays full, "
+          "the steps since the previous checkpoint are lost. 0: no wait.",
           kMayChange),
       KEY(checkpoint.local_dir, TextKind{.may_be_empty = true, .path = true},
           "Absolute path of a folder on each node's own disk: one worker of each node keeps a copy of the newest two "
@@ -431,9 +436,10 @@ std::vector<Key> make_keys() {
 
       KEY(grad_scaler.init_scale, NumberKind{.max = 1e30, .above_min = true}, "Initial loss scale.", kAddedLater),
       KEY(grad_scaler.growth_factor, NumberKind{.min = 1, .above_min = true},
-          "Multiplier of the scale after growth_interval consecutive steps with finite gradients.", kAddedLater),
+          "Factor by which the scale grows after growth_interval consecutive steps with finite gradients.", kAddedLater),
       KEY(grad_scaler.backoff_factor, NumberKind{.max = 1, .above_min = true, .below_max = true},
-          "Multiplier of the scale after a gradient that is not finite; that step changes no weight.", kAddedLater),
+          "Factor applied to the scale after a step with a gradient that is not finite. Such a step changes no weight.",
+          kAddedLater),
       KEY(grad_scaler.growth_interval, IntegerKind{1, kMany}, "Consecutive steps with finite gradients before the scale grows.",
           kAddedLater),
 

@@ -223,7 +223,7 @@ class Rules {
     std::int64_t numbers = 1;
     for (const std::int64_t size : c.data.shape) numbers = size > kMax / numbers ? kMax + 1 : numbers * size;
     if (numbers > kMax) {
-      at_value("/data/shape", "expected at most 100,000,000 numbers per sample, found a product of sizes above that");
+      at_value("/data/shape", "expected at most 100,000,000 numbers per sample (the product of these sizes), found more");
     }
   }
 

@@ -66,11 +66,11 @@ std::string fault_of(const TaskKey& key) {
       std::holds_alternative<std::int64_t>(key.value) || std::holds_alternative<std::vector<std::int64_t>>(key.value);
   const bool text = std::holds_alternative<std::string>(key.value);
   if (!is_key_name(key.name)) {
-    return "expected a name of letters, digits and '_', starting with a letter, of at most " + std::to_string(kLongestName) +
+    return "expected a name of letters, digits and '_' that starts with a letter, at most " + std::to_string(kLongestName) +
            " characters";
   }
   if (key.help.empty() || key.help.size() > kLongestHelp || printable(key.help) != key.help) {
-    return "expected a description of one line in `help`, of at most " + std::to_string(kLongestHelp) + " bytes";
+    return "expected a one-line description in `help`, at most " + std::to_string(kLongestHelp) + " bytes";
   }
   if (!number && !counts && (std::isfinite(key.min) || std::isfinite(key.max))) return "only numbers can have min and max";
   if (!number && (key.above_min || key.below_max))

@@ -7,8 +7,9 @@
 namespace ddprun {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "expected a little-endian machine: numbers are copied from memory to TFRecords, whose format is little-endian");
+static_assert(
+    std::endian::native == std::endian::little,
+    "expected a little-endian machine: numbers are copied from memory to TFRecords, and this format is little-endian");
 
 enum class Event : protozero::pbf_tag_type { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
 enum class Summary : protozero::pbf_tag_type { kValue = 1 };

@@ -68,10 +68,11 @@ constexpr Equivalent kOptions[] = {
     {"output-dir", "--run-dir"},
     {"logs", "--log-dir"},
     {"lr learning-rate",
-     "optimizer.lr=VALUE after the path of the train.json; the options of a script follow the path of the script"},
-    {"epochs", "epochs=N after the path of the train.json; the options of a script follow the path of the script"},
-    {"batch-size", "batch_size=N after the path of the train.json; the options of a script follow the path of the script"},
-    {"seed", "seed=N after the path of the train.json; the options of a script follow the path of the script"},
+     "optimizer.lr=VALUE, written after the path of the train.json; write options of a script after the path of the script"},
+    {"epochs", "epochs=N, written after the path of the train.json; write options of a script after the path of the script"},
+    {"batch-size",
+     "batch_size=N, written after the path of the train.json; write options of a script after the path of the script"},
+    {"seed", "seed=N, written after the path of the train.json; write options of a script after the path of the script"},
     {"use-env", "not needed: workers get LOCAL_RANK in their environment"},
 };
 

@@ -98,7 +98,7 @@ int AgentShell::run() {
   while (!exit_code_ && !failure_.guarded([this] { io_.run(); })) {
   }
   finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // waits until the report and the logs are written
-  return existing(exit_code_, "the agent's event loop ended before the job had ended");
+  return existing(exit_code_, "the agent's event loop ended before the job ended");
 }
 
 // ---- the agent's own failures ----

@@ -82,7 +82,7 @@ void AgentState::become_holding(std::vector<int> ranks, bool for_stop) {
 }
 
 void AgentState::become_sweeping() {
-  check(workers_.live().empty(), "expected no running worker when the leftover processes of a round are killed");
+  check(workers_.live().empty(), "the leftover processes of a round are killed while a worker is still running");
   become(Phase::kSweeping);
   order_sweep();
 }

@@ -150,7 +150,7 @@ Failure worker_failure(const RoundWorkers& workers, int rank) {
   }
   if (failure.cause == Cause::kSignal && failure.message.empty())
     failure.message = reason_of_signal(
-        existing(worker.status, "expected an exit status for a worker that a signal has ended, found none").signal);
+        existing(worker.status, "expected an exit status for a worker that was ended by a signal, found none").signal);
   if (blame_of(worker, has_channel) == Blame::kStopped) failure.cause = Cause::kStopped;
   return failure;
 }
@@ -250,7 +250,7 @@ FailedRound JudgedRound::record_of(const Failure& first) const {
 
 rendezvous::Verdict JudgedRound::verdict_on(const Failure& first) const {
   check(!workers_.settings().is_member(),
-        "expected a job on a single machine: in a job on several machines only the coordinator decides about restarts");
+        "expected a job on a single machine: in a job on several machines only the coordinator decides whether to restart");
   return judge(first, record_of(first), budget_, workers_.settings().restarts);
 }
 

@@ -27,7 +27,7 @@ void StopInProgress::order_save(const std::vector<int>& ranks) {
 void StopInProgress::on_ready(int rank, std::int64_t started) {
   // The rank repeats its reply, so it has not received the agreed step.
   if (round.agreed_step) return send_agreed_step({rank});
-  existing(round.agreement, "expected a save in progress when a worker is ready to save, found none").ready(rank, started);
+  existing(round.agreement, "a worker is ready to save, but no save is in progress").ready(rank, started);
   announce_step();
 }
 
@@ -49,7 +49,7 @@ void StopInProgress::announce_step() {
 }
 
 void StopInProgress::agree_on(std::int64_t step) {
-  check(!round.agreed_step, "expected one agreed step per save, found a second one");
+  check(!round.agreed_step, "the workers agreed on a second step for the same save");
   round.agreed_step = step;
   send_agreed_step(workers_.live());
 }

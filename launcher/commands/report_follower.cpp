@@ -238,8 +238,7 @@ class ReportFollower {
 
   int stop(int signal) {
     update();
-    live_.note +=
-        std::string(live_.note.empty() ? "" : "; ") + "ddprun report was stopped, so this page is not rewritten any more";
+    live_.note += std::string(live_.note.empty() ? "" : "; ") + "ddprun report has ended, so this page is no longer updated";
     write(PageKind::kLast, &live_);
     return 128 + signal;
   }

@@ -143,7 +143,7 @@ int examine_machine(const SubcommandArguments& arguments) {
       .name = "job",
       .examine = [&] { return examine_command(command, quick ? doctor::Depth::kQuick : doctor::Depth::kFull, start); },
       .limit = quick ? kQuickCommand : kFullCommand,
-      .late = doctor::warning("job", "the job's plan could not be made in time: a driver or file server does not answer",
+      .late = doctor::warning("job", "the job's plan could not be computed in time: a driver or file server does not answer",
                               "run nvidia-smi, and check the disks and servers that contain the config and its data")};
   const doctor::Checks checks = doctor::run_probes({whole}, start);
   print(json ? json_lines_of(checks) : table_of(checks));

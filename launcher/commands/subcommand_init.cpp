@@ -37,8 +37,7 @@ int init_project(const SubcommandArguments& arguments) {
   for (const std::string& name : write_new_project(words[1])) files += (files.empty() ? "" : ", ") + name;
   const std::string option = prefix_option();
   print("created " + printable(words[1]) + " with " + files + "\nnext: cd " + shell_quoted(words[1]) +
-        " && cmake -S . -B build" +
-        (option.empty() ? " -DCMAKE_PREFIX_PATH=<folder where cmake --install has put ddprun>" : option) +
+        " && cmake -S . -B build" + (option.empty() ? " -DCMAKE_PREFIX_PATH=<folder in which ddprun is installed>" : option) +
         " && cmake --build build && ddprun train.json\n");
   return 0;
 }

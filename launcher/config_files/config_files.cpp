@@ -134,7 +134,7 @@ std::vector<std::string> missing_files(const TrainConfig& config, bool custom_pr
 void require_files(const TrainConfig& config, bool custom_program) {
   const std::vector<std::string> missing = missing_files(config, custom_program);
   if (missing.empty()) return;
-  std::string text = "a start would fail, since files that the config names are missing or cannot be read on this machine:";
+  std::string text = "the job cannot start, because files that the config names are missing or cannot be read on this machine:";
   for (const std::string& each : missing) text += "\n  " + each;
   throw UsageError(text);
 }

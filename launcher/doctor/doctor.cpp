@@ -81,11 +81,12 @@ class Subjects {
     const InterfaceFacts facts = observe_interfaces();  // reads variables and kernel tables, which never block
     add(
         "host-name", [this, name, gloo = facts.gloo] { return judge_host_name(observe_name(name), gloo, job_.needs); },
-        late("host-name", "the resolver did not answer for the host name " + name, remedy));
+        late("host-name", "the resolver did not answer the query for the host name " + name, remedy));
     if (const std::string& meeting = job_.needs.meeting_host; !meeting.empty() && job_.needs.many_nodes()) {
       add(
           "master-address", [this] { return judge_meeting_host(observe_name(job_.needs.meeting_host), job_.needs); },
-          late("master-address", "the resolver did not answer for the address of the first node, " + meeting, remedy));
+          late("master-address", "the resolver did not answer the query for the address of the first node, " + meeting,
+               remedy));
     }
     add(
         "interface", [this, facts] { return judge_interfaces(facts, job_.needs); },
@@ -112,12 +113,12 @@ class Subjects {
     const std::string temporary = temporary_folder();
     add(
         "temporary-folder", [this, temporary] { return judge_temporary_folder(observe_folder(temporary), job_.needs); },
-        error("temporary-folder", temporary + " does not answer: a write did not end in time",
+        error("temporary-folder", temporary + " does not respond: a write did not finish in time",
               "set TMPDIR to a folder on a local disk"));
     if (job_.run_dir.empty()) return;
     add(
         "run-directory", [this] { return judge_run_directory(observe_folder(job_.run_dir), job_.needs); },
-        error("run-directory", job_.run_dir.string() + " does not answer: a write did not end in time",
+        error("run-directory", job_.run_dir.string() + " does not respond: a write did not finish in time",
               "check the disk or file server, or choose another folder with --run-dir"));
   }
 
@@ -126,7 +127,7 @@ class Subjects {
     if (folder.empty()) return;
     add(
         "local-copies", [folder] { return judge_local_copies(observe_folder(folder)); },
-        error("local-copies", folder + " does not answer: a write did not end in time",
+        error("local-copies", folder + " does not respond: a write did not finish in time",
               "set checkpoint.local_dir to a folder on a local disk"));
   }
 
@@ -141,7 +142,7 @@ class Subjects {
     if (!job_.config) return;
     add(
         "data", [this] { return judge_data(observe_data(*job_.config, job_.has_custom_worker, depth_)); },
-        warning("data", "the data did not answer in time", "check the disk or file server that contains the data"), limit());
+        warning("data", "the data could not be read in time", "check the disk or file server that contains the data"), limit());
   }
 
   const Examination& job_;

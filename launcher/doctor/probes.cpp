@@ -148,14 +148,14 @@ void reap(Child& child) {
 Checks result_of(const Child& child, const Probe& probe) {
   if (child.start_error != 0) {
     return {error(probe.name, "could not be examined, because no process can be started: " + message_of(child.start_error),
-                  "raise the limits of processes and open files: ulimit -u, ulimit -n, pids.max of the cgroup")};
+                  "raise the limits on processes and open files: ulimit -u, ulimit -n, pids.max of the cgroup")};
   }
   if (child.is_late) return {probe.late};
   auto checks = checks_of_json_lines(child.text);
   if (checks && WIFEXITED(child.status) && WEXITSTATUS(child.status) == 0) return *std::move(checks);
   const std::string end = WIFSIGNALED(child.status) ? signal_name(WTERMSIG(child.status)) : "an incomplete answer";
   return {warning(probe.name, "could not be examined: the process that examines it ended with " + end,
-                  "check the driver or library that this subject depends on")};
+                  "check the driver or library that this check uses")};
 }
 
 }  // namespace

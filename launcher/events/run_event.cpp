@@ -18,7 +18,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string describe(const CutOff& event) {
   return printed("no answer from the coordinator for %.1f s: ", event.seconds) +
-         "the workers of this node were ended, since the other nodes may have continued without it";
+         "the workers of this node were stopped, since the other nodes may have continued without it";
 }
 
 std::string describe(const StopIsSlow& event) {
@@ -104,7 +104,7 @@ std::string describe(const Straggler& event) {
     case StragglerKind::kCompute:
       break;
   }
-  return text + "; compute: it computes for longer than the others, and did not wait for a processor, a disk or data";
+  return text + "; compute: it computes longer than the others, and does not wait for a processor, a disk or data";
 }
 
 std::string describe(const HelperIgnored& event) {

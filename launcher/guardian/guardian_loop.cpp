@@ -241,7 +241,7 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   sweeper_.state().on_lease_renewed();
   if (deadline_.fd() < 0) {
     if (deadline_ns == 0) return;
-    if (!deadline_.open()) throw std::system_error(errno, std::generic_category(), "making the guardian's timer");
+    if (!deadline_.open()) throw std::system_error(errno, std::generic_category(), "creating the guardian's timer");
     watch(deadline_.fd(), EPOLLIN);
   }
   deadline_.set_at(deadline_ns);

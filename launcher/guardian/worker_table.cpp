@@ -14,7 +14,7 @@
 namespace ddprun::guardian {
 
 const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark) {
-  check(!workers_.contains(number), "the same number was given to two workers");
+  check(!workers_.contains(number), "two workers have the same number");
   mark.number = number;
   mark.pid = pid;
   marks_.push_back(std::move(mark));

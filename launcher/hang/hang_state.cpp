@@ -221,7 +221,7 @@ void HangState::judge(const HangView& view, Time now) {
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_check_) {
     second_check_ = true;
     phase_ = Phase::kWaiting;
-    const int waits = first_of(verdict_.culprits, "a hang has no culprit") - round_.rank_offset;
+    const int waits = first_of(verdict_.culprits, "a hang is diagnosed without a rank that caused it") - round_.rank_offset;
     const auto silent = watch_.silence_of(waits, now).lasted;
     return set_timer(now + std::max(watch_.max_remote_limit() - silent, milliseconds{}) + settings_.answer_time +
                      kAllStacksTimeout);
@@ -244,7 +244,7 @@ bool HangState::is_culprit(const Suspect& suspect) const {
 }
 
 std::string HangState::message_of(const HangVerdict& verdict, Time now) const {
-  const int rank = first_of(verdict.culprits, "a hang has no culprit") - round_.rank_offset;
+  const int rank = first_of(verdict.culprits, "a hang is diagnosed without a rank that caused it") - round_.rank_offset;
   const HangWatch::Silence silence = watch_.silence_of(rank, now);
   const char* what = can_query(rank) ? "no progress for " : "no output of any worker for ";
   return "hangs: " + std::string(what) + time_text(silence.lasted) + " (limit " + time_text(silence.limit) +

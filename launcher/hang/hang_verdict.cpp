@@ -130,7 +130,7 @@ std::string describe(const Position& at) {
 
 HangVerdict judge_hang(std::span<const HangObservation> observations) {
   using Certainty = HangVerdict::Certainty;
-  check(!observations.empty(), "expected at least one observed worker for the diagnosis of a hang, found none");
+  check(!observations.empty(), "expected at least one observed worker when a hang is diagnosed, found none");
   auto culprits =
       ranks_where(observations, [](const HangObservation& l) { return l.process_state == 'T' || l.process_state == 't'; });
   if (!culprits.empty()) {
@@ -149,7 +149,7 @@ HangVerdict judge_hang(std::span<const HangObservation> observations) {
   }
 
   for (const HangObservation& observation : observations)
-    check(observation.position.has_value(), "expected a known position of each worker in the diagnosis of a hang");
+    check(observation.position.has_value(), "a hang is diagnosed, but the position of a worker is unknown");
   const auto earlier = [](const HangObservation& a, const HangObservation& b) {
     return order_of(*a.position) < order_of(*b.position);
   };

@@ -78,7 +78,7 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
     const std::vector<int> order = nodes_in_turn(topology);
     if (order.empty())
       throw UsageError(
-          "--numa-binding: no CPU of this machine is allowed for this process; check its affinity (taskset) and cgroup");
+          "--numa-binding: this process may not use any CPU of this machine; check its affinity (taskset) and cgroup");
     std::vector<int> nodes;
     nodes.reserve(static_cast<std::size_t>(workers));
     for (int rank = 0; rank < workers; ++rank) nodes.push_back(order[static_cast<std::size_t>(rank) % order.size()]);

@@ -20,7 +20,7 @@ std::string local_address_of(const RendezvousPlan& plan) {
   std::string number = numeric_address(plan.local_addr);
   if (number.empty()) {
     throw UsageError("--local-addr: expected an address or name of this machine, but '" + plan.local_addr +
-                     "' has no address on this machine; ip addr lists the addresses of this machine");
+                     "' cannot be resolved to an address; ip addr lists the addresses of this machine");
   }
   return number;
 }

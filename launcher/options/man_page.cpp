@@ -48,8 +48,8 @@ std::string man_page(std::string_view version) {
       ".SH DESCRIPTION\n"
       "Starts one worker process per GPU, or the requested number, restarts them when one fails, and resumes from the newest "
       "checkpoint.\n"
-      "A name that ends in .json is a config, and options may also follow it. All words after any other program are arguments "
-      "of that program.\n"
+      "If PROGRAM ends in .json, it is a config, and options may also follow it. Otherwise all words after PROGRAM are its "
+      "arguments.\n"
       ".SH SUBCOMMANDS\n"
       "A subcommand is recognised only as the first argument.\n";
   for (const SubcommandSpec& each : kSubcommandTable) text += entry(each.name, std::string(each.doc) + ".");
@@ -67,8 +67,8 @@ std::string man_page(std::string_view version) {
          "Every option can also be set by the environment variable DDPRUN_<NAME> or PET_<NAME>; the first takes precedence. "
          "NO_COLOR turns colours off.\n"
          ".SH EXIT STATUS\n"
-         "0 if the job has completed, 2 for errors that the user can fix on the command line or in a file, 80 to 90 for "
-         "failures that ddprun itself detected, otherwise the exit code of the worker that failed first.\n"
+         "0: the job has completed. 2: an error that the user can fix on the command line or in a file. 80 to 90: a failure "
+         "that ddprun itself detected. Other codes: the exit code of the worker that failed first.\n"
          ".SH SEE ALSO\n"
          "The pages in share/doc/ddprun of the installation.\n";
 }

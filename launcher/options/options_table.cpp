@@ -17,7 +17,7 @@ constexpr std::array kTable{
     OptionSpec{"max-restarts", 0, Group::kWorkers, "N|auto",
                "maximum number of restarts after failures (train.json: 3, refilled by progress; script: 0)", "", Type::kWhole},
     OptionSpec{"recovery", 0, Group::kWorkers, "live|checkpoint",
-               "action after the loss of a worker. live: the remaining workers keep their state, if they run ddptrain or a C++ "
+               "action if a worker is lost. live: the remaining workers keep their state, if they run ddptrain or a C++ "
                "training loop (default on one machine); checkpoint: all workers restart",
                "", Type::kWord},
     OptionSpec{"standby", 0, Group::kRare, "N", "preloaded processes that replace lost workers", "", Type::kWhole},
@@ -73,7 +73,7 @@ constexpr std::array kTable{
     OptionSpec{"role", 0, Group::kNodes, "NAME", "role of the workers", "default"},
 
     OptionSpec{"dry-run", 0, Group::kOutput, "", "print the whole plan, start nothing"},
-    OptionSpec{"preflight", 0, Group::kOutput, "", "check this machine first, and start nothing after an error"},
+    OptionSpec{"preflight", 0, Group::kOutput, "", "check this machine first; do not start if there is an error"},
     OptionSpec{"json", 0, Group::kOutput, "", "print one JSON object per line"},
     OptionSpec{"quiet", 'q', Group::kOutput, "", "print errors and the result only"},
     OptionSpec{"verbose", 'v', Group::kOutput, "", "print more; twice: everything"},

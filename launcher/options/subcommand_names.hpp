@@ -40,7 +40,7 @@ inline constexpr std::array kSubcommandTable{
         "                 report.html next to the report\n"
         "  --open         write the same page, and open it\n"
         "  --follow       rewrite the page every few seconds while the job runs, with its workers; the page reloads itself\n"
-        "  --json         print the file of the report\n"
+        "  --json         print the report as JSON\n"
         "With --follow, FOLDER may also be the PID or title of a running job.\n"},
     SubcommandSpec{
         "plot", "RUN... [--figure NAME] [--output FILE]", "plot the losses of several runs in one chart", "--figure --output",
@@ -52,9 +52,9 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{
         "token", "[--run-dir DIR | --token-file FILE | --new FILE] [--show]", "locate, create or show the job's secret",
         "--run-dir --token-file --new --show",
-        "Prints where a job on several machines would find its token on this machine. Creates a token if none exists.\n"
+        "Prints the path of the token that a job on several machines uses on this machine. Creates a token if none exists.\n"
         "  --run-dir DIR      the job's run directory\n"
-        "  --token-file FILE  this file\n"
+        "  --token-file FILE  the token file to use\n"
         "  --new FILE         create this file, readable by you only; it must not exist yet\n"
         "  --show             print the token itself\n"
         "Default: DDPRUN_TOKEN, else $XDG_CONFIG_HOME/ddprun/token (~/.config/ddprun/token).\n"},

@@ -16,7 +16,7 @@ inline constexpr SubcommandSpec kSubmitToSlurm{
     "job\n"
     "saves and returns to the queue. Other options of ddprun may be given as well.\n"
     "  --nodes N|MIN:MAX        number of nodes; default: 1\n"
-    "  --spares N               further nodes, which wait until another node is lost\n"
+    "  --spares N               additional nodes, which wait until another node is lost\n"
     "  --time T                 time limit of each start, as in sbatch: 90 (minutes), 12:00:00, 2-12:00:00\n"
     "  --partition P, --account A, --qos Q, --job-name NAME, --array LIST   as in sbatch\n"
     "  --gpus G                 GPUs of each node: 8, or h100:8\n"
@@ -25,12 +25,11 @@ inline constexpr SubcommandSpec kSubmitToSlurm{
     "  --shutdown-timeout S     time to save; default: three quarters of --signal-before\n"
     "  --max-failures N         requeues after failures; default: 3\n"
     "  --max-timeouts N         requeues after time limits without a newer checkpoint; default: 3\n"
-    "  --sbatch OPTION          a further option of sbatch, such as mem=64G; may be repeated\n"
+    "  --sbatch OPTION          an additional sbatch option, such as mem=64G; may be repeated\n"
     "  --run-dir DIR            default: runs/<name of the config or script>\n"
     "  --token-file FILE        file with the job's secret; default on several nodes: RUN_DIR/token\n"
     "  --dry-run                print the batch file, and submit nothing\n"
-    "In a job array, %a in an argument becomes the index of the task. Each task has the run directory "
-    "RUN_DIR/task-<index>.\n",
+    "In a job array, %a in an argument becomes the index of the task. Each task has the run directory RUN_DIR/task-<index>.\n",
     true};
 
 inline constexpr SubcommandSpec kSubmitToKubernetes{

@@ -121,7 +121,7 @@ void choose_workers(Plan& plan, const Settings& settings, const Machine& machine
   const bool shared = environment("DDPTRAIN_SHARE_GPU") == "1" && machine.gpus() > 0;
   if (config.device == TrainConfig::Device::kCuda && plan.nproc_per_node > machine.gpus() && !shared) {
     throw UsageError("more workers than GPUs: " + std::to_string(plan.nproc_per_node) + " workers (" + source +
-                     ") need a GPU each, but the number of visible GPUs is " + std::to_string(machine.gpus()) +
+                     ") each need a GPU, but the number of visible GPUs is " + std::to_string(machine.gpus()) +
                      " (see nvidia-smi, CUDA_VISIBLE_DEVICES). Start fewer workers, or set \"device\": \"cpu\"");
   }
   if (config.batch_size < plan.nproc_per_node) {

@@ -96,7 +96,7 @@ void choose_recovery_of_program(Plan& plan, const Settings& settings) {
   const bool in_python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule;
   if (live && many && in_python) {
     plan.notes.emplace_back(
-        "--recovery live has no effect: on several machines, all workers of a Python script restart after the loss of one");
+        "--recovery live has no effect: on several machines, all workers of a Python script restart if one is lost");
   } else if (live && (many || plan.nproc_per_node > 1)) {
     plan.regroup_limit = kRegroupLimit;
   }
@@ -117,10 +117,10 @@ void choose_standbys(Plan& plan, const Settings& settings) {
   if (plan.nproc_per_node < 2)
     refuse_standbys("needs at least two workers: if the only worker is lost, no other worker has the training state");
   if (plan.regroup_limit.count() == 0)
-    refuse_standbys("needs --recovery live: with --recovery checkpoint, all workers restart after the loss of a worker");
+    refuse_standbys("needs --recovery live: with --recovery checkpoint, all workers restart if one is lost");
   if (plan.max_restarts == 0) refuse_standbys("needs restarts: with --max-restarts 0 a lost worker is not replaced");
   if (plan.device == "cuda")
-    refuse_standbys("requires workers on the CPU: workers that use NCCL cannot continue after the loss of a worker");
+    refuse_standbys("requires workers on the CPU: workers that use NCCL cannot continue if one is lost");
   if (plan.numa != Numa::kNone || plan.virtual_local_rank)
     refuse_standbys(std::string("cannot be combined with ") +
                     (plan.virtual_local_rank ? "--virtual-local-rank" : "--numa-binding") +
@@ -128,7 +128,7 @@ void choose_standbys(Plan& plan, const Settings& settings) {
   plan.standbys = wanted;
   plan.record("standby", std::to_string(wanted), setting->source);
   if (plan.device == "auto")
-    plan.notes.emplace_back("--standby has no effect if the workers use GPUs: after the loss of a worker, all workers restart");
+    plan.notes.emplace_back("--standby has no effect if the workers use GPUs: if one is lost, all of them restart");
 }
 
 void choose_custom_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,

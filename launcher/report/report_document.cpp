@@ -76,7 +76,7 @@ std::string ReportDocument::earlier_problem() const {
 }
 
 Json& ReportDocument::round() {
-  check(!document_["rounds"].empty(), "the report has no round");
+  check(!document_["rounds"].empty(), "the report has no rounds");
   return document_["rounds"].back();
 }
 

@@ -76,7 +76,7 @@ std::string counts_text(const std::vector<std::pair<std::string, std::int64_t>>&
 // Draws the rounds on a line of 60 characters: "=" while a round runs, "X" where a round failed, a space between rounds.
 std::string time_line(const std::vector<RoundSpan>& rounds) {
   constexpr std::int64_t kWide = 60;
-  std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin;
+  std::int64_t begin = first_of(rounds, "a timeline has no rounds").begin_ns, end = begin;
   for (const RoundSpan& round : rounds) end = std::max(end, round.end_ns);
   if (end <= begin) return {};
   const auto column = [&](std::int64_t ns) {

@@ -83,7 +83,7 @@ std::string foot_html(const ReportJson& report, const PageInput& input) {
   std::string text = "made by ddprun " + report_text_at(report, "ddprun");
   if (input.live != nullptr) text += " at " + local_time(input.live->now_ns);
   if (input.kind == PageKind::kReloads)
-    text += "; loads itself again every " + std::to_string(kReloadInterval.count()) + " s until the job ends";
+    text += "; reloads every " + std::to_string(kReloadInterval.count()) + " s until the job ends";
   std::string foot = "<p class=\"small\">" + escaped(text) + "</p>\n";
   if (input.kind != PageKind::kStays) foot += std::string("<script>") + kPageScript + "</script>\n";
   return foot + "</body>\n</html>\n";

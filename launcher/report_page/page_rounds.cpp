@@ -170,7 +170,7 @@ std::optional<double> step_of_failure(const ReportJson& round) {
 
 std::string time_line_html(const std::vector<RoundSpan>& rounds) {
   if (rounds.empty()) return {};
-  const std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns;
+  const std::int64_t begin = first_of(rounds, "a timeline has no rounds").begin_ns;
   TimeScale scale{.begin_ns = begin, .end_ns = begin + 1};
   for (const RoundSpan& round : rounds) scale.end_ns = std::max(scale.end_ns, round.end_ns);
   const TimeUnit unit = unit_of_time(scale.seconds());
@@ -184,7 +184,7 @@ std::string time_line_html(const std::vector<RoundSpan>& rounds) {
     (kept ? any_kept : any_lost) = true;
     marks += mark_of_failure(rounds[i], kept, scale);
   }
-  return "<svg class=\"timeline\" role=\"img\" aria-label=\"time line of the rounds\">\n" + bars + axis_of_time(scale, unit) +
+  return "<svg class=\"timeline\" role=\"img\" aria-label=\"timeline of the rounds\">\n" + bars + axis_of_time(scale, unit) +
          marks + "</svg>\n<p class=\"legend\"><span>" + unit.name + " since " + local_time(begin) + "</span>" +
          (any_lost ? "<span>" + std::string(kFailureKey) + "failure</span>" : "") +
          (any_kept ? "<span>" + std::string(kKeptKey) + "failure whose work was kept</span>" : "") + "</p>\n";

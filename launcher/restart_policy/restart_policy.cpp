@@ -27,7 +27,7 @@ int exit_code_of(const FailedRound& round) {
 const char* hopeless_reason(Cause cause) {
   switch (cause) {
     case Cause::kUsage:
-      return "no restart after a usage error: it would fail in the same way";
+      return "no restart after a usage error: another start would fail in the same way";
     case Cause::kSpawn:
       return "no restart, since the program cannot be started";
     case Cause::kDiverged:
@@ -235,8 +235,8 @@ rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int u
   if (!for_cause && is_out_of_memory_again(history, rules.same_failure_rounds)) {
     return give_up(static_cast<int>(ExitCode::kOutOfMemory),
                    "out of memory in " + rounds +
-                       " rounds in a row without any change: use a smaller batch or model, or more memory; after a restart, a "
-                       "script can read DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT and use less memory");
+                       " consecutive rounds, with nothing changed between them: use a smaller batch or model, or more memory; "
+                       "after a restart, a script can read DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT and use less memory");
   }
 
   const std::string budget = std::to_string(limits.max_restarts);

@@ -230,7 +230,7 @@ bool ScriptStoreServer::admit(int fd, const sockaddr_storage& from) {
 // Stops accepting clients for a fixed time. Waiting for a client of this store to disconnect would not be enough, since other
 // programs use the machine's descriptors too.
 void ScriptStoreServer::pause() {
-  if (!std::exchange(pause_reported_, true)) note("accepts no clients for the moment: " + std::string(std::strerror(errno)));
+  if (!std::exchange(pause_reported_, true)) note("accepts no clients at the moment: " + std::string(std::strerror(errno)));
   paused_until_ = Clock::now() + kNoDescriptorsPause;
   // Removes the sockets from epoll. Registering them without events is not enough: epoll always reports EPOLLHUP of the agent's
   // socket, so the loop would spin.

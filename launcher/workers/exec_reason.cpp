@@ -40,7 +40,7 @@ std::string reason_of_exec_error(int error, const fs::path& program) {
       if (line.starts_with("\177ELF"))
         return "its dynamic loader does not exist on this machine: it was built for another system";
       if (interpreter.ends_with('\r'))
-        return "it has Windows line ends (CR LF), so the kernel searches for the interpreter '" + printable(interpreter) +
+        return "it has Windows newlines (CR LF), so the kernel searches for the interpreter '" + printable(interpreter) +
                "': remove the CRs with tr -d '\\r'";
       return interpreter.empty() ? "" : "its first line names '" + printable(interpreter) + "', which does not exist";
     case EACCES:

@@ -20,7 +20,7 @@ using boost::asio::posix::stream_descriptor;
 SpareControl::SpareControl(boost::asio::io_context& io, OnMessage on_message) : ours_(io), on_message_(std::move(on_message)) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    throw std::system_error(errno, std::generic_category(), "making a spare's control socket");
+    throw std::system_error(errno, std::generic_category(), "creating the control socket of a spare interpreter");
   spares_end_ = Descriptor(ends[1]);
   ours_.assign(ends[0]);
 }
@@ -52,7 +52,7 @@ bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors
   while (::sendmsg(ours_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ETOOMANYREFS) return false;
-    throw std::system_error(errno, std::generic_category(), "handing a script to a spare");
+    throw std::system_error(errno, std::generic_category(), "sending a script to a spare interpreter");
   }
   return true;
 }

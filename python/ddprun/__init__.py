@@ -141,7 +141,7 @@ def watch(model):
             _pace_watch = _pace_watch or _pace.Pace(kinds == {"cuda"})
             _pace_watch.watch(model)
         else:
-            _print_line("a model on %s is not watched: watch() supports models that are on CPUs only or on CUDA devices only" % ", ".join(sorted(kinds)))
+            _print_line("watch() ignores a model on %s: expected all parameters on the CPU, or all on CUDA devices" % ", ".join(sorted(kinds)))
     return model
 
 
@@ -177,8 +177,8 @@ def should_save():
 
 
 def stopped():
-    """Ends this process with the exit code 85, which means "saved, run again". Call this after should_save() has returned True.
-    Without a stop request, ddprun counts the exit as a failure."""
+    """Ends this process with the exit code 85, which means that the job has saved and should run again. Call this after
+    should_save() has returned True. Without a stop request, ddprun counts the exit as a failure."""
     sys.exit(REQUEUE)
 
 
@@ -208,7 +208,7 @@ def _open_snapshots():
         try:
             _snapshots = _snapshot.Snapshots(where, rank, world_size, restart + _round, _print_line)
         except (OSError, ValueError) as reason:
-            _print_line("no snapshots: the agent's memory for snapshots cannot be opened: %s; the job continues without snapshots" % reason)
+            _print_line("the agent's memory for snapshots cannot be opened: %s; the job continues without snapshots" % reason)
     return _snapshots
 
 

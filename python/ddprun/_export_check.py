@@ -171,7 +171,7 @@ def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
     own = {id(tensor) for tensor in model.parameters()}
     for leaf in leaves_of(loss):
         if id(leaf) not in own:
-            raise Refused(f"the loss trains a tensor of shape {tuple(leaf.shape)} that is not a parameter of the model; make it a parameter of the model")
+            raise Refused(f"the loss trains a tensor of shape {tuple(leaf.shape)} that is not a parameter of the model; register it as a torch.nn.Parameter of the model")
 
 
 def require_unwritten(written: "Written", tensors: dict, training: bool) -> None:

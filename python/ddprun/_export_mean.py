@@ -71,7 +71,7 @@ def with_ignored_labels(subject: Subject) -> dict | None:
 
 
 def warning_of(subject: Subject) -> str:
-    """Returns the text of the warning, or "" if the loss is a mean over the samples."""
+    """Returns the text of the warning, or an empty string if the loss is a mean over the samples."""
     advice = "the gradients will depend on the number of workers and on micro_batch_size"
     try:
         if found := difference_from_mean(subject, subject.batch):

@@ -12,13 +12,13 @@ from ddprun.graph import Refused
 
 
 def first_lines(error: Exception) -> str:
-    """Returns the message of an error, without its references to further documentation."""
+    """Returns the message of an error, without references to documentation."""
     text = " ".join(str(error).split("The error above occurred")[0].split("For more information")[0].split())
     return text[:500] or type(error).__name__
 
 
 def place_in_the_model(error: Exception) -> str:
-    """Returns the line of the user's code that caused the error, as " (model.py:12)". Returns "" if there is none. Frames of
+    """Returns the line of the user's code that caused the error, in the form (model.py:12), or an empty string. Frames of
     PyTorch and of ddprun are skipped, since a user cannot fix those."""
     own = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)

@@ -138,8 +138,8 @@ def _exchange(exchange, decision, snapshots, place, warn):
 
 
 def _borrow(exchange, snapshots, name, secret, lenders):
-    """Tries the lenders in order, until the snapshot has been copied from one of them. Returns "" after a success. If all
-    lenders failed, returns the first error."""
+    """Tries the lenders in order, until the snapshot has been copied from one of them. Returns an empty string on success. If
+    all lenders failed, returns the first error."""
     first = ""
     for rank in lenders:
         at = exchange.wait_for("at/%d" % rank)

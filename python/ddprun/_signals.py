@@ -74,7 +74,7 @@ class StopSignals:
         self.take(lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
 
     def take(self, is_free):
-        """Installs our handler for each stop signal whose present action is accepted by is_free()."""
+        """Installs our handler for each stop signal whose current action is accepted by is_free()."""
         free = [number for number in stop_signals() if is_free(signal.getsignal(number))]
         if self._restored or not free or not self._prepare():
             return

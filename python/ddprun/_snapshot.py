@@ -339,7 +339,7 @@ class Snapshots:
         return offer
 
     def _refusal(self, one, header):
-        """Returns the reason why this rank cannot resume from this copy, or "" if it can."""
+        """Returns the reason why this rank cannot resume from this copy, or an empty string if it can."""
         step = header["step"]
         if header["world"] != self._world_size and not header["replicated"]:
             return "the snapshot of step %d is not restored: it is from a round of %d ranks, and there are %d now" % (step, header["world"], self._world_size)

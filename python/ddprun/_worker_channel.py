@@ -44,7 +44,8 @@ _RESERVED_KEYS = ("event", "time_ns", "type", "step")  # reserved in metrics.jso
 
 
 def _plain(value):
-    """Converts a value to what the channel's JSON can contain. JSON has no NaN and no infinities, so these become strings."""
+    """Converts a value to one that the channel's JSON can contain. JSON has no NaN and no infinities, so these become
+    strings."""
     value = float(value.detach() if hasattr(value, "detach") else value)
     if math.isnan(value):
         return "nan"

@@ -126,7 +126,7 @@ def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> lis
 
 
 def exported(built: dict, to: pathlib.Path, batch: int | None = None) -> tuple[list[int], bool]:
-    """Exports as export() does. Returns the batch sizes, and True if graph and model gave bitwise equal results."""
+    """Does the same as export(). Returns the batch sizes, and True if graph and model gave bitwise equal results."""
     threads = torch.get_num_threads()
     # The number of threads can change the last bits of a result. ddprun's workers run with one thread by default, so use one
     # here.

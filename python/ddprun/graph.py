@@ -44,7 +44,7 @@ DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).valu
 
 
 class Refused(Exception):
-    """Raised if a model cannot be exported. The text is the reason, and is written for the author of the model."""
+    """Raised if a model cannot be exported. The text states the reason for the author of the model."""
 
 
 def _quoted(text: str) -> str:

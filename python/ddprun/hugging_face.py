@@ -35,7 +35,7 @@ def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | N
     if not hasattr(transformers, name or "-"):
         raise Refused(f"\"architectures\" in the config names {name or 'no class'}; expected a class of transformers {transformers.__version__}")
     if kind is None:
-        raise Refused(f"the model is a {name}; --hf supports classes that end in {', '.join(KINDS)}. For another class, write a build() function")
+        raise Refused(f"the model is a {name}; --hf supports classes whose names end in {', '.join(KINDS)}. For another class, write a build() function")
     made = getattr(transformers, name)
     config.use_cache = False  # training does not need the cache, which only makes text generation faster
     torch.manual_seed(seed)

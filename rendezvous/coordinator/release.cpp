@@ -91,7 +91,7 @@ Release common_release(const PlacedNodes& placed, const Config& round, const Bud
   release.successors = spread(able, settings.rules.successors_named);
   if (const Peer* first = placed.by_rank.front(); first != nullptr) {
     release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
-    check(!release.master.host.empty(), "expected the address of the node with rank 0 at the start of a round, found none");
+    check(!release.master.host.empty(), "a round starts, but the address of the node with rank 0 is unknown");
     release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;
   }
   return release;

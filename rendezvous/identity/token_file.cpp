@@ -125,8 +125,9 @@ std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const st
            "'; otherwise create a new token";
   }
   // This user cannot change a file of root, which is probably the file of a Kubernetes Secret.
-  const std::string expected = only_group_reads ? "A token file of root may have mode 0440 only on a read-only mount"
-                                                : "A token file of root needs mode 0400, or 0440 on a read-only mount";
+  const std::string expected = only_group_reads
+                                   ? "A token file that belongs to root may have mode 0440 only on a read-only mount"
+                                   : "A token file that belongs to root needs mode 0400, or 0440 on a read-only mount";
   return found + ", so other users can read or write it. " + expected +
          ": in Kubernetes, set defaultMode: 0440 on the Secret's volume and readOnly: true on its mount; elsewhere, use a copy "
          "of "

@@ -512,8 +512,9 @@ node_action::Finish Member::end_of_search() const {
   std::string why = "cut off from the majority of the nodes for " + seconds;
   if (is_other_of_two(record_) && !record_.state.current.has_arbiter()) {
     why +=
-        ": in a job of two nodes, a node continues alone only if the other node reports that its ddprun has died, or if an "
-        "arbiter chooses the node (--arbiter, or a --run-dir that both nodes share). In a job of three nodes, any two continue";
+        ". In a job of two nodes, a node continues alone only if the other node reports that its ddprun has died, or if an "
+        "arbiter chooses it. The arbiter is an etcd server (--arbiter) or a --run-dir that both nodes share. In a job of three "
+        "nodes, any two continue";
   }
   return {node_end::minority(std::move(why)), End::kGivenUp};
 }

@@ -53,7 +53,7 @@ Record PreviousJob::give_up(const Record& record) {
 NodeNotice PreviousJob::waits_for(const Record& record, std::int64_t connected, std::int64_t needed) const {
   return {.kind = NodeNotice::Kind::kWaiting,
           .text = "for nodes: an earlier start of this job had " + std::to_string(record.state.current.nodes) +
-                  " nodes and may still be running on the missing ones (if it does not, use --force-new-job)",
+                  " nodes and may still be running on the missing ones (if not, use --force-new-job)",
           .count = connected,
           .of = needed};
 }

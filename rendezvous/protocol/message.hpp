@@ -24,7 +24,8 @@ namespace ddprun::rendezvous {
 
 inline constexpr std::uint16_t kProtocolVersion = 13;
 static_assert(kCauses == 19,
-              "expected 19 values of Cause, since a message has a counter for each: after a change, increase kProtocolVersion");
+              "expected 19 values of Cause, because a message has a counter for each value: if you change Cause, increase "
+              "kProtocolVersion");
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // maximum number of workers of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
 inline constexpr std::size_t kMaxQueryBytes = 4u << 10;  // maximum size of a ClusterQuery's text

@@ -34,8 +34,9 @@ constexpr int kFormat = 5;
 constexpr std::size_t kMaxRecordBytes = 8 << 20;  // enough for a record with the ids of 100,000 nodes
 // Limits for a record of kMaxRecordBytes. Its deepest part is a node id in the list of the round's nodes.
 constexpr JsonLimits kRecordLimits{.depth = 8, .values = 2 << 20};
-static_assert(kCauses == 19,
-              "expected 19 values of Cause, since a record has a counter for each: after a change, increase kFormat");
+static_assert(
+    kCauses == 19,
+    "expected 19 values of Cause, because a record has a counter for each value: if you change Cause, increase kFormat");
 
 std::string boot_id() {
   std::string id;

@@ -273,7 +273,7 @@ class Connector {
                                                ". Install the same ddprun on every node");
       case PeerFault::kReflected:
         return failed(Kind::kReflected, address +
-                                            " is this agent itself, or a program that sends its messages back. Check that the "
+                                            " is this agent itself, or a program that echoes its messages. Check that the "
                                             "address is that of the coordinator and not of this machine");
       default:
         return failed(Kind::kNotDdprun, "the program at " + address + " is not an agent of this job (" +

@@ -16,8 +16,8 @@ std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t pee
       return "refused: it uses protocol version " + std::to_string(peer_version) + ", this agent uses version " +
              std::to_string(own_version) + ". Install the same ddprun on every node";
     case PeerFault::kReflected:
-      return "refused: it sent back this agent's own first message; either the agent connected to itself, or a program "
-             "repeats its messages";
+      return "refused: it sent back this agent's own first message; either the agent connected to itself, or a program echoes "
+             "its messages";
     case PeerFault::kSilent:
       return "closed: it did not present the token in time";
     case PeerFault::kTooManyBytes:

@@ -18,7 +18,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "expected a little-endian machine: numbers are copied from memory to frames, whose format is little-endian");
+              "expected a little-endian machine: numbers are copied from memory to frames, and frames are little-endian");
 
 constexpr std::size_t kLengthBytes = 4;        // size of the length before a text, or of the count before a list
 constexpr std::size_t kUsualFrameBytes = 512;  // initial capacity; nearly all frames fit into it

@@ -399,7 +399,7 @@ def test_dry_run_starts_and_writes_nothing(ddprun_bin, run, tmp_path):
 
 @pytest.mark.parametrize("content,reason", [
     ("#!/opt/none/python3\n", "No such file or directory: its first line names '/opt/none/python3', which does not exist"),
-    ("#!/bin/sh\r\ntrue\r\n", "No such file or directory: it has Windows line ends"),
+    ("#!/bin/sh\r\ntrue\r\n", "No such file or directory: it has Windows newlines"),
     ("true\n", "Exec format error: it is neither a program for this machine nor a script that starts with #!"),
 ])
 def test_an_existing_script_that_cannot_start_is_explained(ddprun_bin, run, script, content, reason):

@@ -32,7 +32,7 @@ def test_missing_build_dependencies_are_named_with_packages():
     done = without_root("CLI", "boost", "openssl")
     assert done.returncode == 1, done
     lines = done.stderr.splitlines()
-    assert lines[0] == "dev: the build needs these, which are not installed:"
+    assert lines[0] == "dev: the build needs these programs and libraries, which are not installed:"
     assert any(line.endswith(", Boost 1.81 or newer") for line in lines), done.stderr
     named = {line.split()[0]: line.split("Debian package ")[1].split(",")[0] for line in lines[1:] if line.startswith("  ") and "Debian package" in line}
     assert set(named) == {"boost/asio/as_tuple.hpp", "CLI/CLI.hpp", "openssl/ssl.h"}, done.stderr

@@ -246,7 +246,7 @@ def test_a_server_that_does_not_answer(examine, config, tmp_path):
             took = time.monotonic() - begin
         finally:
             disk.thaw()
-        assert "a write did not end in time" in only(findings, "run-directory", "error")
+        assert "a write did not finish in time" in only(findings, "run-directory", "error")
         assert took < 20  # the limit is 3 s; a doctor that waits for the disk would never end
 
 
@@ -292,7 +292,7 @@ def test_a_name_server_that_does_not_answer(examine, config, tmp_path):
 
 def test_a_plan_that_needs_a_driver_that_does_not_answer(examine, python_script, two_gpus):
     found = only(examine("--nproc-per-node", "gpu", python_script, NVML_DOES="wait", **two_gpus), "job", "warning")
-    assert "the job's plan could not be made in time" in found
+    assert "the job's plan could not be computed in time" in found
 
 
 def test_gpus_that_do_not_exist(examine, python_script, two_gpus):

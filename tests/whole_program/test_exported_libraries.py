@@ -131,7 +131,7 @@ def test_transformers_loads_the_trained_weights(ddprun, ddptrain_bin, exporter, 
 @pytest.mark.parametrize("change,more,reason", [
     ({"architectures": None}, (), "\"architectures\" in the config names no class; expected a class of transformers"),
     ({"architectures": ["GPT3"]}, (), "\"architectures\" in the config names GPT3; expected a class of transformers"),
-    ({"architectures": ["GPT2DoubleHeadsModel"]}, (), "the model is a GPT2DoubleHeadsModel; --hf supports classes that end in LMHeadModel, "),
+    ({"architectures": ["GPT2DoubleHeadsModel"]}, (), "the model is a GPT2DoubleHeadsModel; --hf supports classes whose names end in LMHeadModel, "),
     ({"architectures": ["GPT2ForSequenceClassification"], "id2label": {"0": "a"}}, (), "num_labels in the config is 1; --hf supports classification with 2 or more labels"),
     ({"model_type": "gpt3"}, (), "transformers cannot read the config: "),
     ({}, ("--tokens", "17"), "--tokens 17: expected 2 to 16, the number of positions of the model"),

@@ -182,5 +182,5 @@ def test_an_unshared_directory_is_not_an_arbiter(hosts, script, tmp_path):
     job = Job(hosts, script, tmp_path, "--run-dir", tmp_path / "disk" / "run")
     job.lose_power(0)
     assert job.end(1) == 86, hosts.all_text()
-    assert "or if an arbiter chooses the node (--arbiter, or a --run-dir that both nodes share)" in hosts.text(1)
+    assert "or if an arbiter chooses it. The arbiter is an etcd server (--arbiter) or a --run-dir that both nodes share" in hosts.text(1)
     assert not job.started(1, 1)

@@ -338,7 +338,7 @@ def test_a_suspended_agent_leaves_no_worker_in_the_next_round(nodes, script, tmp
     assert not lives(pid)
     assert nodes.agents[0].wait(PATIENCE) == 0, nodes.all_text()
     nodes.agents[1].send_signal(signal.SIGCONT)
-    nodes.until_printed(1, r"no answer from the coordinator for \d\.\d s: the workers of this node were ended")
+    nodes.until_printed(1, r"no answer from the coordinator for \d\.\d s: the workers of this node were stopped")
     assert "failed" not in nodes.text(1)  # the guardian's SIGKILL did not count as a failure of the rank
     report = next((tmp_path / "logs").glob("*/report.json"))
     ended = nodes.until(lambda: (last := json.loads(report.read_text())["rounds"][-1])["decision"] and last, "the round's end in the report")

@@ -151,7 +151,7 @@ def test_the_page_of_a_running_job_follows_it(ddprun_bin, data, tmp_path):
         other.process.send_signal(signal.SIGINT)
         assert other.end() == "" and other.process.returncode == 128 + signal.SIGINT
         stopped = (job.run_dir / "report.html").read_text(encoding="utf-8")
-        assert "ddprun report was stopped" in stopped and REFRESH not in Page(stopped).attributes
+        assert "ddprun report has ended" in stopped and REFRESH not in Page(stopped).attributes
         job.process.send_signal(signal.SIGTERM)
         job.finish()
     written = sorted(followed.texts)

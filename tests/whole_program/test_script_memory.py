@@ -15,7 +15,7 @@ def test_the_same_allocation_failing_twice_ends_with_84(ddprun_bin, run, tmp_pat
     done = run(job(ddprun_bin, PRINTS_CAUSE + RUNS_OUT % 2), DDPRUN_OOM_COUNT="7")
     assert done.returncode == 84, done.stderr
     assert done.stdout.splitlines() == ["cause /", "cause out_of_memory/1"]
-    assert "out of memory in two rounds in a row without any change: use a smaller batch or model, or more memory" in done.stderr
+    assert "out of memory in two consecutive rounds, with nothing changed between them: use a smaller batch or model, or more memory" in done.stderr
     (report,) = (tmp_path / "logs").glob("*/report.json")
     rounds = json.loads(report.read_text())["rounds"]
     assert [one["first_cause"]["cause"] for one in rounds] == ["out_of_memory"] * 2

@@ -126,7 +126,7 @@ resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
 print(struct.unpack("=I", late.recv(4))[0])
 """, *named_port(), "--nproc-per-node", "1", *where, DDPRUN_TOKEN=os.urandom(32).hex())
     assert (done.returncode, done.stdout) == (0, "[] 77 77\n78\n"), done.stderr
-    assert done.stderr.count("ddprun: the workers' store accepts no clients for the moment: Too many open files\n") == 1, done.stderr
+    assert done.stderr.count("ddprun: the workers' store accepts no clients at the moment: Too many open files\n") == 1, done.stderr
     assert where or done.stderr.count("\n") == 1, done.stderr
 
 

@@ -68,7 +68,7 @@ pip_install() {
 need_space() {
   local gigabytes=$1 free
   free=$(df --output=avail -BG "$PWD" | tail -1 | tr -dc 0-9)
-  ((free >= gigabytes)) || fail "$PWD has $free GB of free disk space; $gigabytes GB are needed for this"
+  ((free >= gigabytes)) || fail "$PWD has $free GB of free disk space; at least $gigabytes GB are required"
 }
 
 # stamped NAME CONTENT: succeeds if the step NAME was completed with exactly this content.

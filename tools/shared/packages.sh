@@ -110,7 +110,7 @@ need() {
   ((${#missing[@]} == 0)) || step "Not installed, continuing without: ${missing[*]#*:}"
   mapfile -t missing < <(not_here "${needed[@]}")
   if ((${#missing[@]} > 0)); then
-    echo "dev: the build needs these, which are not installed:" >&2
+    echo "dev: the build needs these programs and libraries, which are not installed:" >&2
     for each in "${missing[@]}"; do
       printf '  %-32s Debian package %s%s\n' "${each#*:}" "$(packages_of "$each")" \
              "$([[ $each != libboost-dev:* ]] || echo ", Boost 1.81 or newer")" >&2

@@ -20,8 +20,8 @@ Exchange::Exchange(Transport& transport, const OperationDescriptor& operation, i
       type_bytes_(static_cast<std::size_t>(bytes_of(operation.type))),
       per_chunk_(transport.slot_bytes() / pieces_ / kAlignment * kAlignment / type_bytes_),
       input_(input) {
-  check(per_chunk_ > 0, "a slot has at least one cache line for each rank");
-  check(operation.root >= kNoRoot && operation.root < transport.ranks(), "the root of a collective is a rank of the group");
+  check(per_chunk_ > 0, "a slot has less than one cache line for each rank");
+  check(operation.root >= kNoRoot && operation.root < transport.ranks(), "the root of a collective is not a rank of the group");
   const auto offset = has_input(rank()) ? transport.offset_of(input, bytes_of_input()) : std::nullopt;
   operation_.exposed = offset.has_value();
   operation_.offset = offset.value_or(0);

@@ -70,8 +70,8 @@ std::optional<std::string> mismatch_of(std::span<const OperationDescriptor> of_r
         other.root == first.root && other.elements == first.elements) {
       continue;
     }
-    return "ranks make different collectives: rank 0 makes " + text_of(first) + ", and rank " + std::to_string(rank) +
-           " makes " + text_of(other) + ". All ranks must make the same collectives in the same order";
+    return "the ranks call different collectives: rank 0 calls " + text_of(first) + ", and rank " + std::to_string(rank) +
+           " calls " + text_of(other) + ". All ranks must call the same collectives in the same order";
   }
   return std::nullopt;
 }

@@ -20,11 +20,11 @@ std::size_t index_of(int rank) {
 
 Messages::Messages(Transport& transport)
     : transport_(transport), filled_(index_of(transport.ranks())), emptied_(index_of(transport.ranks())) {
-  check(transport.cell_bytes() > kHeaderBytes, "a cell of a lane has space for data");
+  check(transport.cell_bytes() > kHeaderBytes, "a cell of a lane has no space for data");
 }
 
 void Messages::send(int to, std::uint64_t tag, std::span<const std::byte> data) {
-  check(to >= 0 && to < transport_.ranks() && to != transport_.rank(), "a message goes to another rank of the group");
+  check(to >= 0 && to < transport_.ranks() && to != transport_.rank(), "a message is not sent to another rank of the group");
   const int self = transport_.rank();
   std::uint64_t& filled = filled_[index_of(to)];
   const std::size_t per_cell = transport_.cell_bytes() - kHeaderBytes;
@@ -45,7 +45,8 @@ void Messages::send(int to, std::uint64_t tag, std::span<const std::byte> data) 
 }
 
 void Messages::receive(int from, std::uint64_t tag, std::span<std::byte> data) {
-  check(from >= 0 && from < transport_.ranks() && from != transport_.rank(), "a message comes from another rank of the group");
+  check(from >= 0 && from < transport_.ranks() && from != transport_.rank(),
+        "a message is not expected from another rank of the group");
   if (const auto kept = kept_.find({from, tag}); kept != kept_.end()) {
     const std::vector<std::byte> message = std::move(kept->second.front());
     kept->second.pop_front();

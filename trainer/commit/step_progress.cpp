@@ -5,14 +5,14 @@
 namespace ddprun::trainer {
 
 void StepProgress::start_from(std::int64_t step, LayoutPlace place) {
-  check(step >= 0, "training starts from a negative step");
+  check(step >= 0, "training starts at a negative step number");
   report_ = {.place = place, .made = step, .received = step, .agreed = step};
 }
 
 void StepProgress::begin_step() {
   check(report_.made >= 0 && report_.made == report_.received && report_.made == report_.agreed,
-        "expected a complete previous step at the start of a step");
-  check(!report_.next, "expected a switch to the new state layout before the start of a step");
+        "a step starts before the previous step is complete");
+  check(!report_.next, "a step starts before the switch to the new state layout");
   report_.gradients = kNoStep;
 }
 
@@ -30,7 +30,7 @@ void StepProgress::agree_passed() {
 
 void StepProgress::begin_update() {
   check(report_.gradients == report_.agreed && report_.made + 1 == report_.agreed,
-        "expected the gradients and the agreed values of a step at the start of its update");
+        "an update starts before the gradients are reduced and the values are agreed");
   report_.made = kNoStep;
 }
 
@@ -42,7 +42,7 @@ void StepProgress::updated() {
 
 void StepProgress::published() {
   check(report_.made == report_.agreed && report_.received == kNoStep,
-        "expected a finished update before its new weights are gathered");
+        "the new weights are gathered before the update is finished");
   report_.received = report_.agreed;
 }
 
@@ -60,13 +60,13 @@ StepReport StepProgress::report() const {
 }
 
 void StepProgress::take_values(std::int64_t step, bool evaluated) {
-  check(step >= report().agreed, "expected agreed values of the present step or a later one, found those of an earlier step");
+  check(step >= report().agreed, "the received agreed values belong to an earlier step");
   report_.agreed = step;
   report_.evaluated = evaluated;
 }
 
 void StepProgress::received_all(LayoutPlace place) {
-  check(report_.agreed >= 0, "expected the agreed values before the pieces of the training state");
+  check(report_.agreed >= 0, "the pieces of the training state arrive before the agreed values");
   if (report_.place && report_.place->layout_number != place.layout_number) {
     report_.next = place;
     return;

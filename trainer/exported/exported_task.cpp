@@ -65,7 +65,7 @@ class ExportedTask : public Task {
   static ExportedModule& own(torch::nn::Module& module) {
     auto* const exported = dynamic_cast<ExportedModule*>(&module);
     if (exported == nullptr)
-      throw InternalError("expected a module that the task of the exported model created, found a module from another task");
+      throw InternalError("expected a module created by the exported model's task, found a module created by another task");
     return *exported;
   }
 

@@ -42,7 +42,7 @@ std::string name_of(StrategyKind strategy) {
 }
 
 DeviceMesh::DeviceMesh(int world, int shard_size) : world_(world), shard_size_(shard_size) {
-  check(world > 0, "a mesh has no rank");
+  check(world > 0, "a mesh has no ranks");
   if (shard_size <= 0) {
     throw UsageError("\"parallel.shard_size\" is " + std::to_string(shard_size) + "; expected 1 or more");
   }

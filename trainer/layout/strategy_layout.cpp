@@ -160,7 +160,7 @@ void require_unique_names(const ModelShapes& shapes) {
 }  // namespace
 
 std::vector<FlatBlock> flat_blocks(const ModelShapes& shapes, int shards, std::int64_t alignment) {
-  check(shards > 0 && alignment > 0, "expected one or more shards and an alignment of 1 or more for a flat buffer");
+  check(shards > 0 && alignment > 0, "a flat buffer needs at least 1 shard and an alignment of at least 1 byte");
   std::vector<FlatBlock> blocks;
   std::map<std::tuple<int, ElementType, bool>, std::size_t> by_kind;
   for (std::size_t i = 0; i < shapes.tensors.size(); ++i) {

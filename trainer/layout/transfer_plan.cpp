@@ -33,7 +33,7 @@ class HeldPieces {
     for (const StateSource& source : sources) {
       const StateLayout& layout = *source.layout;
       check(source.holders.size() == layout.pieces.size(),
-            "expected a list of holders for each piece of the layout of a state source");
+            "a state source does not list the holders of each piece in its layout");
       std::vector<std::optional<std::size_t>> in_now;
       for (const TensorSpec& tensor : layout.tensors) {
         const auto found = index.find({tensor.role, tensor.name});
@@ -163,7 +163,7 @@ std::vector<StateTransfer> complete_plan(const StateSource& source, const StateL
 }  // namespace
 
 StateSource source_at(const StateLayout& before, std::span<const HolderProgress> progress, std::int64_t step) {
-  check(progress.size() == before.nodes.size(), "expected one progress report for each rank of the former layout");
+  check(progress.size() == before.nodes.size(), "expected one progress report for each rank of the previous layout");
   StateSource source{.layout = &before};
   for (const StatePiece& piece : before.pieces) {
     std::vector<int>& holders = source.holders.emplace_back();

@@ -85,10 +85,9 @@ void StateSource::make_state(const Description& samples) {
   } catch (const OtherModelError& other) {
     other_model_ = other.what();
     if (!process_.options().data_changed) {
-      throw UsageError(
-          other_model_ +
-          ". If an older version of ddprun, which lacked this check, started the run, add --data-changed to resume it with the "
-          "model of its config");
+      throw UsageError(other_model_ +
+                       ". If an older version of ddprun without this check started the run, add --data-changed to resume it "
+                       "with the model of its config");
     }
     TrainConfig without_init = config;
     without_init.model.init.clear();

@@ -143,8 +143,8 @@ bool Worker::claim_directory() {
   if (!claim.finished || options.resume != Options::Resume::kAuto) return true;
   if (peers.rank() == 0) {
     std::printf(
-        "already done: the run in %s has the checkpoint of the last step of this config. Increase epochs to continue the run, "
-        "or use another --run-dir to start a new one\n",
+        "already done: the run in %s has reached the last step of this config. Increase epochs to continue the run, or use "
+        "another --run-dir to start a new one\n",
         root.c_str());
   }
   return false;

@@ -37,7 +37,7 @@ EvaluationAttempt evaluate_weights(const TrainingState& state, const Workspace& 
   work.status.enter(channel::Phase::kEvaluating);  // after "out of memory", the phase decides which batch size a restart halves
   if (failure) std::rethrow_exception(failure);
   work.peers.barrier();
-  throw InternalError("expected the exit of the rank whose evaluation failed, but that rank continues");
+  throw InternalError("expected the rank whose evaluation failed to exit, but it is still running");
 }
 
 void compare(const TrainingState& state, Workspace& work) {

@@ -36,10 +36,9 @@ double seconds(std::chrono::steady_clock::duration time) {
 }
 
 [[noreturn]] void diverged_before_save(std::int64_t step) {
-  throw DivergedError(
-      "some weights are NaN or infinite after step " + std::to_string(step) +
-      ", so they are not saved; the newest checkpoint is from an earlier step. Try a lower optimizer.lr, a longer "
-      "schedule.warmup_steps or clip_grad_norm");
+  throw DivergedError("some weights are NaN or infinite after step " + std::to_string(step) +
+                      ", so they are not saved; the newest checkpoint is from an earlier step. Try a lower optimizer.lr, a "
+                      "larger schedule.warmup_steps, or clip_grad_norm");
 }
 
 // Returns a lock on the checkpoint folder. If a data file is truncated, all ranks fail, and each of them saves the same step.
@@ -345,8 +344,8 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
   // Writing needs only host memory, so a smaller batch would not help. With the error "out of memory", the restarted job would
   // use a smaller batch, so this error is reported differently.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
-    if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
-    return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");
+    if (need == Need::kRequired) throw InternalError(text + "not enough memory to write it (" + failure.message + ")");
+    return warn(std::make_error_code(std::errc::not_enough_memory), "not enough memory to write it (" + failure.message + ")");
   }
   try {
     std::rethrow_exception(error);

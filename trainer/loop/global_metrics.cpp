@@ -25,7 +25,7 @@ double peak_memory(const c10::Device& device) {
 [[noreturn]] void diverged(std::int64_t finished, int rank, const std::string& data) {
   throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
                       std::to_string(rank) +
-                      (data.empty() ? "; try a lower optimizer.lr, a longer schedule.warmup_steps or clip_grad_norm"
+                      (data.empty() ? "; try a lower optimizer.lr, a larger schedule.warmup_steps, or clip_grad_norm"
                                     : ", whose data has " + data));
 }
 

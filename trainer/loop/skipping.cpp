@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void give_up(const TrainingState& state, std::int64_t in_a_row, const std::string& data) {
   throw DivergedError("the loss or a gradient was NaN or infinite in " + std::to_string(in_a_row) +
                       " consecutive steps, up to step " + std::to_string(state.step) +
-                      (data.empty() ? "; try a lower optimizer.lr, a longer schedule.warmup_steps or clip_grad_norm"
+                      (data.empty() ? "; try a lower optimizer.lr, a larger schedule.warmup_steps, or clip_grad_norm"
                                     : ", whose data has " + data));
 }
 
@@ -74,7 +74,7 @@ void require_change(const TrainingState& state, Workspace& work) {
   if (last >= kMaxUnchangedAtEnd) {
     throw DivergedError("the last " + std::to_string(last) + " steps of the run, up to step " + std::to_string(state.step) +
                         ", did not change the weights" + why +
-                        "; try a lower optimizer.lr, a longer schedule.warmup_steps or clip_grad_norm");
+                        "; try a lower optimizer.lr, a larger schedule.warmup_steps, or clip_grad_norm");
   }
   if (last > 0 && last == state.step && work.peers.rank() == 0) {
     work.log.warn(channel::ErrorKind::kDiverged, "the weights are still the initial weights: none of the " +

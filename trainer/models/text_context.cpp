@@ -70,8 +70,7 @@ at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at
   if (context.seen == nullptr) return of(keys, values, /*causal=*/!context.mask.defined());
   const bool first = context.seen->count() == 0;
   if (!first && queries.size(2) != 1)
-    throw InternalError(
-        "expected one token per call to the attention after its first call with a key-value cache, found several");
+    throw InternalError("expected one token in each attention call after the first call with a key-value cache, found several");
   const auto [all_keys, all_values] = context.seen->with(block, keys, values);
   return of(all_keys, all_values, /*causal=*/first);
 }

@@ -372,7 +372,7 @@ void DataParallel::Impl::report_missing() const {
   const std::string advice = static_graph ? "\"static_graph\": false" : "\"find_unused_parameters\": true";
   const std::string text =
       std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
-      " parameters got no gradient in the backward pass, so the gradients are not summed over the ranks: " +
+      " parameters received no gradient in the backward pass, so the gradients are not summed over the ranks: " +
       names_text(missing_names) + ". Use these parameters in every step, freeze them, or set " + advice + " in \"ddp\"";
   // A gradient that is missing in the first step is a property of the model, so a restart would fail in the same way.
   if (first_step) throw UsageError(text);

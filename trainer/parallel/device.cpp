@@ -120,7 +120,7 @@ c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& e
     if (wanted == TrainConfig::Device::kAuto) return cpu_because("the NVIDIA driver's files (/dev/nvidiactl) are missing");
     throw UsageError(
         "the config has \"device\": \"cuda\", but this machine has no NVIDIA driver (/dev/nvidiactl is missing). Use "
-        "device=cpu or device=auto, or a node with a GPU; in a container, start it with access to the GPU");
+        "device=cpu or device=auto, or a node with a GPU; if this is a container, start it with access to the GPU");
   }
   if (!opened_module) {
     const Opened opened = open_module();

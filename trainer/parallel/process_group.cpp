@@ -153,8 +153,8 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
     throw UsageError(std::string("the environment variable ") +
                      (environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set, but rank " +
                      std::to_string(environment.rank) + " needs it to find " + std::to_string(environment.world_size - 1) +
-                     " other workers. Start the workers with ddprun or torchrun, or set MASTER_ADDR to rank 0's host and "
-                     "MASTER_PORT to a free port there");
+                     " other workers. Start the workers with ddprun or torchrun, or set MASTER_ADDR to the host of rank 0 and "
+                     "MASTER_PORT to a free port on it");
   }
   const std::string where = environment.master_addr + ":" + std::to_string(environment.master_port);
   c10d::TCPStoreOptions options;

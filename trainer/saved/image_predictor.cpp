@@ -68,7 +68,8 @@ class ImagePredictor : public Predictor {
     std::iota(all.begin(), all.end(), 0);
     const Batch batch = Upload(*source, model_.device).take(source->make(all, {}));
     auto* const model = dynamic_cast<Model*>(model_.module.get());
-    if (model == nullptr) throw InternalError("image_predictor: classification() made another module");
+    if (model == nullptr)
+      throw InternalError("expected classification() to create an image model, found another type of module");
     const Autocast precision(config_.precision, model_.device.type());
     const at::Tensor probabilities = at::softmax(forward(*model, batch.tensors.at(0), config_.channels_last), 1).cpu();
     require_numbers(probabilities);

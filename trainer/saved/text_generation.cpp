@@ -95,7 +95,7 @@ void generate_text(const GenerateOptions& options) {
   use_determinism(config.deterministic);
   const auto [device, module] = load_model(saved, *language_model(config), describe_tokens(config.data));
   auto* const model = dynamic_cast<Gpt*>(module.get());
-  if (model == nullptr) throw InternalError("generate_text: language_model() made another module");
+  if (model == nullptr) throw InternalError("expected language_model() to create a Gpt module, found another type of module");
   Generation generation(*model, config.data.block_size, device, config.precision,
                         {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
                         config.data.end_of_document);

@@ -70,7 +70,7 @@ class TextPredictor : public Predictor {
     const at::NoGradGuard no_gradients;
     const auto count = static_cast<std::int64_t>(tokens.size());
     auto* const model = dynamic_cast<Gpt*>(model_.module.get());
-    if (model == nullptr) throw InternalError("text_predictor: language_model() made another module");
+    if (model == nullptr) throw InternalError("expected language_model() to create a Gpt module, found another type of module");
     const Autocast precision(config_.precision, model_.device.type());
     const at::Tensor on_device = at::tensor(tokens, at::kLong).to(model_.device), window = on_device.unsqueeze(0);
     const at::Tensor logits = model->forward(window, context_of(window, config_.data)).to(at::kFloat).squeeze(0);

@@ -154,8 +154,7 @@ std::string compare_held_out(const fs::path& source, const TrainConfig& config) 
   if (before.data.type != config.data.type || before.data.dir != config.data.dir) return "";
   if (!before.data.validation.is_set()) {
     return "the run that produced these weights used the same data without data.validation, so it has trained on samples that "
-           "are held "
-           "out now: validation metrics are too good";
+           "are held out now: the validation metrics will be too optimistic";
   }
   const bool same_part = before.data.validation.fraction == config.data.validation.fraction &&
                          before.data.validation.samples == config.data.validation.samples &&
@@ -164,7 +163,7 @@ std::string compare_held_out(const fs::path& source, const TrainConfig& config) 
   return "the run that produced these weights held out other samples from the same data (" +
          (before.seed != config.seed ? "seed " + std::to_string(before.seed) + " then, " + std::to_string(config.seed) + " now"
                                      : std::string("data.validation or data.train_samples differ")) +
-         "), so it has trained on samples that are held out now: validation metrics are too good";
+         "), so it has trained on samples that are held out now: the validation metrics will be too optimistic";
 }
 
 }  // namespace ddprun::trainer

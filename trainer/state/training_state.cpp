@@ -156,8 +156,8 @@ void refuse_other_seed(const CheckpointState& saved, const TrainConfig& config, 
   if (!within && !config.data.validation.is_set()) return;
   throw UsageError(source.string() + " was trained with seed " + std::to_string(saved.seed) + ", but this config has seed " +
                    std::to_string(config.seed) + ": " +
-                   (within ? "the checkpoint is from the middle of an epoch, and with another order of the samples some of "
-                             "them would be used twice and others never"
+                   (within ? "the checkpoint is from the middle of an epoch, and in another order some samples would be used "
+                             "twice and others never"
                            : "with this seed, data.validation holds out samples that were already used for training") +
                    ". Set seed to " + std::to_string(saved.seed) +
                    ". To start a new run from these weights, set model.init to the checkpoint");
@@ -268,12 +268,11 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source) {
   if (saved.epoch != length.epoch_of(saved.step) || saved.position != length.position_of(saved.step)) {
-    throw UsageError(
-        source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
-        std::to_string(saved.epoch) + " after " + std::to_string(saved.step) + " steps, but with batch_size " +
-        std::to_string(length.batch_size) + " and " + std::to_string(length.samples_per_epoch) +
-        " training samples of this config, that step is at another position in the data; resume with the batch_size and data "
-        "of that run");
+    throw UsageError(source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
+                     std::to_string(saved.epoch) + " after " + std::to_string(saved.step) + " steps, but with batch_size " +
+                     std::to_string(length.batch_size) + " and " + std::to_string(length.samples_per_epoch) +
+                     " training samples, as in this config, that step is at another position in the data; resume with the "
+                     "batch_size and data of that run");
   }
   refuse_other_seed(saved, config, source);
   take_tensors(state, saved, source);

@@ -45,7 +45,7 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
 void CsvRecords::require_field_of(std::size_t bytes) const {
   if (bytes <= kMaxFieldBytes) return;
   throw UsageError(name_ + ":" + std::to_string(line_) + ": a field has more than " + std::to_string(kMaxFieldBytes) +
-                   " bytes; expected fields separated by commas and line ends");
+                   " bytes; expected fields separated by commas and newlines");
 }
 
 std::string CsvRecords::quoted_field() {

@@ -55,7 +55,8 @@ class Classification : public Task {
   at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
   at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
     auto* const model = dynamic_cast<Model*>(&module);
-    if (model == nullptr) throw InternalError("classification: the module was made by another task");
+    if (model == nullptr)
+      throw InternalError("expected a module created by the classification task, found a module created by another task");
     return forward(*model, images, config_.channels_last);
   }
 

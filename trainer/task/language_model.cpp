@@ -33,7 +33,7 @@ class LanguageModel : public Task {
                              double label_smoothing) const {
     auto* const model = dynamic_cast<Gpt*>(&module);
     if (model == nullptr)
-      throw InternalError("expected a module that the language model task created, found a module from another task");
+      throw InternalError("expected a module created by the language model task, found a module created by another task");
     const at::Tensor& tokens = batch.tensors.at(0);
     const at::Tensor logits = model->forward(tokens, context_of(tokens, config_.data));
     return at::cross_entropy_loss(logits.flatten(0, 1), batch.tensors.at(1).flatten(), /*weight=*/{}, reduction,

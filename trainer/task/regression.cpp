@@ -38,7 +38,8 @@ class Regression : public Task {
  private:
   at::Tensor predicted(torch::nn::Module& module, const Batch& batch) const {
     auto* const model = dynamic_cast<Model*>(&module);
-    if (model == nullptr) throw InternalError("regression: the module was made by another task");
+    if (model == nullptr)
+      throw InternalError("expected a module created by the regression task, found a module created by another task");
     return forward(*model, batch.tensors.at(0), config_.channels_last);
   }
 

@@ -44,8 +44,8 @@ Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs) {
                   "choose another folder with --run-dir, or change the permissions, the quota or the mount of this one")};
   }
   if (!facts.rename_problem.empty()) {
-    return {error(name, "a file cannot replace another one in " + facts.probed + ": " + facts.rename_problem,
-                  "choose a folder on a file system with atomic rename with --run-dir: checkpoints depend on it")};
+    return {error(name, "rename() cannot replace a file in " + facts.probed + ": " + facts.rename_problem,
+                  "use --run-dir to choose a folder on a file system with atomic rename: checkpoints depend on it")};
   }
   Checks checks;
   // A script writes its own files, of unknown size, so only a train.json has a minimum.
@@ -61,7 +61,7 @@ Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs) {
                              "choose a folder on a disk with --run-dir"));
   }
   if (facts.is_soft_mount) {
-    checks.push_back(warning(name, facts.probed + " is an NFS mount with the option soft: a slow server causes failed writes",
+    checks.push_back(warning(name, facts.probed + " is an NFS mount with the option soft: writes fail if the server is slow",
                              "mount it with the option hard"));
   }
   if (checks.empty()) checks.push_back(ok(name, found_in(facts)));
@@ -82,7 +82,7 @@ Checks judge_local_copies(const FolderFacts& facts) {
 
 Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs) {
   const std::string name = "temporary-folder";
-  const std::string remedy = "set TMPDIR to a folder with free space that this user can write";
+  const std::string remedy = "set TMPDIR to a writable folder with free space";
   if (!facts.write_problem.empty())
     return {error(name, "no file can be written in " + facts.path + ": " + facts.write_problem, remedy)};
   Checks checks;
@@ -111,7 +111,7 @@ Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs) {
 Checks judge_data(const DataFacts& facts) {
   Checks checks;
   for (const std::string& one : facts.missing) {
-    checks.push_back(error("data", one, "correct the key in the config, or copy or mount the data on this machine"));
+    checks.push_back(error("data", one, "correct the key in the config, or make the data available on this machine"));
   }
   for (const std::string& one : facts.read_problems) {
     checks.push_back(error("data", one, "check the disk or the file server (dmesg), and copy the file again"));

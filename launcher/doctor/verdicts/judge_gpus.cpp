@@ -48,7 +48,8 @@ std::string problem_of_uuid(std::string_view entry, const std::vector<Gpu>& gpus
   const auto matches = uuids_unknown ? std::vector<std::string>{std::string(entry)} : matches_of(entry, gpus);
   if (matches.empty())
     return quoted(entry) + " is not a UUID of this machine's " + (entry.starts_with("MIG-") ? "MIG slices" : "GPUs");
-  if (matches.size() > 1) return quoted(entry) + " is not unique: it abbreviates " + std::to_string(matches.size()) + " UUIDs";
+  if (matches.size() > 1)
+    return quoted(entry) + " is ambiguous: it is a prefix of " + std::to_string(matches.size()) + " UUIDs";
   if (!seen.insert(matches.front()).second) return "the device " + quoted(entry) + " is named twice, which hides all GPUs";
   return "";
 }
@@ -137,8 +138,8 @@ void judge_xids(Checks& checks, const GpuFacts& facts) {
     const auto meaning = std::ranges::find(kHardwareXids, xid.number, &XidMeaning::number);
     if (meaning == kHardwareXids.end() || xid.age_s > kDay || !reported.emplace(xid.bus_id, xid.number).second) continue;
     checks.push_back(warning("gpu-health",
-                             "the kernel log of the last 24 hours has Xid " + std::to_string(xid.number) + " of the GPU at " +
-                                 xid.bus_id + ": " + meaning->text,
+                             "the kernel log of the last 24 hours contains Xid " + std::to_string(xid.number) +
+                                 " for the GPU at " + xid.bus_id + ": " + meaning->text,
                              "reset the GPU or reboot; if the Xid returns, exclude this machine and have the GPU replaced"));
   }
 }
@@ -148,7 +149,7 @@ void judge_memory_errors(Checks& checks, const Gpu& gpu, const std::string& text
     checks.push_back(error("gpu-health", text + " could not replace a defective row of its memory",
                            "exclude this GPU (CUDA_VISIBLE_DEVICES), and have it replaced"));
   } else if (gpu.remap_pending) {
-    checks.push_back(warning("gpu-health", text + " has a defective row or page of memory, which a reset would replace",
+    checks.push_back(warning("gpu-health", text + " has a defective row or page of memory, which a reset replaces",
                              "reset the GPU when no job uses it: nvidia-smi --gpu-reset"));
   } else if (gpu.uncorrected_errors.value_or(0) > 0) {
     checks.push_back(warning(
@@ -165,7 +166,7 @@ void judge_slowdown(Checks& checks, const Gpu& gpu, const std::string& text) {
   if ((reasons & (kHardware | kThermal | kPowerBrake)) == 0) return;
   const char* why = (reasons & kThermal) != 0 ? "temperature" : (reasons & kPowerBrake) != 0 ? "power supply" : "hardware";
   checks.push_back(warning("gpu-health", text + " runs slower now because of its " + why + ": the whole job waits for it",
-                           "check fans, air flow and power supply of this machine: nvidia-smi -q -d PERFORMANCE"));
+                           "check the fans, airflow and power supply of this machine: nvidia-smi -q -d PERFORMANCE"));
 }
 
 void judge_use_by_others(Checks& checks, const Gpu& gpu, const std::string& text) {
@@ -227,9 +228,10 @@ bool judge_driver(Checks& checks, const GpuFacts& facts, const JobNeeds& needs) 
   if (facts.device_files == 0) return false;
   const std::string found = counted_gpus(static_cast<std::size_t>(facts.device_files)) + " in /dev, but " +
                             (facts.has_nvml ? "the driver does not answer" : "libnvidia-ml.so.1 is not installed");
-  const std::string remedy = facts.has_nvml ? "run nvidia-smi, and check the kernel log (dmesg): the driver may not be loaded, "
-                                              "or may not fit its library"
-                                            : "install the driver's libraries, in a container with the NVIDIA toolkit";
+  const std::string remedy = facts.has_nvml
+                                 ? "run nvidia-smi, and check the kernel log (dmesg): the driver may not be loaded, or its "
+                                   "library may have another version"
+                                 : "install the driver's libraries; in a container, use the NVIDIA Container Toolkit";
   checks.push_back(facts.has_nvml && needs.gpus == Gpus::kRequired ? error("gpus", found, remedy)
                                                                    : warning("gpus", found, remedy));
   return true;

@@ -32,8 +32,9 @@ void judge_open_files(Checks& checks, const LimitFacts& facts, const JobNeeds& n
            std::to_string(expected);
   };
   if (facts.open_files_hard && *facts.open_files_hard < needed) {
-    checks.push_back(error(name, text(*facts.open_files_hard, "hard", needed) + " for " + text_of_workers(needs.workers),
-                           "raise the limit: LimitNOFILE of a service, --ulimit nofile of a container, limits.conf"));
+    checks.push_back(
+        error(name, text(*facts.open_files_hard, "hard", needed) + " for " + text_of_workers(needs.workers),
+              "raise the limit: LimitNOFILE= in a service, --ulimit nofile= for a container, or nofile in limits.conf"));
   } else if (facts.open_files && *facts.open_files < kUsual) {
     checks.push_back(warning(name, text(*facts.open_files, "soft", kUsual) + ": a data loader opens hundreds of files",
                              "run ulimit -n " +
@@ -56,7 +57,8 @@ void judge_locked_memory(Checks& checks, const LimitFacts& facts, const JobNeeds
   const std::string found =
       "the limit is " + text_of_bytes(*facts.locked_bytes) + ", but this machine has InfiniBand, which needs locked memory";
   const std::string remedy =
-      "set the limit to unlimited: LimitMEMLOCK=infinity of a service, --ulimit memlock=-1 of a container, limits.conf";
+      "set the limit to unlimited: LimitMEMLOCK=infinity in a service, --ulimit memlock=-1 for a container, or memlock in "
+      "limits.conf";
   const bool fails = *facts.locked_bytes < kLittle && needs.many_nodes();
   checks.push_back(fails ? error(name, found, remedy) : warning(name, found, remedy));
 }
@@ -80,11 +82,11 @@ void judge_processes(Checks& checks, const LimitFacts& facts, const JobNeeds& ne
   };
   if (facts.processes_left &&
       judge(*facts.processes_left, "the cgroup allows " + std::to_string(*facts.processes_left) + " more processes",
-            "raise pids.max: TasksMax of a service, --pids-limit of a container")) {
+            "raise pids.max: TasksMax= in a service, or --pids-limit for a container")) {
     return;
   }
   if (facts.user_processes && judge(*facts.user_processes, "the user's limit is " + std::to_string(*facts.user_processes),
-                                    "raise the limit: ulimit -u, limits.conf")) {
+                                    "raise the limit with ulimit -u, or nproc in limits.conf")) {
     return;
   }
   std::string found = "limit " + text_of(facts.user_processes);
@@ -98,7 +100,7 @@ void judge_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs
   const auto workers = static_cast<std::uint64_t>(needs.workers);
   const std::string name = "memory";
   if (!facts.memory_bytes) {
-    checks.push_back(ok(name, "no limit by the cgroup"));
+    checks.push_back(ok(name, "no cgroup limit"));
     return;
   }
   const std::string found = "the cgroup allows " + text_of_bytes(*facts.memory_bytes);
@@ -109,8 +111,8 @@ void judge_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs
   const std::string text =
       found + " for " + text_of_workers(needs.workers) + ", expected at least " + text_of_bytes(kUsual * workers);
   const std::string remedy =
-      "raise the limit of the container, service or Slurm job (--mem), or start fewer workers: the kernel kills a worker at "
-      "the limit";
+      "raise the limit of the container, service or Slurm job (--mem), or start fewer workers: the kernel kills a worker when "
+      "the limit is reached";
   const bool any_program = needs.work == JobNeeds::Work::kProgram;  // it may be small
   checks.push_back(*facts.memory_bytes < kLeast * workers && !any_program ? error(name, text, remedy)
                                                                           : warning(name, text, remedy));
@@ -183,7 +185,7 @@ Checks judge_shared_memory(const SharedMemoryFacts& facts, const JobNeeds& needs
   constexpr std::uint64_t kLittle = 16 * kMebibyte;
   const std::string name = "shared-memory";
   const std::string remedy =
-      "enlarge /dev/shm: --shm-size 8g of a container, on Kubernetes a volume with emptyDir {medium: Memory} at /dev/shm";
+      "enlarge /dev/shm: --shm-size 8g for a container, or in Kubernetes a volume with emptyDir {medium: Memory} at /dev/shm";
   const auto fault = [&](const std::string& found) {
     return Checks{is_used ? error(name, found, remedy) : warning(name, found, remedy)};
   };
@@ -201,14 +203,15 @@ Checks judge_clock(const ClockFacts& facts, const JobNeeds& needs) {
   constexpr std::int64_t kYear2025 = 1'735'689'600;
   if (facts.unix_seconds < kYear2025) {
     const std::string found = "the clock shows a time before 2025";
-    const std::string remedy = "set the clock: the nodes' certificates and the times of files depend on it";
+    const std::string remedy = "set the clock: certificates and file times depend on it";
     return {needs.many_nodes() ? error("clock", found, remedy) : warning("clock", found, remedy)};
   }
   if (needs.many_nodes() && !facts.is_synchronised) {
     return {warning("clock", "no time service corrects the clock, so the logs of the nodes cannot be compared",
                     "start chrony or systemd-timesyncd, on the host if this is a container: timedatectl")};
   }
-  return {ok("clock", facts.is_synchronised ? "synchronised" : "not synchronised, which a job on one node does not need")};
+  return {ok("clock", facts.is_synchronised ? "synchronised"
+                                            : "not synchronised, but a job on one node does not need a synchronised clock")};
 }
 
 Checks judge_tracing(const TraceFacts& facts) {

@@ -29,7 +29,7 @@ std::string names_of(const InterfaceFacts& facts) {
 }
 
 std::string remedy_for(const std::string& variable, const InterfaceFacts& facts) {
-  return "set " + variable + " to an interface that exists and is up, or remove it; found: " + names_of(facts);
+  return "set " + variable + " to an interface that exists and is up, or unset it; found: " + names_of(facts);
 }
 
 // GLOO_SOCKET_IFNAME: a list of exact names. Gloo throws at the first name that it cannot use.
@@ -117,7 +117,7 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
   if (name_is_used && (facts.addresses.empty() || is_loopback_only(facts.addresses))) {
     return {warning("host-name",
                     "the host name " + found + ": in a job on several nodes, Gloo gives this address to the other nodes",
-                    "name the network with --interface NAME, or correct the host name in /etc/hosts or DNS")};
+                    "select the network with --interface NAME, or correct the host name in /etc/hosts or DNS")};
   }
   return {ok("host-name", found)};
 }
@@ -157,11 +157,11 @@ Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs) {
                     "use an address of the first node in a network that all nodes share")};
   }
   if (needs.is_first == true && !facts.is_local) {
-    return {warning(
-        "master-address",
-        text + "does not belong to this machine (" + joined(facts.addresses) + "), but this node is the first one by its rank",
-        "give --master-addr an address of this machine, or another node the rank 0; ignore this warning if the "
-        "address is forwarded to this machine")};
+    return {warning("master-address",
+                    text + "does not belong to this machine (" + joined(facts.addresses) +
+                        "), but this node is configured as the first node",
+                    "set --master-addr to an address of this machine, or give rank 0 to the node with that address; ignore "
+                    "this warning if the address is forwarded to this machine")};
   }
   return {ok("master-address", facts.name + " has the address " + joined(facts.addresses))};
 }

@@ -20,7 +20,7 @@ Check judge_torch(const PythonFacts& facts, const JobNeeds& needs) {
   }
   if (facts.torch == Torch::kUnknown) {
     return warning("torch", "import torch is slow in " + facts.path + ": " + facts.torch_problem,
-                   "copy the Python environment to a local disk: each worker and each restart needs this time");
+                   "copy the Python environment to a local disk: each worker start takes this time");
   }
   if (facts.torch == Torch::kBroken) {
     return error("torch", "import torch fails in " + facts.path + ": " + facts.torch_problem,
@@ -28,7 +28,7 @@ Check judge_torch(const PythonFacts& facts, const JobNeeds& needs) {
   }
   if (facts.machine_has_gpu && facts.torch_sees_a_gpu == false && needs.gpus != JobNeeds::Gpus::kUnused) {
     return warning("torch", "this machine has a visible GPU, but torch " + facts.torch_version + " cannot use it",
-                   "install a build of PyTorch for CUDA that fits the driver; nvidia-smi shows the driver's version");
+                   "install a CUDA build of PyTorch that matches the driver; nvidia-smi shows the driver's version");
   }
   return ok("torch", facts.torch_version.empty() ? "installed" : facts.torch_version);
 }
@@ -41,7 +41,7 @@ Checks judge_trainer(const TrainerFacts& facts, const std::string& own_version, 
   if (facts.path.empty()) {
     if (is_used)
       return {error("ddptrain", "not found next to ddprun or on PATH", "install it next to ddprun, or build it: ./dev build")};
-    return {ok("ddptrain", "not installed: scripts and programs can run, a train.json cannot")};
+    return {ok("ddptrain", "not installed: ddprun can start scripts and programs, but cannot train from a train.json")};
   }
   if (!facts.problem.empty()) {
     return {fault("ddptrain", is_used, facts.path + " does not start: " + facts.problem,
@@ -59,7 +59,7 @@ Checks judge_python(const PythonFacts& facts, const JobNeeds& needs) {
   if (!is_used && needs.work != Work::kUnknown) return {};
   if (facts.path.empty()) {
     if (is_used) return {error("python", "no Python interpreter was found", "install python3, or set PYTHON_EXEC")};
-    return {ok("python", "not installed: a train.json and programs can run, Python scripts cannot")};
+    return {ok("python", "not installed: ddprun can train from a train.json and start programs, but no Python scripts")};
   }
   if (!facts.problem.empty()) {
     return {fault("python", is_used, facts.path + " does not start: " + facts.problem,

@@ -90,7 +90,7 @@ std::string environment_lines(const KubernetesJob& job) {
   const auto variable = [](std::string_view name, std::string_view value) {
     return item(entry("name", name) + entry("value", value));
   };
-  return section("env", "# the records of the agents (identity, votes) outlive a pod\n" +
+  return section("env", "# the agents' records (identity, votes) outlive a pod\n" +
                             variable("XDG_STATE_HOME", mount_folder(job) + "/state") +
                             "# this user has no entry in the image's /etc/passwd\n" + variable("HOME", "/tmp") +
                             variable("USER", "ddprun"));
@@ -156,7 +156,7 @@ std::string placement_lines(const KubernetesJob& job) {
   const std::string terms =
       preferred("cloud.google.com/gke-spot", "true") + preferred("eks.amazonaws.com/capacityType", "SPOT") +
       preferred("karpenter.sh/capacity-type", "spot") + preferred("kubernetes.azure.com/scalesetpriority", "spot");
-  return section("tolerations", tolerations) + "# prefers spot machines of Google, AWS, Karpenter and Azure\n" +
+  return section("tolerations", tolerations) + "# prefer spot machines on Google Cloud, AWS, Karpenter and Azure\n" +
          section("affinity", section("nodeAffinity", section("preferredDuringSchedulingIgnoredDuringExecution", terms)));
 }
 
@@ -185,11 +185,11 @@ std::string failure_policy() {
   };
   return section(
       "podFailurePolicy",
-      section("rules",
-              item("action: Ignore                 # evicted or preempted: start the pod again\n" +
-                   section("onPodConditions", item("type: DisruptionTarget\nstatus: \"True\"\n"))) +
-                  item("action: Ignore                 # saved, or cut off: start the pod again\n" + codes("85, 86, 143")) +
-                  item("action: FailJob                # it would fail again\n" + codes("2, 83, 84, 87, 88"))));
+      section("rules", item("action: Ignore                 # evicted or preempted: start the pod again\n" +
+                            section("onPodConditions", item("type: DisruptionTarget\nstatus: \"True\"\n"))) +
+                           item("action: Ignore                 # saved, or cut off from the job: start the pod again\n" +
+                                codes("85, 86, 143")) +
+                           item("action: FailJob                # it would fail again\n" + codes("2, 83, 84, 87, 88"))));
 }
 
 std::string job_spec(const KubernetesJob& job) {
@@ -200,7 +200,7 @@ std::string job_spec(const KubernetesJob& job) {
     failures = kFailuresPerNode * job.max_nodes;
   }
   return lines + "backoffLimit: " + number(failures) +
-         "                   # counted failures of pods; evictions do not count\n"
+         "                   # number of pod failures; evictions do not count\n"
          "podReplacementPolicy: Failed       # two pods never have the same name\n" +
          section("successPolicy",
                  section("rules", "- succeededCount: 1              # exit code 0 means that the whole job is done\n")) +
@@ -328,7 +328,7 @@ Commands commands_of(const KubernetesJob& job) {
 std::string header(const KubernetesJob& job) {
   std::string text = "# Written by: " + yaml_comment(job.made_by) + "\n";
   if (job.kind == Kind::kRuntime) {
-    return text + "# An administrator applies this runtime once in a cluster. TrainJobs of ddprun refer to it by its name.\n";
+    return text + "# An administrator applies this runtime once per cluster. TrainJobs of ddprun refer to it by its name.\n";
   }
   const auto [kubectl, object] = commands_of(job);
   const auto patch = [&](const std::string& what, const std::string& field) {

@@ -171,7 +171,7 @@ void read_run_dir(const RequestReader& read, KubernetesJob& job) {
   if (!job.run_dir.starts_with('/') || mount.size() < 2 || hides || has_dots) {
     refuse_option("--run-dir", job.run_dir,
                   "an absolute path in the pod, such as /runs/" + job.name +
-                      "; the volume is mounted at its parent folder, which must not be a folder of the system");
+                      "; the volume is mounted at its parent folder, which must not be a system folder");
   }
 }
 

@@ -140,7 +140,7 @@ std::string with_array_index(std::string word, const std::string& index) {
 std::string sbatch_value(const std::string& value, const char* what) {
   if (std::ranges::any_of(value, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
     throw UsageError(std::string(what) + ": '" + printable(value) +
-                     "' contains a line end or another control character, which sbatch cannot read: use a value without it");
+                     "' contains a newline or another control character, which sbatch cannot read: use a value without it");
   }
   if (is_plain(value)) return value;
   std::string quoted = "\"";

@@ -33,7 +33,10 @@ std::string problem_of(const std::string& name, const ProgramOutput& output) {
 SlurmAnswer run_slurm(const std::vector<std::string>& command) {
   const std::string& name = command.front();
   const auto path = find_on_path(name);
-  if (!path) return {.succeeded = false, .text = "", .problem = name + " was not found on PATH: it is a command of Slurm"};
+  if (!path)
+    return {.succeeded = false,
+            .text = "",
+            .problem = name + " was not found on PATH: run this command on a machine with the Slurm commands"};
   std::vector<std::string> words = command;
   words.front() = path->string();
   const ProgramOutput output = output_of(words, {.time = std::chrono::minutes(2)});

@@ -29,7 +29,7 @@ std::string job_in_file(const fs::path& run_dir) {
   std::string job = read_bounded(slurm_job_file(run_dir), kMaxBytes, "the id of a Slurm job");
   job = job.substr(0, job.find('\n'));
   if (!is_slurm_job(job))
-    throw UsageError(slurm_job_file(run_dir).string() + " contains no job id of Slurm: name the job by its id");
+    throw UsageError(slurm_job_file(run_dir).string() + " contains no Slurm job id: name the job by its id");
   return job;
 }
 
@@ -98,7 +98,8 @@ int answer_for_waiting_job(const QueuedJob& job, const std::string& subcommand, 
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(argv.front(), argv.data());
-  throw UsageError(command.front() + " could not be started: " + std::strerror(errno) + "; it is a command of Slurm");
+  throw UsageError(command.front() + " could not be started: " + std::strerror(errno) +
+                   "; run this command on a machine with the Slurm commands");
 }
 
 }  // namespace

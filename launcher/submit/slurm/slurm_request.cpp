@@ -20,8 +20,8 @@ constexpr OptionGroup kGroup = OptionGroup::kRare;  // these options are not in 
 constexpr std::array kOptions{
     OptionSpec{"slurm", 0, kGroup, "", "submit the job to Slurm"},
     OptionSpec{"nodes", 0, kGroup, "N|MIN:MAX", "number of nodes, or its minimum and maximum", "1"},
-    OptionSpec{"spares", 0, kGroup, "N", "further nodes, which wait until another node is lost", "0", Type::kWhole},
-    OptionSpec{"time", 0, kGroup, "T", "time limit of each start, in the form of sbatch"},
+    OptionSpec{"spares", 0, kGroup, "N", "additional nodes, which wait until another node is lost", "0", Type::kWhole},
+    OptionSpec{"time", 0, kGroup, "T", "time limit of each start, in sbatch's format"},
     OptionSpec{"partition", 0, kGroup, "P", "partition of the cluster"},
     OptionSpec{"gpus", 0, kGroup, "G", "GPUs of each node, as N or TYPE:N"},
     OptionSpec{"cpus-per-task", 0, kGroup, "N", "CPUs of each node", "", Type::kWhole},
@@ -32,8 +32,8 @@ constexpr std::array kOptions{
     OptionSpec{"array", 0, kGroup, "LIST", "job array, such as 0-3"},
     OptionSpec{"max-failures", 0, kGroup, "N", "requeues after failures", "3", Type::kWhole},
     OptionSpec{"max-timeouts", 0, kGroup, "N", "requeues after time limits without a newer checkpoint", "3", Type::kWhole},
-    OptionSpec{"sbatch", 0, kGroup, "OPTION", "a further option of sbatch, such as mem=64G"},
-    OptionSpec{"after", 0, kGroup, "CODE", "used by the batch file: decide about a requeue", "", Type::kWhole},
+    OptionSpec{"sbatch", 0, kGroup, "OPTION", "an additional sbatch option, such as mem=64G"},
+    OptionSpec{"after", 0, kGroup, "CODE", "used by the batch file: decide whether to requeue the job", "", Type::kWhole},
 };
 
 constexpr int kMaxNodes = 100'000;
@@ -58,8 +58,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kRefused
     {"help-all", "use ddprun --help-all"},
     {"print-completion", "use ddprun --print-completion"},
     {"print-man", "use ddprun --print-man"},
-    {"json", "submit prints text only; put DDPRUN_JSON=1 into the environment of the job"},
-    {"rdzv-id", "the agents derive the run id from the id of Slurm's job"},
+    {"json", "submit prints text only; set DDPRUN_JSON=1 in the job's environment"},
+    {"rdzv-id", "the agents derive the run id from the Slurm job id"},
 }};
 
 // Options of sbatch that --sbatch refuses. The batch file or an option of `submit` sets them, or they change sbatch's output.
@@ -120,8 +120,7 @@ std::string checked_sbatch_option(std::string text) {
   const bool is_name =
       !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string::npos && name[0] != '-';
   const bool is_line = std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (!is_name || !is_line)
-    refuse_value("sbatch", text, "one option of sbatch with its long name, such as mem=64G or exclusive");
+  if (!is_name || !is_line) refuse_value("sbatch", text, "the long name of one sbatch option, such as mem=64G or exclusive");
   if (name.starts_with("ntasks") || name == "gpus-per-task" || name == "tasks-per-node") {
     throw UsageError(
         "--sbatch " + name +
@@ -129,9 +128,9 @@ std::string checked_sbatch_option(std::string text) {
         "starts the workers of its node; set their number with --nproc-per-node, and the GPUs of a node with --gpus");
   }
   if (std::ranges::find(kOfBatchFile, name) != kOfBatchFile.end()) {
-    throw UsageError("--sbatch " + name +
-                     " cannot be used, since ddprun submit sets or excludes it: use the option of submit, or change the "
-                     "batch file");
+    throw UsageError(
+        "--sbatch " + name +
+        " cannot be used, since ddprun submit sets or excludes it: use the option of ddprun submit, or change the batch file");
   }
   return text;
 }
@@ -188,7 +187,7 @@ SlurmRequest slurm_request(const SubmitWords& words, const SubmitPlace& place) {
   request.job_name = words.has("job-name") ? text_of(words, "job-name") : place.default_name;
   request.time = text_of(words, "time");
   if (!request.time.empty() && !parse_slurm_time(request.time))
-    refuse_value("time", request.time, "a time in the form of sbatch, such as 90 (minutes), 12:00:00 or 2-12:00:00");
+    refuse_value("time", request.time, "a time in sbatch's format, such as 90 (minutes), 12:00:00 or 2-12:00:00");
   request.partition = text_of(words, "partition");
   request.account = text_of(words, "account");
   request.qos = text_of(words, "qos");

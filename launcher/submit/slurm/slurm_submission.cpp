@@ -235,7 +235,7 @@ bool keep_record(const fs::path& run_dir, const RequeueRecord& record) {
     write_file_atomically(requeue_file(run_dir), requeue_text(record));
     return true;
   } catch (const std::system_error& error) {
-    log_line("the counts of requeues cannot be written to " + requeue_file(run_dir).string() + ": " + error.what());
+    log_line("the numbers of requeues cannot be written to " + requeue_file(run_dir).string() + ": " + error.what());
     return false;
   }
 }
@@ -246,7 +246,7 @@ int decide_after_slurm_job(const SubmitWords& words) {
   const AfterRequest request = after_request(words, fs::current_path());
   const Environment environment = process_environment();
   const auto job = slurm_job_of(environment);
-  if (!job) throw UsageError("ddprun submit --after works only in a batch script of Slurm: SLURM_JOB_ID is not set");
+  if (!job) throw UsageError("ddprun submit --after works only in a Slurm batch script: SLURM_JOB_ID is not set");
   const int restarts = static_cast<int>(parse_whole(environment("SLURM_RESTART_COUNT").value_or("")).value_or(0));
   const RunLayout layout{request.run_dir};
   const ReportedRun run = parse_reported_run(optional_text(layout.report()), SlurmStartId{*job, restarts});

@@ -77,7 +77,7 @@ std::string time_problem(const SlurmTimes& times) {
   }
   if (limited && static_cast<double>(times.limit->count()) <= std::max(signal_s, save_s)) {
     return "the time limit is shorter than a save: --time is " + seconds_text(static_cast<double>(times.limit->count())) +
-           ", and " + seconds_text(std::max(signal_s, save_s)) + " of it are reserved to save" +
+           ", and " + seconds_text(std::max(signal_s, save_s)) + " of it are reserved for the save" +
            (save_s > signal_s ? ", as long as the newest save took" : " (--signal-before)") + "; use a longer --time";
   }
   if (save_s > times.shutdown_s) {

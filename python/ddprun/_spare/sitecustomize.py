@@ -82,8 +82,8 @@ def foreign_module(places, folders):
 
 
 def reason_for_plain_start(before, now, hidden):
-    """Returns why the script needs a fresh interpreter, or "" if the spare is equivalent to one. `before` is the Observation
-    that the spare made after its imports. `now` is the present one."""
+    """Returns why the script needs a fresh interpreter, or an empty string if the spare is equivalent to one. `before` is the
+    Observation that the spare made after its imports. `now` is the present one."""
     variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
                                 {k: v for k, v in now.environment.items() if not of_worker(k)})
     if variable:
@@ -187,8 +187,8 @@ def earlier_folders():
 
 
 def hidden_by(names, folders, libraries):
-    """Returns the first path in these folders that Python would import in place of a preloaded module, or "". `names` is the
-    result of top_level()."""
+    """Returns the first path in these folders that Python would import in place of a preloaded module, or an empty string.
+    `names` is the result of top_level()."""
     for folder in folders:
         if os.path.realpath(folder) in libraries:
             continue

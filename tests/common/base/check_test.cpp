@@ -24,7 +24,7 @@ std::string message_of(Part part) {
 
 std::string expected(int line, const std::string& sentence) {
   return "internal error at tests/common/base/check_test.cpp:" + std::to_string(line) + ": " + sentence +
-         "; this is a bug in ddprun, please report it with this line";
+         "; this is a bug in ddprun: report it with this line";
 }
 
 TEST(Check, NamesFileAndLineOfTheCaller) {

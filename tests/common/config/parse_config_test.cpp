@@ -544,7 +544,7 @@ TEST(ParseConfig, SyntheticDataNeedsNoFolderAndRefusesUnusedKeys) {
             "train.json:1:58: key 'predict' is for other model types than \"gpt\" and \"llama\", found \"gpt\" "
             "(/data/predict)");
   EXPECT_EQ(of("mlp", R"(, "shape": [100000, 100000]}})"),
-            "train.json:1:67: expected at most 100,000,000 numbers per sample, found a product of sizes above that "
+            "train.json:1:67: expected at most 100,000,000 numbers per sample (the product of these sizes), found more "
             "(/data/shape)");
   EXPECT_EQ(
       of("resnet18", R"(, "shape": [64]}})"),

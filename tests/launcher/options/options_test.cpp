@@ -64,8 +64,8 @@ TEST(Normalise, UnknownOptionsNameTheNearest) {
   EXPECT_EQ(error_of({"--nprocs=2", "x"}), "unknown option --nprocs. In ddprun it is --nproc-per-node");
   EXPECT_EQ(error_of({"-n", "2", "x"}), "unknown option -n. In ddprun it is --nproc-per-node");
   EXPECT_EQ(error_of({"t.json", "--lr", "0.1"}),
-            "unknown option --lr. In ddprun it is optimizer.lr=VALUE after the path of the train.json; the options of a script "
-            "follow the path of the script");
+            "unknown option --lr. In ddprun it is optimizer.lr=VALUE, written after the path of the train.json; write options "
+            "of a script after the path of the script");
   EXPECT_EQ(error_of({"-x", "s.py"}), "unknown option -x; ddprun --help lists the options");
 }
 

@@ -723,9 +723,8 @@ TEST_F(PlanTest, LiveRecoveryAlsoWorksForPrograms) {
   EXPECT_EQ(on_nodes({"--recovery", "live", "-m", "site"}), 0) << "Python cannot leave a group";
   const Plan in_python = plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "-m", "site"});
   EXPECT_EQ(
-      std::count(
-          in_python.notes.begin(), in_python.notes.end(),
-          "--recovery live has no effect: on several machines, all workers of a Python script restart after the loss of one"),
+      std::count(in_python.notes.begin(), in_python.notes.end(),
+                 "--recovery live has no effect: on several machines, all workers of a Python script restart if one is lost"),
       1);
 }
 

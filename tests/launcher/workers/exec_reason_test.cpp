@@ -32,7 +32,7 @@ TEST_F(ExecReason, AMissingInterpreterIsNamed) {
 
 TEST_F(ExecReason, RecognizesWindowsLineEnds) {
   EXPECT_EQ(of_exec(ENOENT, "#!/bin/sh\r\ntrue\r\n"),
-            "it has Windows line ends (CR LF), so the kernel searches for the interpreter '/bin/sh\\u000d': remove the CRs "
+            "it has Windows newlines (CR LF), so the kernel searches for the interpreter '/bin/sh\\u000d': remove the CRs "
             "with tr -d '\\r'");
 }
 

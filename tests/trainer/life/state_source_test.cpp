@@ -184,7 +184,7 @@ TEST_F(OfAnotherModel, AnOldRunNeedsTheUsersConsent) {
   EXPECT_NE(refused.find("w.safetensors has another model than this config, according to "), std::string::npos) << refused;
   EXPECT_NE(refused.find("model.n_head is 1 in this config, but model.n_head is 2 in that file"), std::string::npos) << refused;
   EXPECT_TRUE(
-      refused.ends_with("If an older version of ddprun, which lacked this check, started the run, add --data-changed to resume "
+      refused.ends_with("If an older version of ddprun without this check started the run, add --data-changed to resume "
                         "it with the model of its config"))
       << refused;
   options_.data_changed = true;

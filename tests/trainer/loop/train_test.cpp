@@ -518,9 +518,10 @@ TEST_F(TrainTest, ALackOfMemoryLosesOnlyTheCheckpoint) {
   } catch (...) {
     const Failure failure = classify(std::current_exception());
     EXPECT_EQ(failure.kind, channel::ErrorKind::kException) << "it would halve the micro-batch";
-    EXPECT_NE(failure.message.find("step 10 could not be saved: no memory to write it"), std::string::npos) << failure.message;
+    EXPECT_NE(failure.message.find("step 10 could not be saved: not enough memory to write it"), std::string::npos)
+        << failure.message;
   }
-  EXPECT_NE(metrics("run").find("step 4 could not be saved: no memory to write it"), std::string::npos);
+  EXPECT_NE(metrics("run").find("step 4 could not be saved: not enough memory to write it"), std::string::npos);
   EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training continued";
 }
 

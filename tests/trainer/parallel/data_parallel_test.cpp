@@ -148,7 +148,7 @@ TEST(DataParallel, NamesUnusedParametersBeforeTheOptimizerRuns) {
     FAIL() << "expected an error";
   } catch (const UsageError& error) {  // the error is a UsageError, because a restart would fail in the same way
     const std::string text = error.what();
-    EXPECT_NE(text.find("1 of 2 parameters got no gradient in the backward pass"), std::string::npos) << text;
+    EXPECT_NE(text.find("1 of 2 parameters received no gradient in the backward pass"), std::string::npos) << text;
     EXPECT_NE(text.find(": head.weight. Use these parameters"), std::string::npos) << text;
     EXPECT_NE(text.find("find_unused_parameters"), std::string::npos) << text;
   }
@@ -169,7 +169,7 @@ TEST(DataParallel, AChangedStaticGraphGetsSpecificAdvice) {
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
     // The error message does not name the rank. The caller that reports the error adds the rank.
-    EXPECT_TRUE(text.starts_with("1 of 2 parameters got no gradient")) << text;
+    EXPECT_TRUE(text.starts_with("1 of 2 parameters received no gradient")) << text;
     EXPECT_NE(text.find("\"static_graph\": false"), std::string::npos) << text;
   }
 }

@@ -289,8 +289,8 @@ TEST(TrainingState, AnotherSeedIsRefusedWithHeldOutSamples) {
   EXPECT_EQ(refusal(3, 0, true), "");
   EXPECT_EQ(refusal(10, 5, false), "") << "a whole epoch: the next one has another order";
   EXPECT_EQ(refusal(3, 5, false),
-            "there was trained with seed 0, but this config has seed 5: the checkpoint is from the middle of an epoch, and "
-            "with another order of the samples some of them would be used twice and others never. Set seed to 0. To start a "
+            "there was trained with seed 0, but this config has seed 5: the checkpoint is from the middle of an epoch, and in "
+            "another order some samples would be used twice and others never. Set seed to 0. To start a "
             "new run from these weights, set model.init to the checkpoint");
   EXPECT_NE(refusal(10, 5, true).find("data.validation holds out samples that were already used for training"),
             std::string::npos);

@@ -198,9 +198,9 @@ TEST_F(Csv, WideTablesAreReadInLinearTime) {
 
 TEST_F(Csv, LimitsAreNamedInShortMessages) {
   EXPECT_EQ(refusal_of(std::string((1 << 20) + 1, 'a')),
-            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and line ends");
+            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and newlines");
   EXPECT_EQ(refusal_of("\"" + std::string((1 << 20) + 1, 'a') + "\"\n"),
-            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and line ends");
+            "train.csv:1: a field has more than 1048576 bytes; expected fields separated by commas and newlines");
   EXPECT_EQ(refusal_of(std::string(1 << 20, ',')), "train.csv: has 1048577 columns; a table has at most 1048576");
   const std::string name(1000, 'n');
   for (const std::string& text : {name + ",b\n", name + "," + name + ",y\n", "a,y\n" + name + ",0\n", "a,y\n0," + name + "\n",

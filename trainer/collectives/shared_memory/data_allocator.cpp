@@ -31,7 +31,7 @@ std::optional<std::uint64_t> DataAllocator::allocate(std::uint64_t bytes) {
 
 void DataAllocator::release(std::uint64_t offset) {
   const auto buffer = used_.find(offset);
-  check(buffer != used_.end(), "a released buffer of the data area was allocated before");
+  check(buffer != used_.end(), "a buffer of the data area is released, but it is not allocated");
   auto gap = free_.emplace(offset, buffer->second).first;
   used_.erase(buffer);
   if (const auto next = std::next(gap); next != free_.end() && gap->first + gap->second == next->first) {

@@ -117,7 +117,7 @@ Segment::Header& Segment::header() const {
 }
 
 RankControl& Segment::control_of(int rank) const {
-  check(rank >= 0 && rank < ranks(), "a rank of this segment");
+  check(rank >= 0 && rank < ranks(), "a rank is outside this segment");
   return *std::launder(reinterpret_cast<RankControl*>(at(layout_.control_of(rank))));
 }
 

@@ -36,7 +36,7 @@ struct AbortCause {
 };
 
 using Word = std::atomic<std::uint32_t>;
-static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "futexes need words of 4 bytes in all processes");
+static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "futexes need lock-free words of 4 bytes");
 
 // The part of the control area that belongs to one rank. Only this rank writes it, but other ranks may set the bits of `word`.
 struct RankControl {

@@ -243,7 +243,7 @@ std::optional<std::uint64_t> SharedTransport::offset_of(const void* buffer, std:
 
 std::byte* SharedTransport::exposed_at(int rank, std::uint64_t offset, std::size_t bytes) const {
   const std::uint64_t size = segment_->layout().sizes.data_bytes;
-  check(offset <= size && bytes <= size - offset, "an exposed buffer lies in the data area of its rank");
+  check(offset <= size && bytes <= size - offset, "an exposed buffer is outside the data area of its rank");
   return segment_->at(segment_->layout().data_of(rank)) + offset;
 }
 

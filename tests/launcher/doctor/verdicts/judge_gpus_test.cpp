@@ -42,7 +42,7 @@ TEST(DoctorGpus, FindsInvalidDeviceOrdinals) {
       {"twice", listed("1,1", 0), kError, "visible-devices", "named twice, which hides all GPUs", "CUDA_VISIBLE_DEVICES"},
       {"twice as UUID", listed("GPU-11aa,GPU-11aa", 0), kError, "visible-devices", "named twice", "CUDA_VISIBLE_DEVICES"},
       {"unknown UUID", listed("GPU-99", 0), kError, "visible-devices", "'GPU-99' is not a UUID of this machine's GPUs", "-L"},
-      {"ambiguous UUID", listed("GPU-11", 0), kError, "visible-devices", "abbreviates 2 UUIDs", "nvidia-smi -L"},
+      {"ambiguous UUID", listed("GPU-11", 0), kError, "visible-devices", "prefix of 2 UUIDs", "nvidia-smi -L"},
       {"unknown slice", listed("MIG-77", 0), kError, "visible-devices", "MIG slices", "nvidia-smi -L"},
       {"mixed", listed("0,GPU-11bb", 1), kError, "visible-devices", "cannot be mixed", "nvidia-smi -L"},
       {"a name", listed("all", 0), kError, "visible-devices", "neither a number nor a UUID", "nvidia-smi -L"},
@@ -70,7 +70,7 @@ TEST(DoctorGpus, FindsFaultsOfTheHardware) {
   expect_found({
       {"driver does not answer", driver(true, kOnGpus), kError, "gpus", "does not answer", "nvidia-smi"},
       {"the same for a script", driver(true, kScript), kWarning, "gpus", "does not answer", "nvidia-smi"},
-      {"no NVML", driver(false, kOnGpus), kWarning, "gpus", "libnvidia-ml.so.1", "toolkit"},
+      {"no NVML", driver(false, kOnGpus), kWarning, "gpus", "libnvidia-ml.so.1", "Toolkit"},
       {"a GPU is lost", judged([](auto& f) { f.device_files = 3; }), kWarning, "gpus", "driver reports 2", "Xid 79"},
       {"ECC", judged([](auto& f) { f.gpus[1].uncorrected_errors = 4; }), kWarning, "gpu-health", "GPU 1 has had 4 uncorrected",
        "reset"},
@@ -88,7 +88,7 @@ TEST(DoctorGpus, FindsFaultsOfTheHardware) {
       {"fallen off the bus", judged([](auto& f) {
          f.xids = {{79, "0000:65:00", 60}, {79, "0000:65:00", 50}};
        }),
-       kWarning, "gpu-health", "Xid 79 of the GPU at 0000:65:00", "reset"},
+       kWarning, "gpu-health", "Xid 79 for the GPU at 0000:65:00", "reset"},
   });
 }
 

@@ -154,7 +154,7 @@ TEST(SlurmBatch, RefusesWhatCannotWork) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> rows{
       {{"--nodes", "0", "t.py"}, "--nodes: expected N or MIN:MAX"},
       {{"--nodes", "4:2", "t.py"}, "--nodes"},
-      {{"--time", "tomorrow", "t.py"}, "--time: expected a time in the form of sbatch"},
+      {{"--time", "tomorrow", "t.py"}, "--time: expected a time in sbatch's format"},
       {{"--partition", "", "t.py"}, "--partition: expected a value"},
       {{"--partition", "a\nb", "t.py"}, "control character"},
       {{"--run-dir", "a\\b", "t.py"}, "backslash"},

@@ -227,16 +227,16 @@ void sized_all_to_all(Transport& transport, std::uint64_t to_rank_2) {
 TEST(Faults, DifferentCallsAreTheSameErrorOnAllRanks) {
   const std::vector<DifferentCalls> cases = {
       {"operations", barrier, [](Transport& each) { broadcast_from(each, 0); },
-       "rank 0 makes barrier, and rank 1 makes broadcast of 1 F32 elements with root 0"},
+       "rank 0 calls barrier, and rank 1 calls broadcast of 1 F32 elements with root 0"},
       {"reductions", [](Transport& each) { reduced_floats(each, Reduction::kSum, 5); },
        [](Transport& each) { reduced_floats(each, Reduction::kMax, 5); },
-       "all-reduce (sum) of 5 F32 elements, and rank 1 makes all-reduce (max) of 5"},
+       "all-reduce (sum) of 5 F32 elements, and rank 1 calls all-reduce (max) of 5"},
       {"sizes", [](Transport& each) { reduced_floats(each, Reduction::kSum, 5000); },
        [](Transport& each) { reduced_floats(each, Reduction::kSum, 1); }, "all-reduce (sum) of 1 F32 elements"},
       {"types", [](Transport& each) { reduced_floats(each, Reduction::kSum, 5); },
        [](Transport& each) { reduced_floats(each, Reduction::kSum, 5, ElementType::kI32); }, "of 5 I32 elements"},
       {"roots", [](Transport& each) { broadcast_from(each, 2); }, [](Transport& each) { broadcast_from(each, 0); },
-       "with root 2, and rank 1 makes broadcast of 1 F32 elements with root 0"},
+       "with root 2, and rank 1 calls broadcast of 1 F32 elements with root 0"},
       {"sizes of an all-to-all", [](Transport& each) { sized_all_to_all(each, 1); },
        [](Transport& each) { sized_all_to_all(each, 4); }, "rank 1 sends 4 elements to rank 2, which expects 1"},
   };

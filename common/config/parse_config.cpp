@@ -190,7 +190,7 @@ class ConfigReader {
     }
     AutoModel model;
     try {
-      model = with_model_of(json_.root, read_model_folder(absolute_path(init.get<std::string>(), base)));
+      model = with_model_of(json_.root, read_hugging_face_folder(absolute_path(init.get<std::string>(), base)));
     } catch (const UsageError& problem) {
       model.problems.push_back({"/model/init", std::string(problem.what()) + " (/model/init)"});
     }

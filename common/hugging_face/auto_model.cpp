@@ -43,7 +43,7 @@ bool has_token_keys(const Json& train, const std::string& key) {
 
 }  // namespace
 
-AutoModel with_model_of(const Json& train, const ModelFolder& folder) {
+AutoModel with_model_of(const Json& train, const HuggingFaceFolder& folder) {
   AutoModel out{.config = train, .problems = {}, .note = {}};
   const ModelFacts model = model_facts(folder.config);
   const std::string file = folder.file.string();
@@ -87,10 +87,10 @@ AutoModel with_model_of(const Json& train, const ModelFolder& folder) {
   return out;
 }
 
-ModelFolder read_model_folder(const fs::path& init) {
+HuggingFaceFolder read_hugging_face_folder(const fs::path& init) {
   std::error_code unknown;
   const fs::path folder = fs::is_directory(init, unknown) ? init : init.parent_path();
-  ModelFolder out{.file = folder / "config.json", .config = {}};
+  HuggingFaceFolder out{.file = folder / "config.json", .config = {}};
   if (!fs::exists(out.file, unknown)) {
     throw UsageError("model.type \"auto\" needs the config.json of a Hugging Face model next to the weights, but " +
                      out.file.string() + " does not exist");

@@ -23,7 +23,7 @@ struct AutoModel {
 };
 
 // The config.json of a model, and its tokenizer.
-struct ModelFolder {
+struct HuggingFaceFolder {
   std::filesystem::path file;         // path of the config.json, for messages
   nlohmann::json config;              // its content
   std::filesystem::path tokenizer{};  // folder with a tokenizer; empty if there is none
@@ -31,10 +31,10 @@ struct ModelFolder {
 
 // Adds the keys of the model to `train`, whose model.type is "auto". Keys that `train` contains are compared with those of the
 // file. Pure.
-AutoModel with_model_of(const nlohmann::json& train, const ModelFolder& folder);
+AutoModel with_model_of(const nlohmann::json& train, const HuggingFaceFolder& folder);
 
 // Reads the config.json in the folder `init`, or in the folder of the file `init`. Throws UsageError if it is missing, or is
 // not a config of a Hugging Face model.
-ModelFolder read_model_folder(const std::filesystem::path& init);
+HuggingFaceFolder read_hugging_face_folder(const std::filesystem::path& init);
 
 }  // namespace ddprun

@@ -154,8 +154,9 @@ void add_gpt2(const Settings& file, ModelFacts& out) {
   file.add_whole(Kind::kCompared, "model.n_head", "n_head", kHeads);
   file.add(Kind::kIfStated, "model.n_embd", width, "n_embd");
   file.add_whole(Kind::kIfStated, "data.vocab_size", "vocab_size", kVocabulary);
-  file.add_whole(Kind::kSuggested, "data.block_size", "n_positions", kPositions);
-  if (file.find("n_positions") != nullptr) out.positions = file.whole("n_positions", kPositions);
+  const std::int64_t positions = file.whole("n_positions", kPositions);
+  file.add(Kind::kSuggested, "data.block_size", positions, "n_positions");
+  if (file.find("n_positions") != nullptr) out.positions = positions;
   const double dropout = file.number("resid_pdrop").value_or(kDropout);
   const bool one_dropout =
       file.number("embd_pdrop").value_or(kDropout) == dropout && file.number("attn_pdrop").value_or(kDropout) == dropout;

@@ -125,7 +125,7 @@ bool is_hugging_face_model(const fs::path& from) {
   if (fs::is_directory(from, none)) return is_pretrained_folder(from) && !fs::exists(from / kManifestFile, none);
   if (!fs::exists(from, none) || !fs::exists(from.parent_path() / "config.json", none)) return false;
   try {
-    read_model_folder(from);
+    read_hugging_face_folder(from);
     return true;
   } catch (const UsageError&) {
     return false;  // the config.json of a run

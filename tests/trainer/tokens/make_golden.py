@@ -122,18 +122,10 @@ def rows_of(entries):
 
 
 def class_of(code, decompose):
-    """The combining class. For a character that this Python does not know, it follows from the order in which the library sorts it
-    among characters of known classes."""
-    mark = chr(code)
-    if unicodedata.category(mark) != "Cn":
-        return unicodedata.combining(mark)
-    known = {1: "\u0334", 7: "\u093c", 9: "\u094d", 202: "\u0327", 216: "\u031b", 220: "\u0316", 230: "\u0300", 232: "\u0315", 240: "\u0345"}
-    after = [number for number, other in known.items() if decompose("a" + mark + other) != "a" + mark + other]
-    before = [number for number, other in known.items() if decompose("a" + other + mark) != "a" + other + mark]
-    if not after and not before:
-        return 0
-    [number] = [number for number in known if number > max(after, default=0) and number < min(before, default=255)]
-    return number
+    """The combining class according to this Python, or 0 if the library's version of Unicode does not sort the character."""
+    mark, number = chr(code), unicodedata.combining(chr(code))
+    pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 the class 230
+    return number if number and decompose("a" + pair) != "a" + pair else 0
 
 
 def normalization(folder):

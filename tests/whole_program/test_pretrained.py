@@ -87,7 +87,7 @@ def generated(ddptrain, *arguments) -> list[int]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_config_json_determines_the_model(ddprun_bin, ddptrain_bin, text, tmp_path, name):
+def test_config_json_determines_the_model(ddptrain_bin, text, tmp_path, name):
     pytest.importorskip("transformers")
     model = made(name)
     model.save_pretrained(tmp_path / "hf")
@@ -98,7 +98,7 @@ def test_config_json_determines_the_model(ddprun_bin, ddptrain_bin, text, tmp_pa
     # Without a train.json, the data keys are overrides.
     assert evaluated(ddptrain_bin, tmp_path / "hf", f"data.dir={text}", "data.train_tokens=train.txt", "data.test_tokens=val.txt", f"data.block_size={BLOCK}", "device=cpu") == pytest.approx(loss, rel=1e-6)
 
-    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train])
+    done = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 0, done.stderr
     assert jobs.metrics(tmp_path / "run", "eval")[-1]["loss"] == pytest.approx(loss, rel=1e-6)
     written = json.loads((tmp_path / "run/config.json").read_text())
@@ -110,7 +110,7 @@ def test_config_json_determines_the_model(ddprun_bin, ddptrain_bin, text, tmp_pa
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_an_exported_folder_loads_without_a_warning(ddprun_bin, ddptrain_bin, text, tmp_path, name, caplog):
+def test_an_exported_folder_loads_without_a_warning(ddptrain_bin, text, tmp_path, name, caplog):
     transformers = pytest.importorskip("transformers")
     import torch
 
@@ -119,7 +119,7 @@ def test_an_exported_folder_loads_without_a_warning(ddprun_bin, ddptrain_bin, te
     shutil.copy(tmp_path / "hf/generation_config.json", tmp_path / "kept.json")
     (tmp_path / "hf/special_tokens_map.json").write_text("{}")
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
-    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
+    assert jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     for kept in (True, False):
         if not kept:  # config.json is then made from the keys of the run
             shutil.rmtree(tmp_path / "hf")
@@ -192,7 +192,7 @@ def test_longer_position_tables_are_cropped_on_request(ddptrain_bin, text, tmp_p
     assert refused.returncode == 2 and f"alone.safetensors has {2 * BLOCK} positions, but data.block_size is {BLOCK}" in refused.stderr, refused.stderr
 
 
-def test_a_folder_with_a_tokenizer_needs_no_config(ddprun_bin, ddptrain_bin, text, tmp_path):
+def test_a_folder_with_a_tokenizer_needs_no_config(ddptrain_bin, text, tmp_path):
     """The tokenizer of the folder encodes the text of the training, and `generate` prints text."""
     pytest.importorskip("transformers")
     golden = json.loads((pathlib.Path(__file__).parents[1] / "trainer/tokens/golden.json").read_text(encoding="utf-8"))
@@ -202,7 +202,7 @@ def test_a_folder_with_a_tokenizer_needs_no_config(ddprun_bin, ddptrain_bin, tex
     done = jobs.run([ddptrain_bin, "generate", tmp_path / "hf", "--prompt", "The agent", "--max-tokens", 4, "device=cpu"])
     assert done.returncode == 0 and done.stdout.startswith("The agent"), done.stderr
     train = config(text, tmp_path / "hf", data={"block_size": 16})
-    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", train)])
+    done = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", train)])
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "run/config.json").read_text())
     assert written["data"]["tokenizer"] == str(tmp_path / "hf") and written["data"]["vocab_size"] == 430
@@ -261,8 +261,8 @@ def saved(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name,model,data,theirs,words", WRONG, ids=[f"{row[0]}-{next(iter(row[1] | row[2] | row[3]))}" for row in WRONG])
-def test_a_wrong_key_is_refused_with_both_values(ddprun_bin, ddptrain_bin, text, saved, tmp_path, name, model, data, theirs, words):
-    """ddprun refuses the config before a start. ddptrain refuses it too if the config names the model instead of "auto"."""
+def test_a_wrong_key_is_refused_with_both_values(ddprun_bin, text, saved, tmp_path, name, model, data, theirs, words):
+    """ddprun refuses the config before a start. Without the change, it accepts the config (test_right_keys_are_accepted)."""
     shutil.copytree(saved / name, tmp_path / "hf")
     file = tmp_path / "hf/config.json"
     right = json.loads(file.read_text(encoding="utf-8"))
@@ -272,7 +272,13 @@ def test_a_wrong_key_is_refused_with_both_values(ddprun_bin, ddptrain_bin, text,
     assert done.returncode == 2, done.stdout + done.stderr
     for each in [*words, str(file)]:
         assert each in done.stderr, done.stderr
-    assert jobs.run([ddprun_bin, "validate", jobs.write_config(tmp_path / "right.json", config(text, saved / name))]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3.1", "mistral", "qwen2", "qwen3"])
+def test_right_keys_are_accepted(ddprun_bin, text, saved, tmp_path, name):
+    done = jobs.run([ddprun_bin, "validate", jobs.write_config(tmp_path / "train.json", config(text, saved / name))])
+    assert done.returncode == 0, done.stderr
+    assert f"{saved}/{name}/config.json describes a {name.rstrip('.0123456789') if name.startswith('llama') else name} model" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("change,words", [

@@ -135,12 +135,13 @@ std::vector<Key> make_keys() {
           kMayChange),
 
       KEY(model.type,
-          NameKind{
-              {"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit"}},
+          NameKind{{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit",
+                    "auto"}},
           "mlp: fully connected layers. cnn: two convolutions and two fully connected layers. resnet18, 34, 50: torchvision's "
           "networks, for small images. resnet20, 56: the ResNet paper's networks for CIFAR. exported: your own PyTorch model, "
-          "exported with python3 -m ddprun.export. gpt: GPT-2. llama: Llama. vit: the vision transformer, with timm's "
-          "parameter names."),
+          "exported with python3 -m ddprun.export. gpt: GPT-2. llama: Llama, Mistral, Qwen2 and Qwen3. vit: the vision "
+          "transformer, with timm's parameter names. auto: the model that config.json of the Hugging Face folder in init "
+          "describes; all keys of the model come from that file."),
       KEY(model.hidden, IntegerListKind{}, "Widths of the hidden layers.", only({"mlp"})),
       KEY(model.dropout, NumberKind{.max = 1, .below_max = true},
           "Dropout probability. mlp, cnn: before the last layer. gpt: in the same places as GPT-2. vit: after the position "
@@ -148,7 +149,9 @@ std::vector<Key> make_keys() {
           only({"mlp", "cnn", "gpt", "vit"})),
       KEY(model.n_layer, IntegerKind{1, 10'000}, "Number of blocks.", only({"gpt", "llama", "vit"})),
       KEY(model.n_head, IntegerKind{1, 100'000}, "Attention heads per block.", only({"gpt", "llama", "vit"})),
-      KEY(model.n_embd, IntegerKind{1, 1'000'000}, "Width of the embeddings and of each block; must be a multiple of n_head.",
+      KEY(model.n_embd, IntegerKind{1, 1'000'000},
+          "Width of the embeddings and of each block; must be a multiple of n_head unless "
+          "head_dim is set.",
           only({"gpt", "llama", "vit"})),
       KEY(model.patch_size, IntegerKind{1, 4096},
           "Side length of the square patches into which an image is split; must divide the image's height and width.",
@@ -159,12 +162,37 @@ std::vector<Key> make_keys() {
       KEY(model.n_inner, IntegerKind{0, 10'000'000},
           "Hidden width of a block's feed-forward part. 0: 8/3 of n_embd, rounded up to a multiple of 256.",
           later_only({"llama"})),
+      KEY(model.head_dim, IntegerKind{0, 1'000'000}, "Width of a head; must be even. 0: n_embd divided by n_head.",
+          later_only({"llama"})),
       KEY(model.rope_theta, NumberKind{.above_min = true}, "Base of the wavelengths of the rotary position embedding.",
+          later_only({"llama"})),
+      KEY(model.rope_scaling, NameKind{{"none", "linear", "llama3"}},
+          "Scaling of rotary positions. linear: all frequencies are divided by rope_factor. llama3: as in Llama 3.1, only low "
+          "frequencies are divided.",
+          later_only({"llama"})),
+      KEY(model.rope_factor, NumberKind{.above_min = true}, "Divisor of the frequencies; for rope_scaling linear and llama3.",
+          later_only({"llama"})),
+      KEY(model.rope_low_freq_factor, NumberKind{.above_min = true},
+          "rope_scaling llama3: wavelengths above rope_original_positions divided by this are scaled completely.",
+          later_only({"llama"})),
+      KEY(model.rope_high_freq_factor, NumberKind{.above_min = true},
+          "rope_scaling llama3: wavelengths below rope_original_positions divided by this are not scaled.",
+          later_only({"llama"})),
+      KEY(model.rope_original_positions, IntegerKind{1, kMany},
+          "rope_scaling llama3: number of positions with which the model was trained before the scaling.",
           later_only({"llama"})),
       KEY(model.rms_norm_eps, NumberKind{}, "RMSNorm: added to the mean square before the square root, to avoid division by 0.",
           later_only({"llama"})),
       KEY(model.tie_word_embeddings, BoolKind{}, "Use the weight of the token embedding also as the weight of the last layer.",
           later_only({"llama"})),
+      KEY(model.attention_bias, NameKind{{"none", "qkv", "all"}},
+          "Linear layers of attention with a bias. qkv: queries, keys and values, as in Qwen2. all: also the output.",
+          later_only({"llama"})),
+      KEY(model.qk_norm, BoolKind{}, "Apply RMSNorm to the queries and keys of each head, as Qwen3 does.",
+          later_only({"llama"})),
+      KEY(model.crop_positions, BoolKind{},
+          "If the initial weights have more learned positions than data.block_size, use only the first ones.",
+          later_only({"gpt"})),
       KEY(model.activation_checkpointing, BoolKind{},
           "Keep only the input of each block, and recompute the block in the backward pass. Takes less memory and more time; "
           "the result is bit-identical.",
@@ -174,7 +202,8 @@ std::vector<Key> make_keys() {
           "instead of per worker.",
           later_only({"resnet18", "resnet34", "resnet50", "resnet20", "resnet56"})),
       KEY(model.init, TextKind{.may_be_empty = true, .path = true},
-          "safetensors file with initial weights, relative to the config file. Empty: weights are drawn from the seed."),
+          "Initial weights, relative to the config file: a safetensors file, the folder of a Hugging Face model, or the folder "
+          "of a checkpoint. Empty: weights are drawn from the seed."),
       KEY(model.path, TextKind{.may_be_empty = true, .path = true},
           "Folder of the exported model, relative to the config file; required for this type. A resumed run accepts another "
           "location of the folder, but not other content.",

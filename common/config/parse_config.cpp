@@ -1,6 +1,6 @@
-// Implementation of parse_config.hpp, in four steps: check the syntax, apply the overrides, check each key by the table of
-// keys.hpp, and check the rules between keys. All steps add to one list of problems, so that all errors of a file are reported
-// together.
+// Implementation of parse_config.hpp, in five steps: check the syntax, apply the overrides, add the keys of a model of type
+// "auto", check each key by the table of keys.hpp, and check the rules between keys. All steps add to one list of problems, so
+// that all errors of a file are reported together.
 #include "common/config/parse_config.hpp"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
@@ -19,6 +20,7 @@
 #include "common/config/problem_list.hpp"
 #include "common/config/read_config_text.hpp"
 #include "common/config/rules.hpp"
+#include "common/hugging_face/auto_model.hpp"
 
 namespace ddprun {
 namespace {
@@ -54,6 +56,7 @@ class ConfigReader {
     const Json before = overrides.empty() ? Json() : json_.root;
     for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(overrides[i], i);
     drop_keys_of_replaced_types(before, notes);
+    resolve_auto_model(base, notes);
     read_section("", json_.root);
     check_presence();
     check_types();
@@ -175,6 +178,27 @@ class ConfigReader {
       notes->push_back("override " + type.dotted() + "=" + now.get<std::string>() +
                        ": ignoring the keys in the file for type " + shown(old) + ": " + dropped);
     }
+  }
+
+  // Replaces model.type "auto" by the type and keys of the model in model.init.
+  void resolve_auto_model(const std::filesystem::path& base, std::vector<std::string>* notes) {
+    if (!given("/model/type") || json_.root["model"]["type"] != "auto") return;
+    const Json init = json_.root["model"].value("init", Json());
+    if (!is_text(init)) {
+      add("/model/init", Part::kValue,
+          "model.type \"auto\" requires model.init: set it to the folder of a Hugging Face model (/model/init)");
+      throw_problems();
+    }
+    AutoModel model;
+    try {
+      model = with_model_of(json_.root, read_hugging_face_folder(absolute_path(init.get<std::string>(), base)));
+    } catch (const UsageError& problem) {
+      model.problems.push_back({"/model/init", std::string(problem.what()) + " (/model/init)"});
+    }
+    for (const AutoModel::Problem& problem : model.problems) add(problem.pointer, Part::kValue, problem.message);
+    throw_problems();
+    json_.root = std::move(model.config);
+    if (notes != nullptr) notes->push_back(model.note);
   }
 
   Json override_value(const std::string& path, const std::string& text) const {

@@ -241,9 +241,21 @@ class Rules {
       at_value("/data/end_of_document", "expected a token below vocab_size, which is " + std::to_string(c.data.vocab_size) +
                                             ", found " + std::to_string(*c.data.end_of_document));
     }
-    if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
+    if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head", "/model/head_dim"})) return;
     const bool llama = c.model.type == ModelConfig::Type::kLlama;
-    check_heads(llama ? 2 : 1);  // a rotary embedding rotates pairs of numbers, so the width of a head must be even
+    // A rotary embedding rotates pairs of numbers, so the width of a head must be even.
+    if (!llama || c.model.head_dim == 0) {
+      check_heads(llama ? 2 : 1);
+    } else if (c.model.head_dim % 2 != 0) {
+      at_value("/model/head_dim", "expected an even number, found " + std::to_string(c.model.head_dim));
+    }
+    if (llama && c.model.rope_scaling == ModelConfig::RopeScaling::kLlama3 &&
+        c.model.rope_high_freq_factor <= c.model.rope_low_freq_factor &&
+        all_good({"/model/rope_scaling", "/model/rope_low_freq_factor", "/model/rope_high_freq_factor"})) {
+      at_value("/model/rope_high_freq_factor", "expected a number above rope_low_freq_factor, which is " +
+                                                   shown(c.model.rope_low_freq_factor) + ", found " +
+                                                   shown(c.model.rope_high_freq_factor));
+    }
     if (llama && c.model.n_kv_head > 0 && c.model.n_head % c.model.n_kv_head != 0) {
       at_value("/model/n_kv_head", "expected a divisor of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
                                        std::to_string(c.model.n_kv_head));

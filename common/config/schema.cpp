@@ -1,6 +1,7 @@
 // Implementation of schema.hpp. Tests and the generator of the committed files call these functions.
 #include "common/config/schema.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -98,10 +99,13 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   return out;
 }
 
-// Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be
-// omitted.
+// Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be omitted. The
+// model type "auto" may have the keys of language models, since it becomes one of them.
 OrderedJson type_condition(const Key& key) {
-  OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.section_types)}}}}}};
+  OrderedJson names = names_json(key.section_types);
+  const bool language = std::ranges::any_of(key.section_types, [](auto name) { return name == "gpt" || name == "llama"; });
+  if (key.section == "model" && language) names.push_back("auto");
+  OrderedJson out{{"properties", {{"type", {{"enum", names}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};
   return out;
 }

@@ -23,27 +23,46 @@ struct LoraConfig {
 };
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama, kVit };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama" | "vit"
+  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama, kVit, kAuto };
+  // "mlp" | "cnn" | "resnet18" | ... | "auto". A parsed config never has the type kAuto, which the parser replaces.
+  Type type = Type::kCnn;
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp, cnn, gpt, vit: dropout probability, 0 <= p < 1
   std::int64_t n_layer = 12;  // gpt, llama, vit; this key and the next two have names and defaults of the smallest GPT-2
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
-  std::int64_t n_kv_head = 0;   // llama only, like the next four: number of key and value heads; 0 means n_head
+  std::int64_t n_kv_head = 0;   // the keys from here to tie_word_embeddings are for llama only: key and value heads; 0: n_head
   std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
-  double rope_theta = 10000;    // this key and the next two have names and defaults of Hugging Face
+  std::int64_t head_dim = 0;    // width of a head; 0: n_embd / n_head
+  double rope_theta = 10000;    // this key and rms_norm_eps have Hugging Face's names and defaults
+  enum class RopeScaling { kNone, kLinear, kLlama3 };
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_factor = 8;  // linear, llama3; the defaults of this key and the next three are those of Llama 3.1
+  double rope_low_freq_factor = 1;
+  double rope_high_freq_factor = 4;
+  std::int64_t rope_original_positions = 8192;
   double rms_norm_eps = 1e-6;
-  bool tie_word_embeddings = false;       // the output head shares the embedding's weights
-  bool activation_checkpointing = false;  // gpt, llama, vit: recompute a block's activations in the backward pass
-  bool sync_batch_norm = false;           // resnets only: batch norm uses the statistics over the samples of all workers
-  std::string init;    // safetensors file of the initial weights; if empty, the weights are random, derived from `seed`
-  std::string path{};  // exported only, required: a folder written by python/ddprun/export.py
+  enum class AttentionBias { kNone, kQkv, kAll };
+  AttentionBias attention_bias = AttentionBias::kNone;  // linear layers of attention that have a bias
+  bool qk_norm = false;                                 // RMSNorm of each head's queries and keys
+  bool tie_word_embeddings = false;                     // the output head shares the embedding's weights
+  bool crop_positions = false;                          // gpt only: use the first block_size rows of a longer table in `init`
+  bool activation_checkpointing = false;                // gpt, llama, vit: recompute a block's activations in the backward pass
+  bool sync_batch_norm = false;  // resnets only: batch norm uses the statistics over the samples of all workers
+  std::string init;              // file or folder of the initial weights; if empty, the weights are random, derived from `seed`
+  std::string path{};            // exported only, required: a folder written by python/ddprun/export.py
   std::vector<std::string> freeze{};  // name patterns of the parameters that are not trained
   LoraConfig lora{};
 
   bool is_language_model() const { return type == Type::kGpt || type == Type::kLlama; }
+  // Values of keys whose 0 means that they follow from other keys.
+  std::int64_t key_value_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
+  std::int64_t head_width() const { return head_dim > 0 ? head_dim : n_head > 0 ? n_embd / n_head : 0; }
+  std::int64_t inner_width() const {
+    constexpr std::int64_t kMultiple = 256;
+    return n_inner > 0 ? n_inner : (n_embd * 8 / 3 + kMultiple - 1) / kMultiple * kMultiple;
+  }
 };
 
 struct AugmentConfig {

@@ -91,8 +91,13 @@ def test_an_unwritable_token_file(ddptrain_bin, vocabulary, tmp_path, arguments,
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
+LLAMA3 = GOLDEN["other_words"]["llama3"]["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+QWEN2 = GOLDEN["other_words"]["qwen2"]["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+
+
 @pytest.mark.long
-def test_tokens_match_hugging_face(ddptrain_bin, tmp_path):
+@pytest.mark.parametrize("words", ["gpt2", "llama3", "qwen2"])
+def test_tokens_match_hugging_face(ddptrain_bin, tmp_path, words):
     """The vocabulary is trained on texts that Debian installs. The test tokenizes 1 MB of text, every Unicode character, and
     bytes that are not UTF-8."""
     tokenizers = pytest.importorskip("tokenizers")
@@ -102,19 +107,27 @@ def test_tokens_match_hugging_face(ddptrain_bin, tmp_path):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train([str(tmp_path / "corpus.txt")], vocab_size=5000, show_progress=False)
     tokenizer.save_model(str(tmp_path))
+    if words != "gpt2":
+        tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.normalizer = tokenizers.normalizers.NFC() if words == "qwen2" else None
+        split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(LLAMA3 if words == "llama3" else QWEN2), "isolated")
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.save(str(tmp_path / "whole.json"))
     draw = random.Random(1)
     print("seed 1")
     broken = bytearray(((text + TEXT) * (1 + 1_000_000 // len(text + TEXT)))[:1_000_000])
     for _ in range(20_000):
         broken[draw.randrange(len(broken))] = draw.randrange(256)
+    marks = [chr(code) for code in (*range(0x300, 0x370), *range(0x93C, 0x94E), *range(0x1100, 0x1113), *range(0x1161, 0x1176), *range(0x11A7, 0x11C3), 0x1D165, 0x1D16D)]
     samples = {"text": (text + TEXT) * (1 + 1_000_000 // len(text + TEXT)), "broken": bytes(broken), "chance": draw.randbytes(300_000),
                "all": "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000).encode(),
-               "spread": "".join(f".{chr(code)}a{chr(code)}{chr(code)} " for code in range(0x30000) if not 0xD800 <= code < 0xE000).encode()}
+               "spread": "".join(f".{chr(code)}a{chr(code)}{chr(code)} " for code in range(0x30000) if not 0xD800 <= code < 0xE000).encode(),
+               "marks": "".join(draw.choice([draw.choice("aeo \u0105\u1eb9\uac00"), draw.choice(marks), draw.choice(marks)]) for _ in range(100_000)).encode(),
+               "classes": "".join(draw.choice(" \t\r\n'sStTlL1a!.\u017f\u00a0\u0661") for _ in range(200_000)).encode()}
     for name, sample in samples.items():
         expected = tokenizer.encode(sample.decode(errors="replace")).ids
         (tmp_path / "sample.txt").write_bytes(sample)
-        for source in (tmp_path, tmp_path / "whole.json"):
+        for source in (tmp_path, tmp_path / "whole.json") if words == "gpt2" else (tmp_path / "whole.json",):
             done = jobs.run([ddptrain_bin, "tokenize", source, tmp_path / "sample.txt", tmp_path / "sample.bin"])
             assert done.returncode == 0, done.stderr
             assert tokens_in(tmp_path / "sample.bin") == expected, name

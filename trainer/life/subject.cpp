@@ -76,6 +76,7 @@ Subject chosen_by_config() {
                   case ModelConfig::Type::kResnet20:
                   case ModelConfig::Type::kResnet56:
                   case ModelConfig::Type::kVit:
+                  case ModelConfig::Type::kAuto:  // the parser of the config replaces this type
                     break;
                 }
                 return config.data.predicts_numbers() ? regression(config) : classification(config);

@@ -5,7 +5,9 @@
 // lm_head.weight and transformer.wte.weight are the same tensor.
 //
 // Llama (Touvron et al. 2023) corresponds to LlamaForCausalLM. It has RMSNorm, rotary positions, SwiGLU and grouped-query
-// attention: several query heads share the keys and values of one head.
+// attention: several query heads share the keys and values of one head. Mistral, Qwen2 and Qwen3 are the same model with
+// options: biases of the query, key and value layers (Qwen2), an RMSNorm of each head's queries and keys (Qwen3), and scaled
+// rotary positions (Llama 3.1).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,8 +39,8 @@ std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary
                               c10::Device device = c10::kCPU);
 
 // Makes a Llama with Hugging Face's initialization, otherwise like make_gpt(). It needs no number of positions, since rotary
-// positions have no weights. Throws UsageError in three cases: n_embd is not a multiple of n_head, n_head is not a multiple of
-// n_kv_head, or n_embd / n_head is odd.
+// positions have no weights. Throws UsageError in three cases: head_dim is 0 and n_embd is not a multiple of n_head, n_head is
+// not a multiple of n_kv_head, or the width of a head is odd.
 std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabulary, std::uint64_t seed,
                                 c10::Device device = c10::kCPU);
 

@@ -1,5 +1,7 @@
-// The Llama model that gpt.hpp describes. The forward pass calls at:: functions with the parameters directly, in the order of
-// Hugging Face's LlamaForCausalLM. So a float32 model computes the same logits.
+// The Llama model that gpt.hpp describes, with the options that make it a Mistral, Qwen2 or Qwen3 model. The forward pass calls
+// at:: functions with the parameters directly, in the order of Hugging Face's LlamaForCausalLM. So a float32 model computes the
+// same logits.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
@@ -8,7 +10,11 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
+#include <numbers>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,25 +30,44 @@ namespace ddprun::trainer {
 namespace {
 
 struct RmsNorm : torch::nn::Module {
-  RmsNorm(const ModelConfig& config, c10::Device device)
-      : epsilon(config.rms_norm_eps),
-        weight(register_parameter("weight", at::ones({config.n_embd}, at::TensorOptions(device)))) {}
+  RmsNorm(std::int64_t width, const ModelConfig& config, c10::Device device)
+      : epsilon(config.rms_norm_eps), weight(register_parameter("weight", at::ones({width}, at::TensorOptions(device)))) {}
   at::Tensor of(const at::Tensor& x) const { return at::rms_norm(x, {x.size(-1)}, weight, epsilon); }
   double epsilon;
   at::Tensor weight;
 };
 
-// A linear layer without a bias.
+// A linear layer. Only the layers of attention may have a bias, which starts at 0.
 struct Projection : LinearLayer {
-  Projection(std::int64_t inputs, std::int64_t outputs, c10::Device device)
+  Projection(std::int64_t inputs, std::int64_t outputs, c10::Device device, bool has_bias)
       : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst) {
     fill_randomly(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
+    if (has_bias) bias = register_parameter("bias", at::zeros({outputs}, at::TensorOptions(device)));
   }
-  at::Tensor product(const at::Tensor& x) const override { return at::linear(x, weight); }
+  at::Tensor product(const at::Tensor& x) const override { return bias ? at::linear(x, weight, *bias) : at::linear(x, weight); }
+  std::optional<at::Tensor> bias;
 };
 
-std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
-  return std::make_shared<Projection>(inputs, outputs, device);
+std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs, c10::Device device, bool has_bias = false) {
+  return std::make_shared<Projection>(inputs, outputs, device, has_bias);
+}
+
+// Scales the frequencies of rotary positions, so that a model can use more positions than it was trained with. `linear` divides
+// all frequencies. `llama3` divides those whose wavelength is long compared with the original number of positions, leaves those
+// with a short wavelength, and interpolates between the two. The order of the operations is that of the function
+// _compute_llama3_parameters in transformers, which gives the same rounding.
+at::Tensor scaled(const at::Tensor& frequencies, const ModelConfig& config) {
+  using Scaling = ModelConfig::RopeScaling;
+  if (config.rope_scaling == Scaling::kNone) return frequencies;
+  const at::Tensor divided = frequencies / config.rope_factor;
+  if (config.rope_scaling == Scaling::kLinear) return divided;
+  const double low = config.rope_low_freq_factor, high = config.rope_high_freq_factor;
+  const auto positions = static_cast<double>(config.rope_original_positions);
+  const at::Tensor wavelengths = frequencies.reciprocal() * (2 * std::numbers::pi);
+  const at::Tensor is_long = wavelengths > positions / low, is_short = wavelengths < positions / high;
+  const at::Tensor smooth = (wavelengths.reciprocal() * positions - low) / (high - low);
+  const at::Tensor between = (1 - smooth) * frequencies / config.rope_factor + smooth * frequencies;
+  return at::where(is_long, divided, at::where(is_short, frequencies, between));
 }
 
 // Rotary positions (Su et al. 2021). Element i of the first half of a head and element i of the second half form a pair, which
@@ -53,9 +78,10 @@ struct Rotation {
   at::Tensor cos;
   at::Tensor sin;
 
-  Rotation(const at::Tensor& positions, std::int64_t width, double theta, const at::TensorOptions& options) {
+  Rotation(const at::Tensor& positions, const ModelConfig& config, const at::TensorOptions& options) {
+    const std::int64_t width = config.head_width();
     const at::Tensor exponents = at::arange(0, width, 2, options) / width;
-    const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
+    const at::Tensor frequencies = scaled(at::pow(config.rope_theta, exponents).reciprocal(), config);
     const at::Tensor angles = positions.to(c10::typeMetaToScalarType(options.dtype())).unsqueeze(-1) * frequencies.unsqueeze(0);
     const at::Tensor repeated = at::cat({angles, angles}, -1);
     // Inserts a dimension of size 1 for the heads.
@@ -73,24 +99,35 @@ struct Rotation {
 struct GroupedAttention : torch::nn::Module {
   GroupedAttention(const ModelConfig& config, c10::Device device)
       : heads(config.n_head),
-        shared_heads(config.n_kv_head > 0 ? config.n_kv_head : config.n_head),
-        width(config.n_embd / config.n_head),
-        q_proj(register_module("q_proj", projection(config.n_embd, config.n_embd, device))),
-        k_proj(register_module("k_proj", projection(config.n_embd, shared_heads * width, device))),
-        v_proj(register_module("v_proj", projection(config.n_embd, shared_heads * width, device))),
-        o_proj(register_module("o_proj", projection(config.n_embd, config.n_embd, device))) {}
+        shared_heads(config.key_value_heads()),
+        width(config.head_width()),
+        q_proj(register_module("q_proj", biased(config, heads * width, device))),
+        k_proj(register_module("k_proj", biased(config, shared_heads * width, device))),
+        v_proj(register_module("v_proj", biased(config, shared_heads * width, device))),
+        o_proj(register_module("o_proj", projection(heads * width, config.n_embd, device,
+                                                    config.attention_bias == ModelConfig::AttentionBias::kAll))) {
+    if (!config.qk_norm) return;
+    q_norm = register_module("q_norm", std::make_shared<RmsNorm>(width, config, device));
+    k_norm = register_module("k_norm", std::make_shared<RmsNorm>(width, config, device));
+  }
 
   at::Tensor of(const at::Tensor& x, std::size_t block, const Rotation& rotation, const TextContext& context) const {
     const std::int64_t n = x.size(0), positions = x.size(1);
-    const auto by_head = [&](const Projection& layer, std::int64_t count) {
-      return layer.of(x).view({n, positions, count, width}).transpose(1, 2);
+    const auto by_head = [&](const Projection& layer, std::int64_t count, const std::shared_ptr<RmsNorm>& norm) {
+      const at::Tensor split = layer.of(x).view({n, positions, count, width});
+      return (norm ? norm->of(split) : split).transpose(1, 2);
     };
-    const at::Tensor queries = rotation.of(by_head(*q_proj, heads));
-    const at::Tensor keys = rotation.of(by_head(*k_proj, shared_heads));
-    const at::Tensor values = by_head(*v_proj, shared_heads);
+    const at::Tensor queries = rotation.of(by_head(*q_proj, heads, q_norm));
+    const at::Tensor keys = rotation.of(by_head(*k_proj, shared_heads, k_norm));
+    const at::Tensor values = by_head(*v_proj, shared_heads, /*norm=*/nullptr);
     const at::Tensor mixed = attention(queries, keys, values, context, block, /*dropout=*/0);
     return o_proj->of(mixed.transpose(1, 2).reshape({n, positions, heads * width}));
   }
+
+  static std::shared_ptr<Projection> biased(const ModelConfig& config, std::int64_t outputs, c10::Device device) {
+    return projection(config.n_embd, outputs, device, config.attention_bias != ModelConfig::AttentionBias::kNone);
+  }
+
   std::int64_t heads;
   std::int64_t shared_heads;
   std::int64_t width;
@@ -98,19 +135,16 @@ struct GroupedAttention : torch::nn::Module {
   std::shared_ptr<Projection> k_proj;
   std::shared_ptr<Projection> v_proj;
   std::shared_ptr<Projection> o_proj;
+  std::shared_ptr<RmsNorm> q_norm;  // null without model.qk_norm, like k_norm
+  std::shared_ptr<RmsNorm> k_norm;
 };
-
-std::int64_t inner_width(const ModelConfig& config) {
-  constexpr std::int64_t kMultiple = 256;
-  return config.n_inner > 0 ? config.n_inner : (config.n_embd * 8 / 3 + kMultiple - 1) / kMultiple * kMultiple;
-}
 
 // The feedforward network: SwiGLU (Shazeer 2020).
 struct GatedFeedforward : torch::nn::Module {
   GatedFeedforward(const ModelConfig& config, c10::Device device)
-      : gate_proj(register_module("gate_proj", projection(config.n_embd, inner_width(config), device))),
-        up_proj(register_module("up_proj", projection(config.n_embd, inner_width(config), device))),
-        down_proj(register_module("down_proj", projection(inner_width(config), config.n_embd, device))) {}
+      : gate_proj(register_module("gate_proj", projection(config.n_embd, config.inner_width(), device))),
+        up_proj(register_module("up_proj", projection(config.n_embd, config.inner_width(), device))),
+        down_proj(register_module("down_proj", projection(config.inner_width(), config.n_embd, device))) {}
 
   at::Tensor of(const at::Tensor& x) const {
     // gate_proj is computed before up_proj, as in Python. The order determines the order in which backward() adds gradients.
@@ -126,28 +160,26 @@ struct DecoderLayer : TransformerBlock<RmsNorm, GroupedAttention, GatedFeedforwa
   DecoderLayer(const ModelConfig& config, c10::Device device) {
     attention = register_module("self_attn", std::make_shared<GroupedAttention>(config, device));
     feedforward = register_module("mlp", std::make_shared<GatedFeedforward>(config, device));
-    attention_norm = register_module("input_layernorm", std::make_shared<RmsNorm>(config, device));
-    feedforward_norm = register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, device));
+    attention_norm = register_module("input_layernorm", std::make_shared<RmsNorm>(config.n_embd, config, device));
+    feedforward_norm = register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config.n_embd, config, device));
   }
 };
 
 struct Decoder : torch::nn::Module {
-  Decoder(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
-      : head_width(config.n_embd / config.n_head),
-        theta(config.rope_theta),
+  Decoder(const ModelConfig& model, std::int64_t vocabulary, c10::Device device)
+      : config(model),
         embed_tokens(register_module("embed_tokens", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
         layers(register_module("layers", std::make_shared<BlockList<DecoderLayer>>(config, device))),
-        norm(register_module("norm", std::make_shared<RmsNorm>(config, device))) {}
+        norm(register_module("norm", std::make_shared<RmsNorm>(config.n_embd, config, device))) {}
 
   at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(embed_tokens->weight, tokens);
-    const Rotation rotation(context.positions_of(tokens), head_width, theta, x.options().requires_grad(false));
+    const Rotation rotation(context.positions_of(tokens), config, x.options().requires_grad(false));
     x = layers->of(std::move(x), /*draws=*/false, rotation, context);
     if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return norm->of(x);
   }
-  std::int64_t head_width;
-  double theta;
+  ModelConfig config;
   std::shared_ptr<Embedding> embed_tokens;
   std::shared_ptr<BlockList<DecoderLayer>> layers;
   std::shared_ptr<RmsNorm> norm;
@@ -178,10 +210,11 @@ class Llama : public Gpt {
 }  // namespace
 
 std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabulary, std::uint64_t seed, c10::Device device) {
-  require_equal_heads(config);
-  if (config.n_embd / config.n_head % 2 != 0) {
-    throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " divided by model.n_head " +
-                     std::to_string(config.n_head) +
+  if (config.head_dim == 0) require_equal_heads(config);
+  if (config.head_width() % 2 != 0) {
+    throw UsageError((config.head_dim > 0 ? "model.head_dim " + std::to_string(config.head_dim)
+                                          : "model.n_embd " + std::to_string(config.n_embd) + " divided by model.n_head " +
+                                                std::to_string(config.n_head)) +
                      " is odd, but rotary positions rotate pairs of values: expected an even number");
   }
   if (config.n_kv_head > 0 && config.n_head % config.n_kv_head != 0) {

@@ -45,6 +45,7 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
     case ModelConfig::Type::kGpt:
     case ModelConfig::Type::kLlama:
     case ModelConfig::Type::kExported:  // trainer/exported makes these models
+    case ModelConfig::Type::kAuto:      // the parser of the config replaces this type
       break;
   }
   throw InternalError("make_model: unknown model type");

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/low_rank.hpp"
+#include "trainer/saved/export_folder.hpp"
 #include "trainer/saved/saved_model.hpp"
 #include "trainer/saved/updates.hpp"
 
@@ -43,9 +44,8 @@ bool has_updates(const CheckpointState& state) {
   return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_lora_parameter(entry.name); });
 }
 
-// Returns the config of the run. It has the scale of low-rank updates and the model's type, which are needed to merge the
-// updates.
-ModelConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
+// Returns the config of the run. To merge low-rank updates, their scale and the model's type are needed from the config.
+TrainConfig config_of(const std::string& option, const fs::path& checkpoint, const fs::path& given) {
   std::error_code none;
   if (given.empty() && !fs::exists(config_next_to(checkpoint), none)) {
     throw UsageError(
@@ -53,7 +53,31 @@ ModelConfig config_of(const std::string& option, const fs::path& checkpoint, con
         " has low-rank updates, but is not in a run directory with the config.json that contains their scale; append "
         "the train.json of the run to the command");
   }
-  return find_saved_model(checkpoint, given, /*overrides=*/{}).config.model;
+  return find_saved_model(checkpoint, given, /*overrides=*/{}).config;
+}
+
+// Returns the config of the run if the target is a folder of Hugging Face. A language model is exported to such a folder,
+// unless the target's name ends in .safetensors or the target is an existing file.
+std::optional<TrainConfig> config_for_folder(const std::string& option, const fs::path& checkpoint,
+                                             const ExportOptions& options) {
+  std::error_code none;
+  if (options.to.extension() == ".safetensors" || fs::is_regular_file(options.to, none)) return std::nullopt;
+  const bool folder = fs::is_directory(options.to, none) || !options.to.has_filename();
+  bool known = !options.config.empty() || fs::exists(config_next_to(checkpoint), none);
+  try {
+    if (known) {
+      TrainConfig config = find_saved_model(checkpoint, options.config, /*overrides=*/{}).config;
+      if (config.model.is_language_model()) return config;
+    }
+  } catch (const UsageError&) {
+    known = false;  // the config of a custom program, or a damaged one
+  }
+  if (!folder) return std::nullopt;
+  throw UsageError(option + ": " + options.to.string() + " is a folder; " +
+                   (known
+                        ? "only gpt and llama models are written to a folder: expected a file name such as weights.safetensors"
+                        : "the config.json for it is written from the config of the run, which was not found: append the "
+                          "train.json of the run to the command"));
 }
 
 void write(const std::string& option, const fs::path& to, const std::string& bytes) {
@@ -86,15 +110,21 @@ std::string export_weights(const ExportOptions& options) {
   const std::string option = "--export-weights";
   auto [checkpoint, state] = choose(option, options);
   std::optional<ModelConfig> config;
-  if (has_updates(state)) config = config_of(option, checkpoint, options.config);
-  // A model that was exported from Python may have parameters whose names look like low-rank updates. These must not be merged.
+  if (has_updates(state)) config = config_of(option, checkpoint, options.config).model;
+  const std::optional<TrainConfig> for_folder = config_for_folder(option, checkpoint, options);
+  // A model that was exported from Python may have parameters whose names look like low-rank updates; these are not merged.
   const bool merges = config && config->type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), *config);
   const std::string bytes = encoded_model(state);
-  write(option, options.to, bytes);
+  std::string files;
+  if (for_folder) {
+    files = " (" + export_folder(options.to, bytes, *for_folder, pretrained_source(*for_folder)) + ")";
+  } else {
+    write(option, options.to, bytes);
+  }
   return "weights of step " + std::to_string(state.step) + " (" + size_text(state.model, bytes) +
          (state.tied.empty() ? "" : ", " + std::to_string(state.tied.size()) + " of them with several names") +
-         (merges ? ", low-rank updates added" : "") + ") are in " + options.to.string();
+         (merges ? ", low-rank updates added" : "") + ") are in " + options.to.string() + files;
 }
 
 std::string export_adapter(const ExportOptions& options) {
@@ -105,7 +135,7 @@ std::string export_adapter(const ExportOptions& options) {
         "--export-adapter: " + checkpoint.string() +
         " has no low-rank updates, because its run had no model.lora; use --export-weights to write all of its weights");
   }
-  const Adapter adapter = adapter_of(state.model, config_of("--export-adapter", checkpoint, options.config));
+  const Adapter adapter = adapter_of(state.model, config_of("--export-adapter", checkpoint, options.config).model);
   const std::string bytes = encode_safetensors(adapter.tensors, facts_of(state));
   std::error_code failed;
   fs::create_directories(to, failed);

@@ -14,9 +14,9 @@ struct ExportOptions {
   std::filesystem::path config{};  // train.json for low-rank updates; if empty, that of the checkpoint's run
 };
 
-// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to the weights to which they
-// belong. Returns a line about the file for the user. Throws UsageError if the checkpoint is damaged or the export fails for
-// another reason.
+// Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to their weights. A language
+// model is written as a Hugging Face folder (export_folder.hpp), unless `to` ends in .safetensors. Returns a line for the user.
+// Throws UsageError if the checkpoint is damaged or the export fails for another reason.
 std::string export_weights(const ExportOptions& options);
 
 // Writes only the low-rank updates, in the format of the peft package: a folder with adapter_model.safetensors and

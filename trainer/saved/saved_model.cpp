@@ -8,12 +8,14 @@
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
+#include "common/hugging_face/auto_model.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/state/initial_weights.hpp"
+#include "trainer/state/pretrained_files.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/environment.hpp"
 
@@ -51,7 +53,7 @@ fs::path place_of_model(const fs::path& from) {
   fs::path place = followed(from);
   std::error_code none;
   if (!fs::is_directory(place, none) || is_run_directory(place) || fs::exists(place / kManifestFile, none)) return place;
-  if (!checkpoints_in(place).empty()) return place;
+  if (is_pretrained_folder(place) || !checkpoints_in(place).empty()) return place;
   const fs::path above = place.parent_path();
   if (is_run_directory(above) && place == RunLayout{above}.checkpoints()) return above;
   if (const std::string problem = why_not_a_model(place); !problem.empty()) throw UsageError(problem);
@@ -88,7 +90,8 @@ fs::path newest_valid_in(const fs::path& checkpoints) {
 fs::path checkpoint_at(const fs::path& place) {
   if (is_run_directory(place)) return newest_valid_in(RunLayout{place}.checkpoints());
   std::error_code none;
-  return fs::is_directory(place, none) && !fs::exists(place / kManifestFile, none) ? newest_valid_in(place) : place;
+  const bool whole = !fs::is_directory(place, none) || fs::exists(place / kManifestFile, none) || is_pretrained_folder(place);
+  return whole ? place : newest_valid_in(place);
 }
 
 // Returns the run directory that should contain `place`. But if `place` is a copy on a node's disk, outside of the run
@@ -116,6 +119,31 @@ void refuse_model_of(const std::string& worker, const fs::path& from) {
                    " eval " + from.string() + " instead");
 }
 
+// Returns true for the folder of a Hugging Face model, and for a file of weights next to the config.json of such a model.
+bool is_hugging_face_model(const fs::path& from) {
+  std::error_code none;
+  if (fs::is_directory(from, none)) return is_pretrained_folder(from) && !fs::exists(from / kManifestFile, none);
+  if (!fs::exists(from, none) || !fs::exists(from.parent_path() / "config.json", none)) return false;
+  try {
+    read_hugging_face_folder(from);
+    return true;
+  } catch (const UsageError&) {
+    return false;  // the config.json of a run
+  }
+}
+
+// Returns the config of a Hugging Face model, for commands without a train.json. The data keys that it lacks are set with
+// overrides.
+TrainConfig config_of_hugging_face(const fs::path& from, const std::vector<std::string>& overrides) {
+  const fs::path model = fs::absolute(from);
+  std::error_code none;
+  const fs::path folder = fs::is_directory(model, none) ? model : model.parent_path();
+  const nlohmann::json config{{"model", {{"type", "auto"}, {"init", model.string()}}},
+                              {"data", {{"type", "tokens"}, {"dir", folder.string()}}}};
+  return parse_config(config.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace),
+                      "the config for " + from.string(), fs::current_path(), overrides);
+}
+
 }  // namespace
 
 fs::path checkpoint_of_folder(const fs::path& from) {
@@ -128,6 +156,9 @@ fs::path config_next_to(const fs::path& checkpoint) {
 
 SavedModel find_saved_model(const fs::path& from, const fs::path& config, const std::vector<std::string>& overrides,
                             const std::optional<TaskConfig>& own) {
+  if (config.empty() && !own && is_hugging_face_model(from)) {
+    return {.config = config_of_hugging_face(from, overrides), .weights = from};
+  }
   const fs::path place = place_of_model(from);
   std::error_code none;
   const bool folder = fs::is_directory(place, none);

@@ -24,9 +24,11 @@ struct SavedModel {
 
 // Finds the file of the weights and loads the config. Does not read the weights. Throws UsageError.
 //
-//  - `from`: a run directory or a folder of checkpoints (the newest valid checkpoint is used), the folder of one checkpoint, or
-//    a safetensors file.
-//  - `config`: the train.json of the model; if empty, the config.json of the run that contains `from`.
+//  - `from`: a run directory or a folder of checkpoints (the newest valid checkpoint is used), the folder of one checkpoint,
+//  the
+//    folder of a Hugging Face model, or a safetensors file.
+//  - `config`: the train.json of the model; if empty, the config.json of the run that contains `from`, or of the Hugging Face
+//    model.
 //  - `overrides`: config keys as on the command line of ddptrain.
 //  - `own`: the config keys of a custom program with its own task. nullopt for ddptrain itself; the function then throws if the
 //    model belongs to a custom program.

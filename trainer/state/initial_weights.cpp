@@ -12,9 +12,11 @@
 #include "common/bounded/json_limits.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/foreign_config.hpp"
 #include "trainer/models/low_rank.hpp"
+#include "trainer/state/pretrained_files.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -27,15 +29,24 @@ constexpr const char* kUpdatesAlone =
 
 std::vector<NamedTensor> read(const fs::path& source) {
   std::error_code none;
-  if (fs::is_directory(source, none)) return load_weights(source).model;
-  return read_safetensors(source).tensors;
+  if (!fs::is_directory(source, none))
+    return is_shard_index(source) ? read_pretrained(source) : read_safetensors(source).tensors;
+  const bool checkpoint = fs::exists(source / kManifestFile, none);
+  return !checkpoint && is_pretrained_folder(source) ? read_pretrained(source) : load_weights(source).model;
 }
 
 std::string advice_for(const fs::path& source) {
   std::error_code none;
   const fs::path newest = source / "checkpoints" / "latest";
   if (fs::exists(newest, none)) return source.string() + " is a run directory: use its newest checkpoint, " + newest.string();
-  return "Use a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
+  if (fs::exists(source / "pytorch_model.bin", none) || fs::exists(source / "pytorch_model.bin.index.json", none)) {
+    return source.string() +
+           " has its weights only in pytorch_model.bin, whose format can run code when it is read: load the model in Python, "
+           "and save "
+           "it with save_pretrained()";
+  }
+  return "Use a safetensors file, the folder of a Hugging Face model, or a checkpoint's folder such as "
+         "RUN_DIR/checkpoints/latest";
 }
 
 struct ConfigOfRun {
@@ -67,7 +78,7 @@ std::optional<ConfigOfRun> config_of_run(const fs::path& source) {
 }
 
 // Reads `file` if it is a config.json of Hugging Face or timm. Otherwise returns null.
-nlohmann::json foreign_config_in(const fs::path& file) {
+nlohmann::json foreign_config_in_file(const fs::path& file) {
   constexpr std::size_t kMax = std::size_t{1} << 20;
   std::error_code unknown;
   if (!fs::is_regular_file(file, unknown)) return nullptr;
@@ -78,6 +89,22 @@ nlohmann::json foreign_config_in(const fs::path& file) {
   } catch (const UsageError&) {
     return nullptr;  // the file is not plain JSON, for example a ddprun config with comments
   }
+}
+
+// A config.json of Hugging Face or timm next to the weights, and its path. `config` is null if there is none. A file in a
+// snapshot of the Hub is a link to a folder without config.json, so the folder that contains the link is searched first.
+struct ForeignConfig {
+  fs::path file;
+  nlohmann::json config;
+};
+ForeignConfig foreign_config_next_to(const fs::path& source) {
+  std::error_code unknown;
+  ForeignConfig found;
+  for (const fs::path& folder : {fs::is_directory(source, unknown) ? source : source.parent_path(), folder_of(source)}) {
+    found = {.file = folder / "config.json", .config = foreign_config_in_file(folder / "config.json")};
+    if (!found.config.is_null()) break;
+  }
+  return found;
 }
 
 void refuse(const std::string& differences, const fs::path& source, const fs::path& file) {
@@ -133,9 +160,8 @@ std::string compare_alpha(const std::vector<NamedTensor>& weights, const fs::pat
 }
 
 std::string compare_model(const fs::path& source, const TrainConfig& config) {
-  const fs::path config_file = folder_of(source) / "config.json";
-  if (const nlohmann::json theirs = foreign_config_in(config_file); !theirs.is_null()) {
-    refuse(foreign_contradictions(theirs, config), source, config_file);
+  if (const auto [file, theirs] = foreign_config_next_to(source); !theirs.is_null()) {
+    refuse(foreign_contradictions(theirs, config), source, file);
     return "";
   }
   if (const auto run = config_of_run(source)) {

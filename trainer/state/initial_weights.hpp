@@ -16,8 +16,8 @@ namespace ddprun::trainer {
 // folder has only low-rank updates from the peft package, or an exported model. Otherwise returns an empty string.
 std::string why_not_a_model(const std::filesystem::path& folder);
 
-// Returns all tensors of a safetensors file or of a checkpoint's folder. Throws UsageError, whose message suggests a usable
-// file.
+// Returns all tensors of a safetensors file, of a Hugging Face folder or index (pretrained_files.hpp), or of a checkpoint's
+// folder. Throws UsageError, whose message suggests a usable file.
 std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 
 // Checks model.lora.alpha, which scales low-rank updates but is not stored with them. With a different alpha than in training,

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,6 +24,7 @@
 #include "trainer/optim/tensor_fit.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/state/evaluation_rules.hpp"
+#include "trainer/state/fitted_weights.hpp"
 #include "trainer/state/initial_weights.hpp"
 #include "trainer/state/skipped_steps.hpp"
 
@@ -128,11 +130,24 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
   copy_by_name(state.average->tensors(), saved);
 }
 
+// Reads weights for the model. Those of a language model may have the names and the table of positions of another program.
+std::vector<NamedTensor> weights_for(const TrainingState& state, const std::filesystem::path& source,
+                                     const TrainConfig& config) {
+  std::vector<NamedTensor> weights = initial_weights(source);
+  if (!config.model.is_language_model()) return weights;
+  std::set<std::string> names;
+  for (const auto* list : {&state.parameters, &state.buffers}) {
+    for (const NamedTensor& entry : *list) names.insert(entry.name);
+  }
+  for (const auto& [name, first] : state.tied) names.insert(name);
+  return with_positions(with_names(names, std::move(weights)), config, source);
+}
+
 void initialise(TrainingState& state, const TrainConfig& config) {
   const std::filesystem::path source = config.model.init;
   try {
     const std::string on_model = compare_model(source, config);
-    const std::vector<NamedTensor> weights = initial_weights(source);
+    const std::vector<NamedTensor> weights = weights_for(state, source, config);
     const std::vector<std::string> absent = copy_weights(state, weights, source, AllowMissing::kUpdatesAndBuffers);
     const std::string on_alpha = compare_alpha(weights, source, config.model.lora);
     const std::string on_held_out = compare_held_out(source, config);
@@ -214,7 +229,7 @@ void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::fi
   // SGD without momentum, because its optimizer has no state.
   const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});
   compare_model(source, config);
-  const std::vector<NamedTensor> weights = initial_weights(source);
+  const std::vector<NamedTensor> weights = weights_for(state, source, config);
   copy_weights(state, weights, source, AllowMissing::kUpdates);
   compare_alpha(weights, source, config.model.lora);
 }

@@ -74,9 +74,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "keep this worker running when a worker on another GPU is lost, which requires a wait for the GPU in each step; set "
       "by ddprun");
   std::vector<std::string> exported;
-  app.add_option("--export-weights", exported,
-                 "write the weights of a checkpoint, or of the newest valid checkpoint of a run directory, to a safetensors "
-                 "file and exit")
+  app.add_option(
+         "--export-weights", exported,
+         "write the weights of a checkpoint, or of the newest valid checkpoint of a run directory, and exit. A FILE that "
+         "ends in .safetensors contains the weights; with another name, a language model is written as a folder that "
+         "Hugging Face's from_pretrained() loads")
       ->type_name("CHECKPOINT FILE")
       ->option_text("CHECKPOINT FILE [train.json]")
       ->expected(2, kAnyNumber);

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "common/bounded/short_quote.hpp"
 #include "trainer/tokens/added_tokens.hpp"
+#include "trainer/tokens/composed.hpp"
 #include "trainer/tokens/utf8.hpp"
 #include "trainer/tokens/words.hpp"
 
@@ -26,7 +27,11 @@ struct Merge {
 
 class BpeVocabulary : public Vocabulary {
  public:
-  explicit BpeVocabulary(const Bpe& bpe) : prefix_space_(bpe.prefix_space), keep_whole_words_(bpe.keep_whole_words) {
+  explicit BpeVocabulary(const Bpe& bpe)
+      : prefix_space_(bpe.prefix_space),
+        keep_whole_words_(bpe.keep_whole_words),
+        pattern_(bpe.pattern),
+        composes_(bpe.composes) {
     for (const Bpe::Token& token : bpe.tokens) ids_.emplace(token.bytes, token.id);
     for (const auto* list : {&bpe.tokens, &bpe.added}) {
       for (const Bpe::Token& token : *list) {
@@ -81,10 +86,11 @@ class BpeVocabulary : public Vocabulary {
   }
 
   void encode_part(std::string_view text, std::vector<Id>& tokens, Remembered& remembered) const {
-    std::string with_space;
+    std::string with_space, normalized;
+    if (composes_) text = normalized = composed(text);
     if (prefix_space_ && !text.empty() && text.front() != ' ') text = with_space = " " + std::string(text);
     while (!text.empty()) {
-      const std::string word(text.substr(0, first_word(text)));
+      const std::string word(text.substr(0, first_word(text, pattern_)));
       text.remove_prefix(word.size());
       auto known = remembered.find(word);
       if (known == remembered.end()) {
@@ -150,6 +156,8 @@ class BpeVocabulary : public Vocabulary {
   AddedTokens added_;
   bool prefix_space_;
   bool keep_whole_words_;
+  WordPattern pattern_;
+  bool composes_;
 };
 
 }  // namespace

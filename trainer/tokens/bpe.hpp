@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/tokens/vocabulary.hpp"
+#include "trainer/tokens/words.hpp"
 
 namespace ddprun::trainer {
 
@@ -24,6 +25,8 @@ struct Bpe {
   std::vector<Token> added;                                 // special tokens, found before the text is split into words
   bool prefix_space = false;                                // if true, prepend a space to a text that starts without a space
   bool keep_whole_words = false;                            // if true, a word that is itself a token is not split
+  WordPattern pattern = WordPattern::kGpt2;
+  bool composes = false;  // if true, the text is normalized to Unicode's form NFC before it is split into words
 };
 
 // Throws UsageError if a byte value has no token, or if an operand or the result of a merge is not a token.

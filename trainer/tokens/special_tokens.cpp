@@ -104,17 +104,23 @@ class SpecialTokens {
   const fs::path& file_;
 };
 
-void require_gpt2_words(const TokenJson& config, const fs::path& file) {
+// Sets the word pattern of the tokenizer class.
+void read_class(const TokenJson& config, const fs::path& file, Bpe& bpe) {
   const auto named = config.find("tokenizer_class");
   if (named == config.end() || !named->is_string()) return;
   const std::string whole = named->get<std::string>();
   std::string_view name = whole;
   if (name.ends_with("Fast")) name.remove_suffix(4);
   if (std::ranges::find(kGpt2TokenizerClasses, name) != kGpt2TokenizerClasses.end()) return;
-  throw UsageError(
-      file.string() + ": has the tokenizer_class '" + short_quote(whole) +
-      "'; expected GPT2Tokenizer or a tokenizer with the same word pattern. Tokenize the text in Python, or save a "
-      "tokenizer.json");
+  if (name == "Qwen2Tokenizer") {
+    bpe.pattern = WordPattern::kQwen2;
+    bpe.composes = true;
+    return;
+  }
+  throw UsageError(file.string() + ": has the tokenizer_class '" + short_quote(whole) +
+                   "'; expected GPT2Tokenizer, Qwen2Tokenizer or a tokenizer with the same word pattern. Tokenize the text in "
+                   "Python, or save a "
+                   "tokenizer.json");
 }
 
 // Adds each entry of the vocabulary that is in brackets, such as "<pad>" or "[CLS]", and is not the result of a merge. Used if
@@ -135,7 +141,7 @@ void add_special_tokens(Bpe& bpe, const TokenJson& vocabulary, const fs::path& f
   const fs::path map_file = folder / "special_tokens_map.json", config_file = folder / "tokenizer_config.json",
                  added_file = folder / "added_tokens.json";
   const TokenJson map = read_if_there(map_file), config = read_if_there(config_file), added = read_if_there(added_file);
-  require_gpt2_words(config, config_file);
+  read_class(config, config_file, bpe);
   bpe.prefix_space = config.value("add_prefix_space", TokenJson(false)) == true;
 
   TokenJson numbers = vocabulary;

@@ -15,10 +15,10 @@
 
 namespace ddprun::trainer {
 
-// Adds the special tokens to `bpe.added`, and sets `bpe.prefix_space` from tokenizer_config.json. `vocabulary` is the content
-// of vocab.json. `bpe` must already have its tokens and merges. Throws UsageError, starting with the file's path, in these
-// cases: a file is damaged, a special token has no id, a token would strip adjacent spaces, or the tokenizer class has a
-// different word pattern.
+// Adds the special tokens to `bpe.added`, and sets `bpe.prefix_space` and the word pattern from tokenizer_config.json.
+// `vocabulary` is the content of vocab.json. `bpe` must already have its tokens and merges. Throws UsageError, starting with
+// the file's path, in these cases: a file is damaged, a special token has no id, a token would strip adjacent spaces, or the
+// tokenizer class has an unsupported word pattern.
 void add_special_tokens(Bpe& bpe, const nlohmann::json& vocabulary, const std::filesystem::path& folder);
 
 }  // namespace ddprun::trainer

@@ -176,30 +176,54 @@ std::vector<Bpe::Token> added_in(const JsonValue& json) {
   return added;
 }
 
+constexpr const char* kSupported = "; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is supported";
+
+// Reads the pre-tokenizer, which splits a text into words: ByteLevel for GPT-2's pattern, or a Split with another pattern
+// followed by ByteLevel.
+void read_words(const JsonValue& json, Bpe& bpe) {
+  const JsonValue words = value_at(json, "/pre_tokenizer");
+  JsonValue bytes = words;
+  if (value_at(words, "/type") == "Sequence" && value_at(words, "/pretokenizers/1").is_object()) {
+    const JsonValue split = value_at(words, "/pretokenizers/0"), pattern = value_at(split, "/pattern/Regex");
+    bytes = value_at(words, "/pretokenizers/1");
+    require(value_at(words, "/pretokenizers").size() == 2 && value_at(split, "/type") == "Split" &&
+                (pattern == kLlama3Pattern || pattern == kQwen2Pattern) && value_at(split, "/behavior") == "Isolated" &&
+                is_unset(value_at(split, "/invert")) && value_at(bytes, "/use_regex") == false,
+            "has " + short_quote(words.dump()) + " at pre_tokenizer" + kSupported);
+    bpe.pattern = pattern == kLlama3Pattern ? WordPattern::kLlama3 : WordPattern::kQwen2;
+    require(is_unset(value_at(bytes, "/add_prefix_space")),
+            "has add_prefix_space true after a Split at pre_tokenizer" + std::string(kSupported));
+  } else {
+    require(value_at(bytes, "/use_regex") != false, "has use_regex false at pre_tokenizer" + std::string(kSupported));
+  }
+  require(value_at(bytes, "/type") == "ByteLevel",
+          "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + short_quote(words.dump()) + kSupported);
+  bpe.prefix_space = value_at(bytes, "/add_prefix_space") == true;
+}
+
 // Converts a tokenizer.json. Applies each setting that affects the tokens of a text. Throws UsageError for a setting that this
 // implementation does not support.
 Bpe bpe_in(const JsonValue& json) {
   require(json.is_object(), "expected an object");
   const auto require_unset = [&json](const std::string& pointer) {
-    require(is_unset(value_at(json, pointer)), "has " + short_quote(value_at(json, pointer).dump()) + " at " + pointer +
-                                                   "; only byte-level BPE with GPT-2's word pattern is supported");
+    require(is_unset(value_at(json, pointer)),
+            "has " + short_quote(value_at(json, pointer).dump()) + " at " + pointer + kSupported);
   };
   require(value_at(json, "/model/type") == "BPE" ||
               (value_at(json, "/model/type").is_null() && value_at(json, "/model/merges").is_array()),
           "expected \"BPE\" at model.type, found " + short_quote(value_at(json, "/model/type").dump()));
-  require_unset("/normalizer");
+  const bool composes = value_at(json, "/normalizer/type") == "NFC";
+  if (!composes) require_unset("/normalizer");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
     require_unset(std::string("/model/") + key);
   }
-  const JsonValue words = value_at(json, "/pre_tokenizer");
-  require(value_at(words, "/type") == "ByteLevel" && value_at(words, "/use_regex") != false,
-          "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + short_quote(words.dump()) +
-              "; only byte-level BPE with GPT-2's word pattern is supported");
-  return {.tokens = tokens_listed(value_at(json, "/model/vocab")),
+  Bpe bpe{.tokens = tokens_listed(value_at(json, "/model/vocab")),
           .merges = merges_in(value_at(json, "/model/merges")),
           .added = added_in(json),
-          .prefix_space = value_at(words, "/add_prefix_space") == true,
-          .keep_whole_words = value_at(json, "/model/ignore_merges") == true};
+          .keep_whole_words = value_at(json, "/model/ignore_merges") == true,
+          .composes = composes};
+  read_words(json, bpe);
+  return bpe;
 }
 
 std::shared_ptr<const Vocabulary> made_of(const fs::path& file, const auto& read) {

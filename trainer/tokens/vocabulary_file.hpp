@@ -9,8 +9,8 @@
 namespace ddprun::trainer {
 
 // Reads a vocabulary. `path` is a tokenizer.json, or a folder with tokenizer.json or with vocab.json and merges.txt. Supports
-// only byte-level BPE with GPT-2's word pattern. Throws UsageError for other vocabularies, and for settings that would lead to
-// different tokens than those of Hugging Face's tokenizers.
+// byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2, and the normalization NFC. Throws UsageError for other
+// vocabularies, and for settings that would lead to different tokens than those of Hugging Face's tokenizers.
 std::shared_ptr<const Vocabulary> read_vocabulary(const std::filesystem::path& path);
 
 }  // namespace ddprun::trainer

@@ -267,7 +267,7 @@ TEST(ParseConfig, UnknownNames) {
             "mean 'adamw'?");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
             "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"resnet34\", \"resnet50\", \"resnet20\", \"resnet56\", "
-            "\"exported\", \"gpt\", \"llama\" or \"vit\", found \"perceptron\" (/model/type)");
+            "\"exported\", \"gpt\", \"llama\", \"vit\" or \"auto\", found \"perceptron\" (/model/type)");
 }
 
 TEST(ParseConfig, MixupAlphaIsWithinBounds) {
@@ -284,6 +284,20 @@ TEST(ParseConfig, VitHeadsHaveEqualWidth) {
             "train.json:2:40: expected an integer from 1 to 4096, found 0 (/model/patch_size)");
   EXPECT_EQ(refusal_of_keys(R"("model": {"type": "cnn", "patch_size": 4})"),
             "train.json:2:26: key 'patch_size' is for model type \"vit\" only, found type \"cnn\" (/model/patch_size)");
+}
+
+TEST(ParseConfig, HeadsOfALlamaMayHaveAnyEvenWidth) {
+  const auto llama = [](const std::string& keys) {
+    return refused_config(R"({"data": {"type": "tokens", "dir": "d"}, "model": {"type": "llama", )" + keys + "}}");
+  };
+  EXPECT_EQ(llama(R"("n_embd": 50, "n_head": 4, "head_dim": 10)"), "no error");
+  EXPECT_NE(llama(R"("n_embd": 50, "n_head": 4, "head_dim": 9)").find("expected an even number, found 9 (/model/head_dim)"),
+            std::string::npos);
+  EXPECT_NE(llama(R"("n_embd": 50, "n_head": 4)").find("expected a multiple of 2 * n_head"), std::string::npos);
+  EXPECT_NE(llama(R"("rope_scaling": "llama3", "rope_high_freq_factor": 1)")
+                .find("expected a number above rope_low_freq_factor, which is 1.0, found 1.0 (/model/rope_high_freq_factor)"),
+            std::string::npos);
+  EXPECT_EQ(llama(R"("rope_scaling": "llama3", "attention_bias": "qkv", "qk_norm": true)"), "no error");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -420,7 +434,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
 TEST(Overrides, ReplacedFilePositionIsNotReported) {
   EXPECT_EQ(
       refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama" or "vit", found "x" (/model/type))");
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama", "vit" or "auto", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {

@@ -79,7 +79,7 @@ TEST(ForeignConfig, AContradictionShowsBothValues) {
   expect(of_llama({{"rms_norm_eps", 0.1}}), llama(),
          {"model.rms_norm_eps is 1e-05 in this config, but rms_norm_eps is 0.1 in that file"});
   expect(of_llama({{"rope_theta", 500000.0}}), llama(),
-         {"model.rope_theta is 10000 in this config, but rope_theta is 5e+05 in that file"});
+         {"model.rope_theta is 10000 in this config, but rope_theta is 500000 in that file"});
   expect(of_llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 100.0}}}}), llama(),
          {"rope_theta is 100 in that file"});
   expect(of_llama({{"num_key_value_heads", 4}}), llama(),
@@ -100,7 +100,7 @@ TEST(ForeignConfig, UnsupportedForeignSettingsAreRefused) {
          {"layer_norm_epsilon is 1e-06 in that file, but ddptrain supports only 1e-05"});
   expect(of_llama({{"hidden_act", "gelu"}}), llama(), {"hidden_act"});
   expect(of_llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), llama(),
-         {"rope_scaling.rope_type is \"linear\" in that file"});
+         {"model.rope_scaling is \"none\" in this config, but rope_scaling.rope_type is \"linear\" in that file"});
   expect(of_llama({{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8.0}}}}), llama(), {"\"llama3\" in that file"});
   expect(of_llama({{"partial_rotary_factor", 0.5}}), llama(),
          {"partial_rotary_factor is 0.5 in that file, but ddptrain supports only 1"});
@@ -108,7 +108,7 @@ TEST(ForeignConfig, UnsupportedForeignSettingsAreRefused) {
 }
 
 TEST(ForeignConfig, AnotherModelFamilyIsRefusedByName) {
-  for (const char* family : {"gemma", "granite", "qwen3", "olmo", "gpt2"}) {
+  for (const char* family : {"gemma", "granite", "qwen3_moe", "olmo", "gpt2"}) {
     expect(of_llama({{"model_type", family}}), llama(), {std::string("model_type is \"") + family + "\" in that file"});
   }
   expect(of_gpt2({{"model_type", "gpt_neo"}}), gpt(), {"model_type is \"gpt_neo\" in that file"});
@@ -117,6 +117,44 @@ TEST(ForeignConfig, AnotherModelFamilyIsRefusedByName) {
   resnet.model.type = ModelConfig::Type::kResnet18;
   expect({{"architecture", "resnet18"}}, resnet, {});
   expect({{"architecture", "resnetblur18"}}, resnet, {"\"resnetblur18\" in that file"});
+}
+
+TEST(ForeignConfig, QwenIsALlamaWithOptions) {
+  expect(of_llama({{"model_type", "qwen2"}}), llama(),
+         {"model.attention_bias is \"none\" in this config, but model_type is \"qwen2\""});
+  expect(of_llama({{"model_type", "qwen3"}}), llama(),
+         {"model.head_dim is 12 in this config, but head_dim is 128 in that file",
+          "model.qk_norm is false in this config, but model_type is \"qwen3\" in that file"});
+  TrainConfig qwen2 = llama(), qwen3 = llama();
+  qwen2.model.attention_bias = ModelConfig::AttentionBias::kQkv;
+  qwen3.model.qk_norm = true;
+  expect(of_llama({{"model_type", "qwen2"}, {"sliding_window", 16}}), qwen2, {});
+  expect(of_llama({{"model_type", "qwen3"}, {"head_dim", 12}}), qwen3, {});
+}
+
+TEST(ForeignConfig, ScaledRotaryPositionsAreCompared) {
+  const json scaling{{"rope_type", "llama3"},
+                     {"factor", 8.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0},
+                     {"original_max_position_embeddings", 8192}};
+  TrainConfig ours = llama();
+  expect(of_llama({{"rope_scaling", scaling}}), ours, {"model.rope_scaling is \"none\" in this config"});
+  ours.model.rope_scaling = ModelConfig::RopeScaling::kLlama3;
+  expect(of_llama({{"rope_scaling", scaling}}), ours, {});
+  expect(of_llama({}), ours, {"model.rope_scaling is \"llama3\" in this config, but rope_scaling is \"none\" in that file"});
+  ours.model.rope_factor = 32;
+  expect(of_llama({{"rope_scaling", scaling}}), ours, {"model.rope_factor is 32 in this config, but rope_scaling.factor is 8"});
+}
+
+TEST(ForeignConfig, ALongerTableOfPositionsNeedsAPermission) {
+  TrainConfig ours = gpt();
+  ours.data.block_size = 32;
+  expect(of_gpt2({{"n_positions", 32}}), ours, {});
+  expect(of_gpt2({{"n_positions", 16}}), ours, {"data.block_size is 32 in this config, but n_positions is 16 in that file"});
+  expect(of_gpt2({{"n_positions", 64}}), ours, {"n_positions is 64 in that file", "set model.crop_positions to true"});
+  ours.model.crop_positions = true;
+  expect(of_gpt2({{"n_positions", 64}}), ours, {});
 }
 
 // Another program wrote the file, so its values may have any type. A message must quote them safely and briefly.
@@ -143,6 +181,10 @@ TEST(ForeignConfig, KeysWithoutAShapeAreComparedBetweenRuns) {
   EXPECT_EQ(contradictions(theirs, ours),
             "model.n_head is 4 in this config, but model.n_head is 2 in that file; model.rope_theta is 10000 in this config, "
             "but model.rope_theta is 500 in that file");
+  theirs = ours;
+  theirs.rope_scaling = ModelConfig::RopeScaling::kLinear;
+  EXPECT_EQ(contradictions(theirs, ours),
+            "model.rope_scaling is \"none\" in this config, but model.rope_scaling is \"linear\" in that file");
   theirs = ours;
   theirs.n_kv_head = 4;
   EXPECT_EQ(contradictions(theirs, ours), "model.n_kv_head is 2 in this config, but model.n_kv_head is 4 in that file");

@@ -74,6 +74,40 @@ TEST(Bpe, MatchesHuggingFaceWithATokenizerJson) {
   }
 }
 
+// A tokenizer.json with the pre-tokenizer and normalizer of Llama 3 or Qwen2.
+GoldenJson tokenizer_with_words(const std::string& name) {
+  GoldenJson json = golden_tokens()["tokenizer"];
+  json.update(golden_tokens()["other_words"][name]);
+  json["model"]["ignore_merges"] = name == "llama3";
+  return json;
+}
+
+TEST(Bpe, MatchesHuggingFaceWithTheWordsOfOtherModels) {
+  for (const std::string name : {"llama3", "qwen2"}) {
+    TemporaryFolder folder;
+    write_text(folder / "tokenizer.json", tokenizer_with_words(name).dump());
+    const auto vocabulary = read_vocabulary(folder.path());
+    for (const GoldenJson& entry : golden_tokens()["texts"]) {
+      EXPECT_EQ(GoldenJson(vocabulary->encode(from_hex(entry["text"]))), entry[name]) << name << " " << entry["text"];
+    }
+  }
+}
+
+TEST(Bpe, OtherWordPatternsAreRefused) {
+  TemporaryFolder folder;
+  for (const auto& [pointer, value] : {std::pair<const char*, GoldenJson>{"/pretokenizers/0/pattern/Regex", "\\p{N}"},
+                                       {"/pretokenizers/0/behavior", "Removed"},
+                                       {"/pretokenizers/0/invert", true},
+                                       {"/pretokenizers/1/use_regex", true},
+                                       {"/pretokenizers/1/add_prefix_space", true},
+                                       {"/pretokenizers/1/type", "Whitespace"}}) {
+    GoldenJson json = tokenizer_with_words("llama3");
+    json["pre_tokenizer"][GoldenJson::json_pointer(pointer)] = value;
+    write_text(folder / "tokenizer.json", json.dump());
+    EXPECT_THROW(read_vocabulary(folder.path()), UsageError) << pointer;
+  }
+}
+
 TEST(Bpe, AnUnknownTokenIsAReplacementCharacter) {
   TemporaryFolder folder;
   write_two_files(folder);
@@ -110,16 +144,17 @@ TEST(VocabularyFile, UnsupportedSettingsAreRefused) {
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["type"] = "Unigram"; }),
             "expected \"BPE\" at model.type, found \"Unigram\"");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
-              json["normalizer"] = {{"type", "NFC"}};
+              json["normalizer"] = {{"type", "NFKC"}};
             }),
-            "has {\"type\":\"NFC\"} at /normalizer; only byte-level BPE with GPT-2's word pattern is supported");
+            "has {\"type\":\"NFKC\"} at /normalizer; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is "
+            "supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["dropout"] = 0.1; }),
-            "has 0.1 at /model/dropout; only byte-level BPE with GPT-2's word pattern is supported");
+            "has 0.1 at /model/dropout; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
               json["pre_tokenizer"] = {{"type", "Whitespace"}};
             }),
             "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found {\"type\":\"Whitespace\"}; only byte-level BPE with "
-            "GPT-2's word pattern is supported");
+            "the word pattern of GPT-2, Llama 3 or Qwen2 is supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["lstrip"] = true; }),
             "added token '<|endoftext|>' has \"lstrip\": true, which is not supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"].erase("a"); }),
@@ -222,9 +257,18 @@ TEST_F(TwoFiles, InvalidSpecialTokensAreRefused) {
   write_text(folder_ / "special_tokens_map.json", "{");
   EXPECT_EQ(refusal(), "special_tokens_map.json: is not valid JSON (it ends too early, after 1 bytes)");
   std::filesystem::remove(folder_ / "special_tokens_map.json");
-  write_text(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
-  EXPECT_TRUE(refusal().starts_with("tokenizer_config.json: has the tokenizer_class 'Qwen2Tokenizer'; expected GPT2Tokenizer"))
+  write_text(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
+  EXPECT_TRUE(refusal().starts_with("tokenizer_config.json: has the tokenizer_class 'LlamaTokenizer'; expected GPT2Tokenizer"))
       << refusal();
+}
+
+TEST_F(TwoFiles, TheTokenizerClassOfQwenHasItsWords) {
+  write_text(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  EXPECT_EQ(tokens_of("1234 e\u0301"), tokens_of("1234 \u00e9"));
+  for (const GoldenJson& entry : golden_tokens()["texts"]) {
+    const std::string text = from_hex(entry["text"]);
+    if (text.find("<|") == std::string::npos) EXPECT_EQ(GoldenJson(tokens_of(text)), entry["qwen2"]) << entry["text"];
+  }
 }
 
 TEST(VocabularyFile, InvalidFilesAreRefused) {

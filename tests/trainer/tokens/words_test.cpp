@@ -1,4 +1,4 @@
-// Tests GPT-2's word pattern, and how bytes that are not UTF-8 are treated.
+// Tests the word patterns, Unicode's normalization, and how bytes that are not UTF-8 are treated.
 #include "trainer/tokens/words.hpp"
 
 #include <gtest/gtest.h>
@@ -6,15 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "trainer/tokens/composed.hpp"
 #include "trainer/tokens/utf8.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-std::vector<std::string> words_of(std::string_view text) {
+std::vector<std::string> words_of(std::string_view text, WordPattern pattern = WordPattern::kGpt2) {
   std::vector<std::string> words;
   while (!text.empty()) {
-    words.emplace_back(text.substr(0, first_word(text)));
+    words.emplace_back(text.substr(0, first_word(text, pattern)));
     text.remove_prefix(words.back().size());
   }
   return words;
@@ -39,6 +40,30 @@ TEST(FirstWord, IsOfOneCharacterClass) {
 TEST(FirstWord, ContractionsAreWords) {
   EXPECT_EQ(words_of("it's they'll I've DON'T"), (Words{"it", "'s", " they", "'ll", " I", "'ve", " DON", "'", "T"}));
   EXPECT_EQ(words_of("''s"), (Words{"''", "s"}));
+}
+
+TEST(FirstWord, FollowsThePatternOfLlama3) {
+  const auto words = [](std::string_view text) { return words_of(text, WordPattern::kLlama3); };
+  EXPECT_EQ(words("I'LL it's 'Tis"), (Words{"I", "'LL", " it", "'s", " '", "Tis"}));
+  EXPECT_EQ(words("$abc\t_def"), (Words{"$abc", "\t", "_def"}));
+  EXPECT_EQ(words("\tdef\n\nx"), (Words{"\tdef", "\n\n", "x"}));
+  EXPECT_EQ(words("12345 6"), (Words{"123", "45", " ", "6"}));
+  EXPECT_EQ(words(" !?\n\n a  b"), (Words{" !?\n\n", " a", " ", " b"}));
+  EXPECT_EQ(words("a \n \n  b "), (Words{"a", " \n \n", " ", " b", " "}));
+  EXPECT_EQ(words_of("123", WordPattern::kQwen2), (Words{"1", "2", "3"}));
+}
+
+TEST(Composed, FollowsUnicode) {
+  EXPECT_EQ(composed("plain"), "plain");
+  EXPECT_EQ(composed("e\u0301"), "\u00e9");
+  EXPECT_EQ(composed("q\u0307\u0323"), "q\u0323\u0307") << "sorted by class";
+  EXPECT_EQ(composed("a\u0323\u0301"), "\u1ea1\u0301");
+  EXPECT_EQ(composed("\u212b\u2126"), "\u00c5\u03a9") << "other spellings of one character";
+  EXPECT_EQ(composed("\u1100\u1161\u11a8"), "\uac01") << "Hangul";
+  EXPECT_EQ(composed("\uac00\u11a8"), "\uac01");
+  EXPECT_EQ(composed("\u0958"), "\u0915\u093c") << "never composed";
+  EXPECT_EQ(composed("\u0301\u0300"), "\u0301\u0300") << "no letter precedes";
+  EXPECT_EQ(composed("e\u0300\u0301"), "\u00e8\u0301") << "the second accent is of the same class";
 }
 
 // The examples are those of table 3-8 of the Unicode standard. Python's b"...".decode(errors="replace") has the same results.

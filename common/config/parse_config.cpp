@@ -19,6 +19,7 @@
 #include "common/config/problem_list.hpp"
 #include "common/config/read_config_text.hpp"
 #include "common/config/rules.hpp"
+#include "common/config/table_defaults.hpp"
 
 namespace ddprun {
 namespace {
@@ -55,12 +56,13 @@ class ConfigReader {
     for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(overrides[i], i);
     drop_keys_of_replaced_types(before, notes);
     read_section("", json_.root);
+    use_defaults_of_tables();
     check_presence();
     check_types();
     check_rules();
     make_paths_absolute(base);
     throw_problems();
-    if (!given("/optimizer/weight_decay")) {
+    if (!given("/optimizer/weight_decay") && config_.data.type != DataConfig::Type::kTable) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
     }
     if (config_.data.type == DataConfig::Type::kCifar100) config_.data.classes = 100;
@@ -265,6 +267,15 @@ class ConfigReader {
       if (!hint.empty()) message += "." + hint;
     }
     add(pointer, Part::kValue, message);
+  }
+
+  // A config for a table may name only its data. For all other keys there are defaults for tables: docs/tables.md explains them.
+  void use_defaults_of_tables() {
+    if (config_.data.type != DataConfig::Type::kTable || failed_.contains("/data/type")) return;
+    for (const auto& [name, value] : defaults_for_tables()) {
+      const Key& key = *find_key(name);
+      if (!given(key.pointer())) key.set(config_, value);
+    }
   }
 
   void check_presence() {

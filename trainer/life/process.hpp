@@ -10,6 +10,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -56,6 +57,8 @@ class Process {
   void join(std::optional<std::int64_t> held);
 
   const Options& options() const { return options_; }
+  // The absolute path of the run directory. Valid after begin().
+  std::filesystem::path run_directory() const;
   const Subject& subject() const { return training_program_; }
   JobPlace& place() { return place_; }
   const WorkerEnvironment& environment() const { return place_.environment(); }
@@ -89,6 +92,7 @@ class Process {
 
  private:
   void check_share() const;
+  std::string stored_columns() const;
   void arm_faults();
 
   const Options& options_;

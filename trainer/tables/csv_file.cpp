@@ -19,7 +19,7 @@
 #include "trainer/data/samples.hpp"
 #include "trainer/reading/mapped_file.hpp"
 #include "trainer/splits/held_out.hpp"
-#include "trainer/tables/csv_records.hpp"
+#include "common/tables/csv_records.hpp"
 
 namespace ddprun::trainer {
 namespace {

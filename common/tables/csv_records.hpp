@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 class CsvRecords {
  public:
@@ -34,4 +34,4 @@ class CsvRecords {
   std::int64_t next_line_ = 1;
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

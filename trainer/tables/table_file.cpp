@@ -195,8 +195,13 @@ std::string rows_text(std::int64_t rows) {
 Description describe_table(const TrainConfig& config) {
   const TableText train(path_in(config.data, config.data.train_table));
   std::vector<std::string> notes;
-  auto plan = std::make_shared<const TablePlan>(plan_of(train, config, notes));
-  Description description = describe_row({width_of(*plan).all()}, config.data.predict);
+  return describe_plan(std::make_shared<const TablePlan>(plan_of(train, config, notes)));
+}
+
+Description describe_plan(std::shared_ptr<const TablePlan> plan) {
+  using Predict = DataConfig::Predict;
+  Description description =
+      describe_row({width_of(*plan).all()}, plan->target.is_class ? Predict::kClass : Predict::kNumber);
   description.table = std::move(plan);
   return description;
 }

@@ -2,7 +2,10 @@
 // (common/tables) determines the inputs. data.type "csv" is the older reader for columns of numbers.
 #pragma once
 
+#include <memory>
+
 #include "common/config/train_config.hpp"
+#include "common/tables/column_plan.hpp"
 #include "trainer/data/source.hpp"
 
 namespace ddprun::trainer {
@@ -10,6 +13,9 @@ namespace ddprun::trainer {
 // Describes the inputs and targets of a row, with the column plan. Reads the training file, unless data.columns_file has the plan
 // of an earlier start. Throws the errors of read_table().
 Description describe_table(const TrainConfig& config);
+
+// Describes a row of a table with this plan, without reading a file.
+Description describe_plan(std::shared_ptr<const TablePlan> plan);
 
 // Reads the training rows and the test rows. The test rows are those of data.test_table or, without this file, a part of the
 // training file (data.test_fraction). Targets of numbers are in the unit of the table. Sources::plan has the column plan, and

@@ -36,8 +36,8 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-// Defaults for data.type "table", so that a config may name only its data. The values were chosen with the tables of
-// docs/tested.md. On a table with 50 rows, 30 epochs are 30 steps, so there is also a minimum number of steps. The decay of the
+// Defaults for data.type "table", so that a config may name only its data. docs/tables.md
+// explains them. On a table with 50 rows, 30 epochs are 30 steps, so there is also a minimum number of steps. The decay of the
 // learning rate to 0 averages over the noise of the last steps.
 std::vector<std::pair<std::string_view, Json>> defaults_for_tables() {
   return {{"model.type", "mlp"},    {"model.hidden", {64, 64}}, {"model.dropout", 0.1},       {"data.test_table", ""},

@@ -90,7 +90,7 @@ std::vector<Key> make_keys() {
       KEY(worker, TextKind{.may_be_empty = true, .path = true},
           "Path of a custom worker program, relative to the config file. --worker overrides it. Empty: ddptrain.", kMayChange),
       KEY(epochs, IntegerKind{1, kMany}, "Number of passes over the training set.", kMayChangeForAll),
-      KEY(min_steps, IntegerKind{0, kMany}, "Minimum number of optimizer steps: small data sets get more epochs than `epochs`. 0: off.",
+      KEY(min_steps, IntegerKind{0, kMany}, "Minimum number of optimizer steps: small data sets get more epochs. 0: off.",
           kAddedLater),
       KEY(max_steps, IntegerKind{0, kMany * 1000}, "Maximum number of optimizer steps of the run. 0: no limit.",
           kMayChangeForAll),
@@ -192,7 +192,8 @@ std::vector<Key> make_keys() {
           "characters.",
           kAddedLater),
 
-      KEY(data.type, NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens", "csv", "arrays", "folder", "synthetic", "table"}},
+      KEY(data.type,
+          NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens", "csv", "arrays", "folder", "synthetic", "table"}},
           "idx: files in MNIST's IDX format, plain or .gz. cifar10, cifar100: the binary version of these data sets. tensors: "
           "safetensors files with the tensors that an exported model takes. tokens: text or token files, for gpt and llama. "
           "csv: lines of numbers. arrays: .npy or safetensors files with numbers. folder: JPEG and PNG files, one folder per "
@@ -234,16 +235,19 @@ std::vector<Key> make_keys() {
       KEY(data.train_table, TextKind{}, "CSV file with training samples. The first line names the columns.",
           later_only({"csv", "table"})),
       KEY(data.test_table, TextKind{.may_be_empty = true},
-          "CSV file with test samples, with the same columns. For type table the default is empty: test_fraction of the rows of "
+          "CSV file with test samples, with the same columns. For type table the default is empty: test_fraction of the rows "
+          "of "
           "train_table are the test samples.",
           later_only({"csv", "table"})),
       KEY(data.test_fraction, NumberKind{.max = 1, .above_min = true, .below_max = true},
-          "Without test_table: fraction of the rows of train_table that are test samples. The seed and the number of a row decide.",
+          "Without test_table: fraction of the rows of train_table that are test samples. The seed and the number of a row "
+          "decide.",
           later_only({"table"})),
       KEY(data.as_number, TextListKind{.allows_empty = true},
           "Columns to read as numbers; a value that is not a number is a missing value.", later_only({"table"})),
       KEY(data.as_one_hot, TextListKind{.allows_empty = true},
-          "Columns to read as categories, with one input for each category, such as numbers that are codes.", later_only({"table"})),
+          "Columns to read as categories, with one input for each category, such as numbers that are codes.",
+          later_only({"table"})),
       KEY(data.as_embedding, TextListKind{.allows_empty = true},
           "Columns to read as categories, with a trained vector for each category.", later_only({"table"})),
       KEY(data.missing_values, TextListKind{},

@@ -114,9 +114,10 @@ class Rules {
     if (c.model.type != ModelConfig::Type::kExported) {
       if (c.data.is_table() || c.data.type == DataConfig::Type::kSynthetic) return check_tables();
       if (images) return;
-      at_value("/data/type", "data.type \"tensors\" is for model type \"exported\" only, found model type " +
-                                 shown(find_key("model.type")->get(c)) +
-                                 ": use \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"table\", \"csv\", \"arrays\" or \"synthetic\"");
+      at_value("/data/type",
+               "data.type \"tensors\" is for model type \"exported\" only, found model type " +
+                   shown(find_key("model.type")->get(c)) +
+                   ": use \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"table\", \"csv\", \"arrays\" or \"synthetic\"");
       return;
     }
     if (c.model.path.empty() && all_good({"/model/path"})) {

@@ -86,11 +86,11 @@ struct DataConfig {
   std::int64_t vocab_size = 50257;            // a token >= vocab_size is an error; the message contains its position
   // tokens only: the token at the end of each document; absent: documents are not separated
   std::optional<std::int64_t> end_of_document{};
-  std::string train_table = "train.csv";  // csv and table, like the next
-  std::string test_table = "test.csv";    // table: if empty, test_fraction of the rows of train_table are the test rows
-  double test_fraction = 0.2;             // table only, like the next five; `seed` determines which rows
-  std::vector<std::string> as_number{};   // columns to read as numbers, where other texts are missing values
-  std::vector<std::string> as_one_hot{};  // columns to read as categories, with one input for each category
+  std::string train_table = "train.csv";      // csv and table, like the next
+  std::string test_table = "test.csv";        // table: if empty, test_fraction of the rows of train_table are the test rows
+  double test_fraction = 0.2;                 // table only, like the next five; `seed` determines which rows
+  std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
+  std::vector<std::string> as_one_hot{};      // columns to read as categories, with one input for each category
   std::vector<std::string> as_embedding{};    // columns to read as categories, with a trained vector for each category
   std::vector<std::string> missing_values{};  // texts that mean a missing value, in addition to NA, null and others
   // not a key: path of the column plan that the training has stored (columns.json); empty or absent: the plan is made from the

@@ -16,8 +16,8 @@ std::string_view trimmed_cell(std::string_view cell);
 // True if the text is valid UTF-8.
 bool is_utf8_text(std::string_view text);
 
-// True for an empty cell, "?", and "NA", "N/A", "NaN", "null", "<NA>" and "#N/A" in upper or lower case. Also true for the texts
-// in `also` (data.missing_values), which must match exactly. Expects a trimmed cell.
+// True for an empty cell, "?", and "NA", "N/A", "NaN", "null", "<NA>" and "#N/A" in upper or lower case. Also true for the
+// texts in `also` (data.missing_values), which must match exactly. Expects a trimmed cell.
 bool is_missing(std::string_view cell, const std::vector<std::string>& also);
 
 // The number in the cell, if the cell is a number that is finite in float32. Commas may separate groups of three digits before
@@ -28,8 +28,8 @@ std::optional<double> number_in(std::string_view cell);
 std::optional<bool> truth_in(std::string_view cell);
 
 // Days since 1970-01-01 for a date in ISO 8601, "2024-02-29" or "2024/02/29". A time may follow: "2024-02-29T13:45",
-// "2024-02-29 13:45:10.5Z", "...+01:00". It adds a fraction of a day; the time zone is subtracted. nullopt for any other text, and
-// for a day that does not exist. Years are 1 to 9999. Expects a trimmed cell.
+// "2024-02-29 13:45:10.5Z", "...+01:00". It adds a fraction of a day; the time zone is subtracted. nullopt for any other text,
+// and for a day that does not exist. Years are 1 to 9999. Expects a trimmed cell.
 std::optional<double> date_in(std::string_view cell);
 
 // The number of days from 1970-01-01 to that day of the Gregorian calendar. `month` is 1 to 12; `day` may exceed the month.

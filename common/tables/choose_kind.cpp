@@ -53,13 +53,15 @@ class Choice {
       return problem(scan_.first_refused(), std::string(refused_form(scan_.first_refused().cell)) + remedy_of_refused());
     }
     if (nearly_all(scan_.numbers(), present)) {
-      return problem(scan_.first_non_number(), "is not a number, but " + std::to_string(scan_.numbers()) + " of " +
-                                                   std::to_string(present) + " values are. Correct it, add it to " +
-                                                   "data.missing_values, or add the column to data.as_number or data.as_one_hot");
+      return problem(scan_.first_non_number(),
+                     "is not a number, but " + std::to_string(scan_.numbers()) + " of " + std::to_string(present) +
+                         " values are. Correct it, add it to " +
+                         "data.missing_values, or add the column to data.as_number or data.as_one_hot");
     }
     if (nearly_all(scan_.dates(), present)) {
       return problem(scan_.first_text().line > 0 ? scan_.first_text() : scan_.first_refused(),
-                     "is not a date such as 2024-02-29, but " + std::to_string(scan_.dates()) + " of " + std::to_string(present) +
+                     "is not a date such as 2024-02-29, but " + std::to_string(scan_.dates()) + " of " +
+                         std::to_string(present) +
                          " values are. Correct it, add it to data.missing_values, or add the column to data.leave_out");
     }
     if (scan_.too_many_texts()) return left_out("has more than 10,000 different texts, or a very long one");
@@ -81,8 +83,8 @@ class Choice {
   ChosenColumn as_category(Kind kind, const char* key) {
     if (scan_.present() == 0) return problem_of_column(std::string("has no values, but ") + key + " names the column");
     if (scan_.too_many_texts()) {
-      return problem_of_column(std::string("has more than 10,000 different texts, or a text of more than 256 bytes, but ") + key +
-                               " names the column");
+      return problem_of_column(std::string("has more than 10,000 different texts, or a text of more than 256 bytes, but ") +
+                               key + " names the column");
     }
     return category(kind);
   }

@@ -1,5 +1,5 @@
-// The column plan of a table: how each column is interpreted, with all statistics that are needed to encode a row. It is made once,
-// from the rows that are used for training (make_plan.hpp), and stored in columns.json of the run directory. Evaluations,
+// The column plan of a table: how each column is interpreted, with all statistics that are needed to encode a row. It is made
+// once, from the rows that are used for training (make_plan.hpp), and stored in columns.json of the run directory. Evaluations,
 // predictions and resumed runs use the stored plan, so that the same cell always becomes the same input. Plain values.
 //
 // The inputs of a model are float32. The plan's columns become inputs in their order, except that the codes of embedded columns
@@ -8,7 +8,8 @@
 //   number, truth   (value - mean) / deviation; a missing value becomes the median, or for truth the more frequent value
 //   date            the day number, standardized; the sine and cosine of the place in the year; seven inputs for the weekday
 //   one_hot         one input for each category, 1 or 0; one more for missing values
-//   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, then "missing"
+//   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, then
+//   "missing"
 //
 // A column of the first two kinds that has missing values in the training rows gets one more input: 1 if the value is missing.
 #pragma once
@@ -23,7 +24,7 @@ struct ColumnPlan {
   enum class Kind { kNumber, kTruth, kDate, kOneHot, kEmbedding, kLeftOut };
   std::string name;
   Kind kind = Kind::kNumber;
-  std::string reason;                     // why the column was left out, for users
+  std::string reason{};                   // why the column was left out, for users
   double mean = 0;                        // number, truth, date; as the next two
   double variance = 0;                    // 0: the values are not divided
   double median = 0;                      // replaces a missing value
@@ -46,8 +47,8 @@ struct TargetPlan {
 };
 
 struct TablePlan {
-  std::vector<ColumnPlan> columns;  // in the order of the training file, without the target
-  TargetPlan target;
+  std::vector<ColumnPlan> columns{};  // in the order of the training file, without the target
+  TargetPlan target{};
   std::vector<std::string> missing_values{};
   std::int64_t rows = 0;  // number of training rows
   bool operator==(const TablePlan&) const = default;

@@ -1,5 +1,5 @@
-// Statistics of one column, collected in one pass over the rows that are used for training. make_plan.cpp chooses the kind of the
-// column from them. Pure.
+// Statistics of one column, collected in one pass over the rows that are used for training. make_plan.cpp chooses the kind of
+// the column from them. Pure.
 //
 // Memory is bounded: 8 bytes for each number or date, and at most kMaxCategories different texts of at most kMaxCategoryBytes.
 #pragma once
@@ -48,7 +48,7 @@ class ColumnScan {
   bool too_many_texts() const { return too_many_; }
 
   const Place& first_refused() const { return first_refused_; }
-  const Place& first_text() const { return first_text_; }          // neither number, truth value nor date, nor refused
+  const Place& first_text() const { return first_text_; }  // neither number, truth value nor date, nor refused
   const Place& first_non_number() const { return first_non_number_; }
   const Place& first_not_utf8() const { return first_not_utf8_; }
 

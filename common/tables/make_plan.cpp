@@ -101,10 +101,11 @@ TargetPlan class_target(const std::string& name, const ColumnScan& scan, const N
   const std::string column = "column " + quoted(name) + ": ";
   const bool many_numbers = scan.numbers() == scan.present() && scan.different() > kMaxClassNumbers;
   if (scan.too_many_texts() || scan.different() > kMaxClasses || (many_numbers && given.empty())) {
-    const std::string found = scan.too_many_texts() ? "more than " + std::to_string(ColumnScan::kMaxCategories)
-                                                    : std::to_string(scan.different());
+    const std::string found =
+        scan.too_many_texts() ? "more than " + std::to_string(ColumnScan::kMaxCategories) : std::to_string(scan.different());
     problems.push_back(column + "has " + found + " different values, too many for classes. To predict a number, set " +
-                       "data.predict to \"number\"" + (many_numbers ? "; to predict classes, list them in data.class_names" : ""));
+                       "data.predict to \"number\"" +
+                       (many_numbers ? "; to predict classes, list them in data.class_names" : ""));
     return target;
   }
   if (scan.first_not_utf8().line > 0) problems.push_back(at(scan.first_not_utf8(), name) + "expected UTF-8 text");
@@ -114,7 +115,8 @@ TargetPlan class_target(const std::string& name, const ColumnScan& scan, const N
     if (std::ranges::find(target.classes, text) != target.classes.end()) continue;
     problems.push_back(column + "has the value '" + short_quote(text) + "', which data.class_names does not contain");
   }
-  if (target.classes.size() < 2) problems.push_back(column + "expected at least 2 classes, found " + std::to_string(texts.size()));
+  if (target.classes.size() < 2)
+    problems.push_back(column + "expected at least 2 classes, found " + std::to_string(texts.size()));
   std::int64_t most = -1;
   for (std::size_t i = 0; i < target.classes.size(); ++i) {
     const std::int64_t rows = scan.count_of(target.classes[i]);
@@ -142,8 +144,7 @@ PlanResult make_plan(std::string_view text, const std::string& file, const Train
   }
   if (table.rows == 0) {
     throw UsageError(file + ": has no rows to train on" +
-                     (rows.without_target() == 0 ? std::string()
-                                                 : "; " + quoted(data.target) + " is missing in all of them") +
+                     (rows.without_target() == 0 ? std::string() : "; " + quoted(data.target) + " is missing in all of them") +
                      (result.problems.empty() ? "" : ": " + result.problems.back()));
   }
   if (rows.without_target() > 0) {

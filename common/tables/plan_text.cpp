@@ -58,8 +58,8 @@ std::string values_text(const ColumnPlan& column) {
 
 Cells cells_of(const ColumnPlan& column) {
   const bool left_out = column.kind == ColumnPlan::Kind::kLeftOut;
-  return {column.name.empty() ? "(no name)" : shortened(column.name, kMaxNameBytes), kind_name(column.kind), values_text(column),
-          std::to_string(column.missing), left_out ? "0" : std::to_string(resulting_inputs(column))};
+  return {column.name.empty() ? "(no name)" : shortened(column.name, kMaxNameBytes), kind_name(column.kind),
+          values_text(column), std::to_string(column.missing), left_out ? "0" : std::to_string(resulting_inputs(column))};
 }
 
 Cells cells_of(const TargetPlan& target) {

@@ -1,5 +1,5 @@
-// The column plan as a table for users: one line for each column with its name, its interpretation, its values, the number of missing
-// values, and the number of resulting inputs. `ddprun validate` prints it, and rank 0 does at the first start. Pure.
+// The column plan as a table for users: one line for each column with its name, its interpretation, its values, the number of
+// missing values, and the number of resulting inputs. `ddprun validate` prints it, and rank 0 does at the first start. Pure.
 #pragma once
 
 #include <cstddef>

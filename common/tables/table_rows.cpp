@@ -59,7 +59,8 @@ void require_csv(std::string_view text, const std::string& file) {
     std::string remedy = format.remedy;
     const std::string stem = file.substr(0, file.rfind('.') == std::string::npos ? file.size() : file.rfind('.'));
     for (const auto& [word, path] : {std::pair<std::string, std::string>{"IN", file}, {"OUT", stem + ".csv"}}) {
-      if (const std::size_t at = remedy.find("'" + word + "'"); at != std::string::npos) remedy.replace(at + 1, word.size(), path);
+      if (const std::size_t at = remedy.find("'" + word + "'"); at != std::string::npos)
+        remedy.replace(at + 1, word.size(), path);
     }
     throw UsageError(file + ": " + format.what + "; expected CSV. " + remedy);
   }
@@ -76,7 +77,8 @@ TableRows::TableRows(std::string_view text, const std::string& file, const Train
   for (std::size_t i = 0; i < header_.size(); ++i) {
     header_[i] = std::string(trimmed_cell(header_[i]));
     if (places_.emplace(header_[i], i).second) continue;
-    throw UsageError(file + ":" + std::to_string(records_.line()) + ": two columns are called '" + short_quote(header_[i]) + "'");
+    throw UsageError(file + ":" + std::to_string(records_.line()) + ": two columns are called '" + short_quote(header_[i]) +
+                     "'");
   }
   const std::int64_t target = place_of(config.data.target);
   if (target < 0) {

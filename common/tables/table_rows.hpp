@@ -1,6 +1,6 @@
 // The rows of a table in a CSV file that a run uses: rows with a target, of the training part or of the test part. Without a
-// separate test file, a part of the training file is the test part. The seed and the number of a row alone decide whether the row
-// belongs to it, so rows that are appended later do not move earlier rows to the other part.
+// separate test file, a part of the training file is the test part. The seed and the number of a row alone decide whether the
+// row belongs to it, so rows that are appended later do not move earlier rows to the other part.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ bool is_test_row(std::uint64_t seed, std::int64_t row, double fraction);
 
 enum class TablePart { kTrain, kTest };
 
-// Throws UsageError, which names the file, if its content is not CSV: a Parquet file, a compressed file, an Excel file or UTF-16.
-// The message has the command that converts it.
+// Throws UsageError, which names the file, if its content is not CSV: a Parquet file, a compressed file, an Excel file or
+// UTF-16. The message has the command that converts it.
 void require_csv(std::string_view text, const std::string& file);
 
 class TableRows {
@@ -38,8 +38,8 @@ class TableRows {
   std::int64_t place_of(const std::string& name) const;
   std::size_t target_place() const { return target_; }
 
-  // Goes to the next row of the part that has a target and as many cells as the header. Returns false after the last such row, or
-  // after data.train_samples or data.test_samples rows. Throws the errors of CsvRecords, and UsageError above kMaxRows.
+  // Goes to the next row of the part that has a target and as many cells as the header. Returns false after the last such row,
+  // or after data.train_samples or data.test_samples rows. Throws the errors of CsvRecords, and UsageError above kMaxRows.
   bool next();
   // Cells of the current row, by the positions of the header.
   const std::vector<std::string>& cells() const { return cells_; }

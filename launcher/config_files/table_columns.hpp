@@ -1,5 +1,5 @@
-// Reads the table of a config with data.type "table", and describes its columns for `ddprun validate`: name, interpretation, values,
-// missing values, inputs. The workers use the same rules (common/tables/make_plan.hpp).
+// Reads the table of a config with data.type "table", and describes its columns for `ddprun validate`: name, interpretation,
+// values, missing values, inputs. The workers use the same rules (common/tables/make_plan.hpp).
 #pragma once
 
 #include <string>

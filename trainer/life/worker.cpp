@@ -176,7 +176,8 @@ int Worker::finish(Outcome outcome) {
   process_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted",
                               skipped_steps(state.values).value_or(0));
   if (outcome == Outcome::kDone && state.evaluation && process_.peers().rank() == 0) {
-    for (const std::string& line : baseline_lines(state.evaluation->result.figures)) std::printf("ddptrain: %s\n", line.c_str());
+    for (const std::string& line : baseline_lines(state.evaluation->result.figures))
+      std::printf("ddptrain: %s\n", line.c_str());
     std::fflush(stdout);
   }
   process_.status().enter(channel::Phase::kDone);

@@ -31,8 +31,9 @@ std::vector<std::string> baseline_lines(const MetricList& figures) {
     const std::string constant = is_accuracy ? "always the most frequent class" : "always the mean";
     lines.push_back("test " + name + " " + value_text(*value, is_accuracy) + "; " + constant + ": " +
                     value_text(baseline.value, is_accuracy) +
-                    (better ? "" : ". Warning: the model is not better than this constant prediction. Check the columns, or train "
-                                   "longer (epochs)"));
+                    (better ? ""
+                            : ". Warning: the model is not better than this constant prediction. Check the columns, or train "
+                              "longer (epochs)"));
   }
   return lines;
 }

@@ -27,8 +27,8 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
 // start on that node could not use its checkpoints without a config. Throws std::system_error.
 void write_missing_config(const RunLayout& layout, const TrainConfig& config);
 
-// Writes the column plan of a table, as JSON, to the run directory unless the file has this content. Resumed runs, evaluations and
-// predictions use the stored plan. Does nothing if `plan` is empty. Throws std::system_error.
+// Writes the column plan of a table, as JSON, to the run directory unless the file has this content. Resumed runs, evaluations
+// and predictions use the stored plan. Does nothing if `plan` is empty. Throws std::system_error.
 void write_columns(const RunLayout& layout, const std::string& plan);
 
 // Collective. Throws UsageError if the config of this rank differs from that of rank 0. Ignores keys that may differ between
@@ -39,8 +39,8 @@ void agree_on_config(const TrainConfig& config, const Peers& peers);
 // this rank's fingerprint differs from rank 0's.
 void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
-// Collective. `plan` is the column plan of a table as JSON, and is empty on all ranks for other data. Throws UsageError on every
-// rank if the plans differ: the ranks would train on different inputs.
+// Collective. `plan` is the column plan of a table as JSON, and is empty on all ranks for other data. Throws UsageError on
+// every rank if the plans differ: the ranks would train on different inputs.
 void agree_on_columns(const std::string& plan, const Peers& peers);
 
 // Collective. Throws UsageError on every rank if the ranks have different numbers of training samples. After the same number of

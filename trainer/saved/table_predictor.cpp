@@ -1,5 +1,5 @@
-// Implementation of table_predictor() in predictor.hpp. A row is encoded by the column plan that the training has stored, so that
-// all means, scales and categories are those of the training.
+// Implementation of table_predictor() in predictor.hpp. A row is encoded by the column plan that the training has stored, so
+// that all means, scales and categories are those of the training.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/softmax.h>
@@ -52,7 +52,8 @@ class TablePredictor : public Predictor {
       : config_(saved.config),
         plan_(plan_for(saved)),
         encoder_(*plan_),
-        model_(load_model(saved, plan_->target.is_class ? *classification(config_) : *regression(config_), describe_plan(plan_))) {}
+        model_(load_model(saved, plan_->target.is_class ? *classification(config_) : *regression(config_),
+                          describe_plan(plan_))) {}
 
   void take(const Json& sample) override {
     const auto row = sample.find("row");

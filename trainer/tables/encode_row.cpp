@@ -69,7 +69,7 @@ void RowEncoder::encode(std::span<const std::string_view> cells, std::span<float
     if (is_category(column)) {
       const auto found = missing ? codes_[i].end() : codes_[i].find(cell);
       // -1: an unknown category
-      const std::int64_t code = found != codes_[i].end()         ? found->second
+      const std::int64_t code = found != codes_[i].end()        ? found->second
                                 : missing && column.has_missing ? static_cast<std::int64_t>(column.categories.size())
                                                                 : -1;
       if (column.kind == PlanKind::kEmbedding) {

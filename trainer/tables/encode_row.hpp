@@ -19,9 +19,9 @@ class RowEncoder {
   // The plan must outlive the object.
   explicit RowEncoder(const TablePlan& plan);
 
-  // Writes the inputs of a row. `cells` has one cell for each column of the plan; cells of columns that are left out are ignored.
-  // `inputs` has width_of(plan).all() numbers. A cell that does not fit, such as text in a column of numbers, is encoded as a
-  // missing value, and the index of its column is added to `misfits`.
+  // Writes the inputs of a row. `cells` has one cell for each column of the plan; cells of columns that are left out are
+  // ignored. `inputs` has width_of(plan).all() numbers. A cell that does not fit, such as text in a column of numbers, is
+  // encoded as a missing value, and the index of its column is added to `misfits`.
   void encode(std::span<const std::string_view> cells, std::span<float> inputs, std::vector<std::size_t>& misfits) const;
 
   // The number of the class with that name; -1 for an unknown name. Spaces around the name are ignored.

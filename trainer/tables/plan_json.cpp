@@ -14,20 +14,20 @@
 namespace ddprun::trainer {
 namespace {
 
-using PlanKind = ColumnPlan::Kind;
+using JsonKind = ColumnPlan::Kind;
 using nlohmann::json;
 
 constexpr int kFormat = 1;
 
-constexpr std::array kKindNames{std::pair{PlanKind::kNumber, "number"},      std::pair{PlanKind::kTruth, "truth"},
-                                std::pair{PlanKind::kDate, "date"},          std::pair{PlanKind::kOneHot, "one_hot"},
-                                std::pair{PlanKind::kEmbedding, "embedding"}, std::pair{PlanKind::kLeftOut, "left_out"}};
+constexpr std::array kKindNames{std::pair{JsonKind::kNumber, "number"},       std::pair{JsonKind::kTruth, "truth"},
+                                std::pair{JsonKind::kDate, "date"},           std::pair{JsonKind::kOneHot, "one_hot"},
+                                std::pair{JsonKind::kEmbedding, "embedding"}, std::pair{JsonKind::kLeftOut, "left_out"}};
 
-const char* name_in_json(PlanKind kind) {
-  return std::ranges::find(kKindNames, kind, &std::pair<PlanKind, const char*>::first)->second;
+const char* name_in_json(JsonKind kind) {
+  return std::ranges::find(kKindNames, kind, &std::pair<JsonKind, const char*>::first)->second;
 }
 
-PlanKind kind_in_json(const std::string& name) {
+JsonKind kind_in_json(const std::string& name) {
   const auto found = std::ranges::find_if(kKindNames, [&](const auto& entry) { return entry.second == name; });
   if (found == kKindNames.end()) throw UsageError("has a column of the unknown kind \"" + name + "\"");
   return found->first;
@@ -39,8 +39,8 @@ json column_json(const ColumnPlan& column) {
              {"missing", column.missing},
              {"different", column.different},
              {"has_missing", column.has_missing}};
-  if (column.kind == PlanKind::kLeftOut) value["reason"] = column.reason;
-  if (column.kind == PlanKind::kNumber || column.kind == PlanKind::kTruth || column.kind == PlanKind::kDate) {
+  if (column.kind == JsonKind::kLeftOut) value["reason"] = column.reason;
+  if (column.kind == JsonKind::kNumber || column.kind == JsonKind::kTruth || column.kind == JsonKind::kDate) {
     value["mean"] = column.mean;
     value["variance"] = column.variance;
     value["median"] = column.median;

@@ -101,8 +101,8 @@ std::vector<std::int64_t> places_of(const TablePlan& plan, const TableRows& rows
 
 std::string misfit_text(const TableRows& rows, const ColumnPlan& column, std::string_view cell) {
   const char* const why = refused_form(trimmed_cell(cell));
-  return "line " + std::to_string(rows.line()) + ": column '" + short_quote(column.name) + "': expected " + expected_in(column) +
-         ", as in the training rows, found '" + short_quote(trimmed_cell(cell)) + "'" +
+  return "line " + std::to_string(rows.line()) + ": column '" + short_quote(column.name) + "': expected " +
+         expected_in(column) + ", as in the training rows, found '" + short_quote(trimmed_cell(cell)) + "'" +
          (why == nullptr ? "" : std::string(", which ") + why);
 }
 
@@ -200,8 +200,7 @@ Description describe_table(const TrainConfig& config) {
 
 Description describe_plan(std::shared_ptr<const TablePlan> plan) {
   using Predict = DataConfig::Predict;
-  Description description =
-      describe_row({width_of(*plan).all()}, plan->target.is_class ? Predict::kClass : Predict::kNumber);
+  Description description = describe_row({width_of(*plan).all()}, plan->target.is_class ? Predict::kClass : Predict::kNumber);
   description.table = std::move(plan);
   return description;
 }

@@ -30,8 +30,8 @@ TEST(Cell, Numbers) {
                                     {"+1,000", 1000.0}}) {
     EXPECT_EQ(number_in(cell), value) << cell;
   }
-  for (const char* cell : {"", "x", "1 2", "nan", "inf", "1e39", "-1e39", "0x10", "1,23", "1234,567", "1,2345", ",123", "1,,234",
-                           "0,125", "1,234,5", "12%", "$5", "1.234,5", "+-1,234"}) {
+  for (const char* cell : {"", "x", "1 2", "nan", "inf", "1e39", "-1e39", "0x10", "1,23", "1234,567", "1,2345", ",123",
+                           "1,,234", "0,125", "1,234,5", "12%", "$5", "1.234,5", "+-1,234"}) {
     EXPECT_EQ(number_in(cell), std::nullopt) << cell;
   }
 }
@@ -54,10 +54,9 @@ TEST(Cell, Dates) {
   EXPECT_EQ(date_in("2024-02-29T06:00:00+06:00"), 19782);
   EXPECT_EQ(date_in("2024-02-29T18:00-0600"), 19783);
   EXPECT_NEAR(date_in("2024-02-29T00:00:01.5").value(), 19782 + 1.5 / 86400, 1e-9);
-  for (const char* cell :
-       {"", "2024", "2024-13-01", "2024-00-01", "2023-02-29", "2024-02-30", "2024-02/03", "24-02-29", "2024-02-29x", "0000-01-01",
-        "2024-02-29T", "2024-02-29T24:00", "2024-02-29T12", "2024-02-29T12:60", "2024-02-29T12:00:61", "2024-02-29T12:00+1",
-        "2024-02-29T12:00:", "1900-02-29"}) {
+  for (const char* cell : {"", "2024", "2024-13-01", "2024-00-01", "2023-02-29", "2024-02-30", "2024-02/03", "24-02-29",
+                           "2024-02-29x", "0000-01-01", "2024-02-29T", "2024-02-29T24:00", "2024-02-29T12", "2024-02-29T12:60",
+                           "2024-02-29T12:00:61", "2024-02-29T12:00+1", "2024-02-29T12:00:", "1900-02-29"}) {
     EXPECT_EQ(date_in(cell), std::nullopt) << cell;
   }
 }
@@ -67,14 +66,16 @@ TEST(Cell, RefusedForms) {
     const char* const text = refused_form(cell);
     return std::string(text == nullptr ? "" : text);
   };
-  for (const char* cell : {"3,5", "0,125", "-1.234,5", "1234,56", "1.234.567,8"}) EXPECT_EQ(why(cell), "has a decimal comma") << cell;
+  for (const char* cell : {"3,5", "0,125", "-1.234,5", "1234,56", "1.234.567,8"})
+    EXPECT_EQ(why(cell), "has a decimal comma") << cell;
   for (const char* cell : {"$5", "$1,234.50", "12 %", "12%", "\xe2\x82\xac 3", "3 \xe2\x82\xac"}) {
     EXPECT_EQ(why(cell), "has a unit") << cell;
   }
   for (const char* cell : {"3/4/2024", "03.04.24", "31-12-2024", "3/4/2024 10:00"}) {
     EXPECT_EQ(why(cell), "is a date whose order of day and month is unknown") << cell;
   }
-  for (const char* cell : {"", "5", "1,234", "2024-02-29", "abc", "$", "%", "a,b", "1.2.3", "3/4", "10-12", "9-11years", "1st class"}) {
+  for (const char* cell :
+       {"", "5", "1,234", "2024-02-29", "abc", "$", "%", "a,b", "1.2.3", "3/4", "10-12", "9-11years", "1st class"}) {
     EXPECT_EQ(why(cell), "") << cell;
   }
 }

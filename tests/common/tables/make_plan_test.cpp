@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-using Kind = ColumnPlan::Kind;
+using PlanKind = ColumnPlan::Kind;
 using Names = std::vector<std::string>;
 
 class Plan : public testing::Test {
@@ -54,11 +54,14 @@ Names numbered(const std::string& name, std::size_t count) {
 
 TEST_F(Plan, NumbersHaveMeanVarianceAndMedian) {
   const ColumnPlan column = column_of({"1", "NA", "1,000", "2.5", "?"});
-  EXPECT_EQ(column.kind, Kind::kNumber);
+  EXPECT_EQ(column.kind, PlanKind::kNumber);
   EXPECT_EQ(column.mean, (1 + 1000 + 2.5) / 3);
   EXPECT_EQ(column.median, 2.5);
-  EXPECT_NEAR(column.variance, ((1 - column.mean) * (1 - column.mean) + (1000 - column.mean) * (1000 - column.mean) +
-                                (2.5 - column.mean) * (2.5 - column.mean)) / 3, 1e-9);
+  EXPECT_NEAR(column.variance,
+              ((1 - column.mean) * (1 - column.mean) + (1000 - column.mean) * (1000 - column.mean) +
+               (2.5 - column.mean) * (2.5 - column.mean)) /
+                  3,
+              1e-9);
   EXPECT_TRUE(column.has_missing);
   EXPECT_EQ(column.missing, 2);
   EXPECT_EQ(plain_inputs(column), 2);
@@ -67,23 +70,23 @@ TEST_F(Plan, NumbersHaveMeanVarianceAndMedian) {
 
 TEST_F(Plan, TruthValuesAndDates) {
   const ColumnPlan truth = column_of({"yes", "no", "YES", ""});
-  EXPECT_EQ(truth.kind, Kind::kTruth);
+  EXPECT_EQ(truth.kind, PlanKind::kTruth);
   EXPECT_EQ(truth.median, 1);
   EXPECT_EQ(truth.mean, 2.0 / 3);
   const ColumnPlan date = column_of({"2024-01-01", "2024-01-03", "2024-01-02 12:00"});
-  EXPECT_EQ(date.kind, Kind::kDate);
+  EXPECT_EQ(date.kind, PlanKind::kDate);
   EXPECT_EQ(date.median, 19724.5);
   EXPECT_EQ(plain_inputs(date), kInputsOfDate);
 }
 
 TEST_F(Plan, TextsAreOneHotOrEmbedded) {
   const ColumnPlan few = column_of(repeated({"red", "green", "NA", "blue"}, 5));
-  EXPECT_EQ(few.kind, Kind::kOneHot);
+  EXPECT_EQ(few.kind, PlanKind::kOneHot);
   EXPECT_EQ(few.categories, (Names{"blue", "green", "red"}));
   EXPECT_EQ(plain_inputs(few), 4);
-  EXPECT_EQ(column_of(repeated(numbered("c", 32), 2)).kind, Kind::kOneHot);
+  EXPECT_EQ(column_of(repeated(numbered("c", 32), 2)).kind, PlanKind::kOneHot);
   const ColumnPlan many = column_of(repeated(numbered("c", 33), 2));
-  EXPECT_EQ(many.kind, Kind::kEmbedding);
+  EXPECT_EQ(many.kind, PlanKind::kEmbedding);
   EXPECT_EQ(embedded_categories(many), 34);
   EXPECT_EQ(embedding_width(34), 6);
   EXPECT_EQ(embedding_width(10'000), 32);
@@ -92,7 +95,7 @@ TEST_F(Plan, TextsAreOneHotOrEmbedded) {
 TEST_F(Plan, ColumnsThatAreLeftOut) {
   const auto reason = [&](const Names& cells) {
     const ColumnPlan column = column_of(cells);
-    return column.kind == Kind::kLeftOut ? column.reason : "used";
+    return column.kind == PlanKind::kLeftOut ? column.reason : "used";
   };
   EXPECT_EQ(reason({"", "NA", "null"}), "has no values");
   EXPECT_EQ(reason({"5", "5", "5"}), "has one value in all rows");
@@ -117,9 +120,9 @@ TEST_F(Plan, AUserOverridesTheRules) {
   EXPECT_EQ(result.problems, Names{});
   std::map<std::string, ColumnPlan> columns;
   for (const ColumnPlan& column : result.plan.columns) columns[column.name] = column;
-  EXPECT_EQ(columns.at("").kind, Kind::kNumber);
+  EXPECT_EQ(columns.at("").kind, PlanKind::kNumber);
   EXPECT_EQ(columns.at("zip").categories, (Names{"10", "20"}));
-  EXPECT_EQ(columns.at("code").kind, Kind::kEmbedding);
+  EXPECT_EQ(columns.at("code").kind, PlanKind::kEmbedding);
   EXPECT_EQ(columns.at("size").missing, 1);
   EXPECT_TRUE(columns.at("size").missing_if_invalid && columns.at("size").has_missing);
   EXPECT_EQ(columns.at("id").reason, "data.leave_out");
@@ -130,8 +133,9 @@ TEST_F(Plan, CellsThatAreProbablyErrors) {
   EXPECT_EQ(problems_of({"3,5", "4", "7,25"}),
             Names{"line 2: column 'x': '3,5' has a decimal comma. Write numbers as 1234.5 and dates as 2024-02-29, or add the "
                   "column to data.as_one_hot or data.leave_out"});
-  EXPECT_TRUE(problems_of({"2024-01-01", "3/4/2024"}).at(0).starts_with(
-      "line 3: column 'x': '3/4/2024' is a date whose order of day and month is unknown. Write"));
+  EXPECT_TRUE(problems_of({"2024-01-01", "3/4/2024"})
+                  .at(0)
+                  .starts_with("line 3: column 'x': '3/4/2024' is a date whose order of day and month is unknown. Write"));
   EXPECT_TRUE(problems_of({"5", "12 %"}).at(0).starts_with("line 3: column 'x': '12 %' has a unit"));
   Names cells = repeated({"1", "2", "3"}, 3);
   cells.push_back("oops");
@@ -141,8 +145,9 @@ TEST_F(Plan, CellsThatAreProbablyErrors) {
   cells = repeated({"2024-01-01", "2024-01-02", "2024-01-03"}, 3);
   cells.push_back("2024-02-30");
   EXPECT_TRUE(problems_of(cells).at(0).starts_with("line 11: column 'x': '2024-02-30' is not a date such as 2024-02-29"));
-  EXPECT_TRUE(problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0).starts_with("line 2: column 'x': 'gr\\xFCn' is not UTF-8")) <<
-      problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0);
+  EXPECT_TRUE(
+      problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0).starts_with("line 2: column 'x': 'gr\\xFCn' is not UTF-8"))
+      << problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0);
 }
 
 // One message must have everything, so that the user need not start once for each problem.
@@ -150,24 +155,25 @@ TEST_F(Plan, AllProblemsAreInOneMessage) {
   config_.data.leave_out = {"nowhere", "y"};
   config_.data.as_number = {"color"};
   const PlanResult result = result_of("price,color,when,y\n\"1,5\",red,1/2/2024,1\n\"2,5\",blue,3/4/2024,two\n1,2\n3,red\n");
-  EXPECT_EQ(problems_text(result, "t.csv"),
-            "t.csv: 7 problems:\n"
-            "  data.leave_out names the column 'nowhere', which the table does not have\n"
-            "  data.leave_out names the column 'y', which is data.target\n"
-            "  line 4: expected 4 cells, as in the header, found 2; 1 more such lines\n"
-            "  line 2: column 'price': '1,5' has a decimal comma. Write numbers as 1234.5 and dates as 2024-02-29, or add the "
-            "column to data.as_one_hot or data.leave_out\n"
-            "  column 'color': has no number, but data.as_number names the column\n"
-            "  line 2: column 'when': '1/2/2024' is a date whose order of day and month is unknown. Write numbers as 1234.5 and "
-            "dates as 2024-02-29, or add the column to data.as_one_hot or data.leave_out\n"
-            "  line 3: column 'y': expected a number to predict, found 'two'. Correct it, add it to data.missing_values, or set "
-            "data.predict to \"class\"\n"
-            "The columns were interpreted as follows:\n"
-            "  column  interpreted as  values                  missing  inputs\n"
-            "  y       target, number  mean 0\n"
-            "  price   left out        see the problems above  0        0\n"
-            "  color   left out        see the problems above  0        0\n"
-            "  when    left out        see the problems above  0        0\n");
+  EXPECT_EQ(
+      problems_text(result, "t.csv"),
+      "t.csv: 7 problems:\n"
+      "  data.leave_out names the column 'nowhere', which the table does not have\n"
+      "  data.leave_out names the column 'y', which is data.target\n"
+      "  line 4: expected 4 cells, as in the header, found 2; 1 more such lines\n"
+      "  line 2: column 'price': '1,5' has a decimal comma. Write numbers as 1234.5 and dates as 2024-02-29, or add the "
+      "column to data.as_one_hot or data.leave_out\n"
+      "  column 'color': has no number, but data.as_number names the column\n"
+      "  line 2: column 'when': '1/2/2024' is a date whose order of day and month is unknown. Write numbers as 1234.5 and "
+      "dates as 2024-02-29, or add the column to data.as_one_hot or data.leave_out\n"
+      "  line 3: column 'y': expected a number to predict, found 'two'. Correct it, add it to data.missing_values, or set "
+      "data.predict to \"class\"\n"
+      "The columns were interpreted as follows:\n"
+      "  column  interpreted as  values                  missing  inputs\n"
+      "  y       target, number  mean 0\n"
+      "  price   left out        see the problems above  0        0\n"
+      "  color   left out        see the problems above  0        0\n"
+      "  when    left out        see the problems above  0        0\n");
 }
 
 TEST_F(Plan, TheTargetMayBeANumber) {
@@ -190,9 +196,10 @@ TEST_F(Plan, TheTargetMayBeAClass) {
   EXPECT_EQ(result_of("a,y\n1,x\n2,x\n").problems, Names{"column 'y': expected at least 2 classes, found 1"});
   std::string many = "a,y\n";
   for (int i = 0; i < 101; ++i) many += std::to_string(i) + "," + std::to_string(i) + "\n";
-  EXPECT_EQ(result_of(many).problems,
-            Names{"column 'y': has 101 different values, too many for classes. To predict a number, set data.predict to \"number\"; "
-                  "to predict classes, list them in data.class_names"});
+  EXPECT_EQ(
+      result_of(many).problems,
+      Names{"column 'y': has 101 different values, too many for classes. To predict a number, set data.predict to \"number\"; "
+            "to predict classes, list them in data.class_names"});
   config_.data.class_names = {"yes", "no"};
   EXPECT_EQ(result_of("a,y\n1,yes\n2,no\n3,maybe\n").problems,
             Names{"column 'y': has the value 'maybe', which data.class_names does not contain"});
@@ -234,7 +241,8 @@ TEST_F(Plan, OtherFormatsAreRefusedWithTheConversion) {
   EXPECT_EQ(refusal("PAR1\x15"),
             "d/t.parquet: is a Parquet file; expected CSV. Convert it with: python3 -c \"import pandas; "
             "pandas.read_parquet('d/t.parquet').to_csv('d/t.csv', index=False)\"");
-  EXPECT_EQ(refusal("\x1f\x8b\x08"), "d/t.parquet: is compressed with gzip; expected CSV. Decompress it with: gunzip 'd/t.parquet'");
+  EXPECT_EQ(refusal("\x1f\x8b\x08"),
+            "d/t.parquet: is compressed with gzip; expected CSV. Decompress it with: gunzip 'd/t.parquet'");
   EXPECT_TRUE(refusal("a;y\n1;2\n").ends_with("The columns of a table must be separated by commas"));
 }
 

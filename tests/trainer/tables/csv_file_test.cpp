@@ -135,7 +135,8 @@ TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
   EXPECT_EQ(
       refusal_of("a,b,y\n1, ,0\n"),
       "train.csv:2: column 'b': expected a number, found an empty field. Fill it in, remove the line, or add the column to "
-      "data.leave_out" + kTable);
+      "data.leave_out" +
+          kTable);
   EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\\u000a'" + kTable);
   EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as in the header, found 2");
   EXPECT_EQ(refusal_of("a,b,y\n1,2,10\n"),
@@ -162,10 +163,10 @@ TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
 
 // Real tables often have several columns of text. One message must name all of them.
 TEST_F(Csv, AllNonNumericColumnsAreNamed) {
-  EXPECT_EQ(refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
-            "train.csv:2: column 'sex': expected a number, found 'male'. In total 2 columns of " +
-                (folder_ / "train.csv").string() +
-                " have values that are not numbers: 'sex', 'class'. Add them to data.leave_out, or convert them to numbers" + kTable);
+  EXPECT_EQ(
+      refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
+      "train.csv:2: column 'sex': expected a number, found 'male'. In total 2 columns of " + (folder_ / "train.csv").string() +
+          " have values that are not numbers: 'sex', 'class'. Add them to data.leave_out, or convert them to numbers" + kTable);
   EXPECT_TRUE(
       refusal_of("a,b,y\nx,x,0\n1,2\n").starts_with("train.csv:2: column 'a': expected a number, found 'x'. In total 2"));
 }

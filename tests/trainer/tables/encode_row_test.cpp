@@ -48,7 +48,8 @@ TEST(EncodeRow, TruthValues) {
 }
 
 TEST(EncodeRow, DatesHaveADayASeasonAndAWeekday) {
-  const TablePlan plan = plan_with({.name = "a", .kind = Kind::kDate, .mean = 0, .variance = 1, .median = 2, .has_missing = true});
+  const TablePlan plan =
+      plan_with({.name = "a", .kind = Kind::kDate, .mean = 0, .variance = 1, .median = 2, .has_missing = true});
   EXPECT_EQ(inputs_of(plan, "1970-01-01"), (Inputs{0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0})) << "a Thursday";
   EXPECT_EQ(inputs_of(plan, "1969-12-29")[3], 1) << "a Monday";
   const double angle = 2 * std::numbers::pi * 31 / 365.2425;
@@ -99,8 +100,15 @@ TEST(EncodeRow, Classes) {
 }
 
 TEST(PlanJson, EveryBitIsKept) {
-  TablePlan plan = plan_with({.name = "a \"quoted\"", .kind = Kind::kNumber, .mean = 0.1, .variance = 1.0 / 3, .median = 1e-300,
-                              .has_missing = true, .missing_if_invalid = true, .missing = 4, .different = -1});
+  TablePlan plan = plan_with({.name = "a \"quoted\"",
+                              .kind = Kind::kNumber,
+                              .mean = 0.1,
+                              .variance = 1.0 / 3,
+                              .median = 1e-300,
+                              .has_missing = true,
+                              .missing_if_invalid = true,
+                              .missing = 4,
+                              .different = -1});
   plan.columns.push_back({.name = "", .kind = Kind::kLeftOut, .reason = "why"});
   plan.columns.push_back({.name = "gr\xc3\xbcn", .kind = Kind::kOneHot, .categories = {"", "x"}, .different = 2});
   plan.target = {.name = "y", .mean = 1.0 / 7, .variance = 1e308};

@@ -105,11 +105,12 @@ TEST_F(TableFile, AllCellsThatDoNotFitAreInOneMessage) {
   write("train.csv", "a,t,d,y\n1,yes,2024-01-01,1\n2,no,2024-01-02,2\n3,no,2024-01-03,3\n");
   write("test.csv", "a,t,d,y\n1,yes,2024-01-01,x\n\"1,5\",maybe,soon,2\n1,2\n");
   const std::string text = refusal();
-  for (const char* line : {"test.csv: 5 problems:\n", "line 4: expected 4 cells, as in the header, found 2\n",
-                           "line 3: column 'a': expected a number, as in the training rows, found '1,5', which has a decimal comma\n",
-                           "line 3: column 't': expected true or false (yes or no), as in the training rows, found 'maybe'\n",
-                           "line 3: column 'd': expected a date such as 2024-02-29, as in the training rows, found 'soon'\n",
-                           "line 2: column 'y': expected a number, found 'x'\n", "interpreted as"}) {
+  for (const char* line :
+       {"test.csv: 5 problems:\n", "line 4: expected 4 cells, as in the header, found 2\n",
+        "line 3: column 'a': expected a number, as in the training rows, found '1,5', which has a decimal comma\n",
+        "line 3: column 't': expected true or false (yes or no), as in the training rows, found 'maybe'\n",
+        "line 3: column 'd': expected a date such as 2024-02-29, as in the training rows, found 'soon'\n",
+        "line 2: column 'y': expected a number, found 'x'\n", "interpreted as"}) {
     EXPECT_NE(text.find(line), std::string::npos) << text;
   }
   write("test.csv", "a,y\n1,1\n");

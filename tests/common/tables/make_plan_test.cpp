@@ -146,7 +146,7 @@ TEST_F(Plan, CellsThatAreProbablyErrors) {
   cells.push_back("2024-02-30");
   EXPECT_TRUE(problems_of(cells).at(0).starts_with("line 11: column 'x': '2024-02-30' is not a date such as 2024-02-29"));
   EXPECT_TRUE(
-      problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0).starts_with("line 2: column 'x': 'gr\\xFCn' is not UTF-8"))
+      problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0).starts_with("line 2: column 'x': 'gr\\xfcn' is not UTF-8"))
       << problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0);
 }
 

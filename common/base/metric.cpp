@@ -7,12 +7,19 @@
 namespace ddprun {
 namespace {
 
-// Sorts the metrics for users: first the metrics of the test set, then those of the validation samples. In each group, the loss
-// comes last.
+bool take_prefix(std::string_view& name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  return true;
+}
+
+// Sorts the metrics for users: first the metrics of the test set, then those of the validation samples. In each group, the
+// baselines follow the metrics of the model, and the loss comes last.
 MetricList as_shown(MetricList figures) {
   std::ranges::stable_sort(figures, {}, [](const Metric& figure) {
-    return (figure.name.starts_with("validation_") ? 2 : 0) +
-           (figure.name == "loss" || figure.name == "validation_loss" ? 1 : 0);
+    std::string_view name = figure.name;
+    const bool of_validation = take_prefix(name, "validation_"), of_baseline = take_prefix(name, "baseline_");
+    return (of_validation ? 4 : 0) + (of_baseline ? 2 : 0) + (name == "loss" ? 1 : 0);
   });
   return figures;
 }

@@ -10,6 +10,8 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
@@ -36,6 +38,17 @@ bool is_utf8(const std::string& text) {
   }
 }
 
+// Defaults for data.type "table", so that a config may name only its data. docs/tables.md
+// explains them. On a table with 50 rows, 30 epochs are 30 steps, so there is also a minimum number of steps. The decay of the
+// learning rate to 0 averages over the noise of the last steps.
+std::vector<std::pair<std::string_view, Json>> defaults_for_tables() {
+  return {{"model.type", "mlp"},       {"model.hidden", {64, 64}}, {"model.dropout", 0.1},
+          {"data.test_table", ""},     {"batch_size", 64},         {"epochs", 30},
+          {"min_steps", 2000},         {"eval_every_epochs", 0},   {"eval_every_steps", 500},
+          {"optimizer.type", "adamw"}, {"optimizer.lr", 0.003},    {"optimizer.weight_decay", 0.1},
+          {"schedule.type", "cosine"}};
+}
+
 class ConfigReader {
  public:
   ConfigReader(std::string_view text, const std::string& name)
@@ -58,12 +71,13 @@ class ConfigReader {
     drop_keys_of_replaced_types(before, notes);
     resolve_auto_model(base, notes);
     read_section("", json_.root);
+    use_defaults_of_tables();
     check_presence();
     check_types();
     check_rules();
     make_paths_absolute(base);
     throw_problems();
-    if (!given("/optimizer/weight_decay")) {
+    if (!given("/optimizer/weight_decay") && config_.data.type != DataConfig::Type::kTable) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
     }
     if (config_.data.type == DataConfig::Type::kCifar100) config_.data.classes = 100;
@@ -290,6 +304,15 @@ class ConfigReader {
       if (!hint.empty()) message += "." + hint;
     }
     add(pointer, Part::kValue, message);
+  }
+
+  // Must run before the checks of keys that depend on model.type and schedule.type.
+  void use_defaults_of_tables() {
+    if (config_.data.type != DataConfig::Type::kTable || failed_.contains("/data/type")) return;
+    for (const auto& [name, value] : defaults_for_tables()) {
+      const Key& key = *find_key(name);
+      if (!given(key.pointer())) key.set(config_, value);
+    }
   }
 
   void check_presence() {

@@ -107,15 +107,17 @@ class Rules {
       at_key("/data/augment", "only images can be augmented, found data.type " + shown(find_key("data.type")->get(c)));
     }
     check_folder();
+    if (c.data.type == DataConfig::Type::kTable) return check_tables();
     if (c.model.type == ModelConfig::Type::kVit) check_heads(1);
     if (c.data.type == DataConfig::Type::kSynthetic) check_synthetic();
     if (c.model.is_language_model() || c.data.type == DataConfig::Type::kTokens) return check_language_model();
     if (c.model.type != ModelConfig::Type::kExported) {
       if (c.data.is_table() || c.data.type == DataConfig::Type::kSynthetic) return check_tables();
       if (images) return;
-      at_value("/data/type", "data.type \"tensors\" is for model type \"exported\" only, found model type " +
-                                 shown(find_key("model.type")->get(c)) +
-                                 ": use \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\"");
+      at_value("/data/type",
+               "data.type \"tensors\" is for model type \"exported\" only, found model type " +
+                   shown(find_key("model.type")->get(c)) +
+                   ": use \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"table\", \"csv\", \"arrays\" or \"synthetic\"");
       return;
     }
     if (c.model.path.empty() && all_good({"/model/path"})) {
@@ -158,9 +160,13 @@ class Rules {
   void check_tables() {
     const TrainConfig& c = config_;
     const bool mlp = c.model.type == ModelConfig::Type::kMlp;
-    if (c.data.type == DataConfig::Type::kCsv && !mlp) {
-      at_value("/model/type", "expected \"mlp\", since the samples of data.type \"csv\" are not images, found " +
-                                  shown(find_key("model.type")->get(c)));
+    const bool csv = c.data.type == DataConfig::Type::kCsv;
+    if ((csv || c.data.type == DataConfig::Type::kTable) && !mlp) {
+      at_value("/model/type", "expected \"mlp\", since the samples of data.type " + shown(find_key("data.type")->get(c)) +
+                                  " are not images, found " + shown(find_key("model.type")->get(c)));
+    }
+    if (csv && c.data.test_table.empty() && all_good({"/data/test_table"})) {
+      at_value("/data/test_table", "expected a string that is not empty, found \"\"");
     }
     const bool channels = c.data.type == DataConfig::Type::kSynthetic && c.data.shape.size() == 3;
     if (c.channels_last && mlp && !channels && all_good({"/channels_last"})) {

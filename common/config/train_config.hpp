@@ -83,7 +83,7 @@ struct ValidationConfig {
 };
 
 struct DataConfig {
-  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder, kSynthetic };
+  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder, kSynthetic, kTable };
   Type type =
       Type::kIdx;  // "idx": IDX files as those of MNIST, plain or .gz | "cifar10" | "cifar100" | "tensors" | "tokens" | ...
   // Folder of the data set, required for all types except synthetic. A relative path is relative to the folder of train.json.
@@ -105,18 +105,26 @@ struct DataConfig {
   std::int64_t vocab_size = 50257;            // a token >= vocab_size is an error; the message contains its position
   // tokens only: the token at the end of each document; absent: documents are not separated
   std::optional<std::int64_t> end_of_document{};
-  std::string train_table = "train.csv";  // csv only, like the next
-  std::string test_table = "test.csv";
+  std::string train_table = "train.csv";      // csv and table, like the next
+  std::string test_table = "test.csv";        // table: if empty, test_fraction of the rows of train_table are the test rows
+  double test_fraction = 0.2;                 // table only, like the next five; `seed` determines which rows
+  std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
+  std::vector<std::string> as_one_hot{};      // columns to read as categories, with one input for each category
+  std::vector<std::string> as_embedding{};    // columns to read as categories, with a trained vector for each category
+  std::vector<std::string> missing_values{};  // texts that mean a missing value, in addition to NA, null and others
+  // not a key: path of the column plan that the training has stored (columns.json); empty or absent: the plan is made from the
+  // training rows
+  std::string columns_file{};
   std::string train_inputs = "train_inputs.npy";  // arrays only, like the next three: FILE.npy or FILE.safetensors:NAME
   std::string train_targets = "train_targets.npy";
   std::string test_inputs = "test_inputs.npy";
   std::string test_targets = "test_targets.npy";
   enum class Predict { kClass, kNumber };
-  Predict predict = Predict::kClass;       // csv, arrays, synthetic
-  std::string target = "target";           // csv, like the next three: the column to predict
+  Predict predict = Predict::kClass;       // csv, table, arrays, synthetic
+  std::string target = "target";           // csv and table, like the next two: the column to predict
   std::vector<std::string> class_names{};  // the class labels in the target column; their number replaces `classes`
   std::vector<std::string> leave_out{};    // columns that are not inputs of the model
-  bool standardize = true;                 // scale each input column to mean 0, deviation 1 over the training samples
+  bool standardize = true;                 // csv only: scale each input column to mean 0, deviation 1 over the training samples
   std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
@@ -136,7 +144,7 @@ struct DataConfig {
   ValidationConfig validation{};
 
   std::int64_t class_count() const { return class_names.empty() ? classes : static_cast<std::int64_t>(class_names.size()); }
-  bool is_table() const { return type == Type::kCsv || type == Type::kArrays; }
+  bool is_table() const { return type == Type::kCsv || type == Type::kArrays || type == Type::kTable; }
   bool predicts_numbers() const { return (is_table() || type == Type::kSynthetic) && predict == Predict::kNumber; }
 };
 
@@ -265,6 +273,7 @@ struct TrainConfig {
   ModelConfig model;
   DataConfig data;
   std::int64_t epochs = 1;            // 1 or more
+  std::int64_t min_steps = 0;         // if the epochs have fewer optimizer steps, there are more epochs; 0: off
   std::int64_t max_steps = 0;         // stop after this many optimizer steps; 0: no limit
   std::int64_t batch_size = 128;      // global batch size: samples of all workers in one step
   std::int64_t micro_batch_size = 0;  // maximum number of samples per forward pass of a worker; 0: all its samples of the step

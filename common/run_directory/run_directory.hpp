@@ -23,7 +23,8 @@ struct RunLayout {
   std::filesystem::path traces() const { return root / "traces"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
-  std::filesystem::path worker() const { return root / "worker.json"; }  // the description of a custom worker program
+  std::filesystem::path worker() const { return root / "worker.json"; }    // the description of a custom worker program
+  std::filesystem::path columns() const { return root / "columns.json"; }  // the column plan of a table (trainer/tables)
   std::filesystem::path lock() const { return root / "lock"; }
   std::filesystem::path checkpoint(std::int64_t step) const;  // for step 400: checkpoints/step-000000400
 };

@@ -16,6 +16,7 @@
 #include "common/system/print.hpp"
 #include "launcher/commands/version_text.hpp"
 #include "launcher/config_files/config_files.hpp"
+#include "launcher/config_files/table_columns.hpp"
 #include "launcher/custom_worker/custom_worker.hpp"
 #include "launcher/hosts/agent_supervisor.hpp"
 #include "launcher/hosts/hosts_command.hpp"
@@ -223,6 +224,7 @@ int validate_config(const SubcommandArguments& arguments) {
   for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
   print(to_json_text(config) + "\n");
   require_files(config, custom_program);
+  if (!custom_program) std::fputs(table_columns_text(config).c_str(), stderr);
   std::fprintf(stderr, "ddprun: %s is valid, and all files that it names exist\n", file.c_str());
   return 0;
 }

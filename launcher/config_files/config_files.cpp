@@ -101,6 +101,10 @@ void check_data(FileCheck& file_check, const DataConfig& data) {
     case Type::kCsv:
       files({{"train_table", data.train_table}, {"test_table", data.test_table}});
       break;
+    case Type::kTable:
+      files({{"train_table", data.train_table}});
+      if (!data.test_table.empty()) files({{"test_table", data.test_table}});
+      break;
     case Type::kArrays:
       files({{"train_inputs", file_of_array(data.train_inputs)},
              {"train_targets", file_of_array(data.train_targets)},

@@ -77,7 +77,7 @@ def test_a_table_model_is_refused(ddprun_bin, ddptrain_bin, tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(train), encoding="utf-8")
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", tmp_path / "train.json"]).returncode == 0
     code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], ["{}"])
-    assert code == 2 and not answers and "predict supports data.type idx, cifar10, cifar100 and tokens" in error, error
+    assert code == 2 and not answers and "predict supports data.type idx, cifar10, cifar100, tokens and table" in error, error
 
 
 def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_path):  # noqa: F811

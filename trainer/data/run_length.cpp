@@ -10,9 +10,9 @@ RunLength run_length(const TrainConfig& config, std::int64_t train_samples) {
   RunLength length;
   length.samples_per_epoch = train_samples;
   length.batch_size = config.batch_size;
-  length.epochs = config.epochs;
   length.steps_per_epoch = steps_per_epoch(train_samples, config.batch_size);
-  length.total_steps = config.epochs * length.steps_per_epoch;
+  length.epochs = std::max(config.epochs, (config.min_steps + length.steps_per_epoch - 1) / length.steps_per_epoch);
+  length.total_steps = length.epochs * length.steps_per_epoch;
   if (config.max_steps > 0) length.total_steps = std::min(length.total_steps, config.max_steps);
   return length;
 }

@@ -17,6 +17,10 @@
 #include <string>
 #include <vector>
 
+namespace ddprun {
+struct TablePlan;
+}
+
 namespace ddprun::trainer {
 
 // Label that is excluded from the loss, with the value of PyTorch's ignore_index.
@@ -47,6 +51,8 @@ struct TensorDescription {
 
 struct Description {
   std::vector<TensorDescription> tensors;
+  // The column plan (common/tables/column_plan.hpp) of data.type "table"; null for other data.
+  std::shared_ptr<const TablePlan> table{};
 };
 
 // Key of a sample's random numbers, together with the sample's index. A repeated epoch draws the same numbers.
@@ -91,6 +97,8 @@ struct Sources {
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;
   std::shared_ptr<const Source> validation{};  // samples held out of `train` (trainer/splits); null without a validation set
+  std::string plan{};  // JSON text of the column plan of a table; empty for other data. The run directory stores it.
+  std::vector<std::string> notes{};  // lines for the user about the data, which rank 0 prints at the first start
 };
 
 }  // namespace ddprun::trainer

@@ -21,8 +21,9 @@ namespace {
 void write_to_run_directory(Checkpointing::Setting& setting, const Process& process, const RunIdentity& run,
                             const RunLayout& layout) {
   setting.folder = layout.checkpoints();
-  setting.save_run_files = [layout, config = process.config(), run] {
+  setting.save_run_files = [layout, config = process.config(), run, plan = process.data().plan] {
     write_missing_config(layout, config);
+    write_columns(layout, plan);
     std::error_code unknown;
     if (!std::filesystem::exists(layout.run(), unknown)) write_run_identity(layout.run(), run);
   };

@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
+#include "common/run_directory/run_directory.hpp"
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
@@ -27,6 +29,7 @@ void Process::begin() {
     config_ = load_config(options_.config, options_.overrides, nullptr,
                           [this](const std::string&) { return TaskConfig(training_program_.keys); });
     use_determinism(config_.deterministic);
+    config_.data.columns_file = stored_columns();
   } catch (...) {
     wrong_config = std::current_exception();
   }
@@ -38,6 +41,20 @@ void Process::begin() {
   task_ = training_program_.make_task(config_);
   require_metrics(config_, metrics_of_evaluation(config_, task_->figures()));
   check_share();
+}
+
+// Returns the path of the column plan of the training that this process resumes. The file need not exist.
+std::string Process::stored_columns() const {
+  if (options_.resume == Options::Resume::kNever) return "";
+  if (options_.resume == Options::Resume::kPath) {
+    const RunLayout source{std::filesystem::absolute(options_.resume_from).parent_path().parent_path()};
+    if (std::error_code unknown; std::filesystem::exists(source.columns(), unknown)) return source.columns();
+  }
+  return RunLayout{run_directory()}.columns();
+}
+
+std::filesystem::path Process::run_directory() const {
+  return std::filesystem::absolute(options_.run_dir.empty() ? std::filesystem::path("runs") / config_.name : options_.run_dir);
 }
 
 void Process::check_share() const {
@@ -102,6 +119,9 @@ void Process::check_data(const std::filesystem::path& run_directory) {
   if (std::exchange(data_is_checked_, true)) return;
   const bool first_start = environment().restart_count == 0;
   const int rank = environment().rank;
+  if (first_start && rank == 0) {
+    for (const std::string& note : data_.notes) std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
+  }
   if (training_program_.notes && first_start && rank == 0) {
     for (const std::string& note : training_program_.notes(config_)) std::fprintf(stderr, "ddptrain: %s\n", note.c_str());
   }
@@ -126,10 +146,9 @@ void Process::join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes)
   }
   faults_.at(FaultPhase::kJoining, held.value_or(0));
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
-  place_.form_group(device(), {.timeout = timeout,
-                               .backend = config_.ddp.backend,
-                               .bucket_bytes = bucket_bytes,
-                               .live_nccl = options_.live_nccl});
+  place_.form_group(
+      device(),
+      {.timeout = timeout, .backend = config_.ddp.backend, .bucket_bytes = bucket_bytes, .live_nccl = options_.live_nccl});
   if (!records_.log) records_.log.emplace(status(), environment().rank);
 }
 

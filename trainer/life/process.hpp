@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -59,6 +60,8 @@ class Process {
   void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
 
   const Options& options() const { return options_; }
+  // The absolute path of the run directory. Valid after begin().
+  std::filesystem::path run_directory() const;
   const Subject& subject() const { return training_program_; }
   JobPlace& place() { return place_; }
   const WorkerEnvironment& environment() const { return place_.environment(); }
@@ -93,6 +96,7 @@ class Process {
 
  private:
   void check_share() const;
+  std::string stored_columns() const;
   void arm_faults();
 
   const Options& options_;

@@ -8,6 +8,7 @@
 #include "trainer/synthetic/synthetic_source.hpp"
 #include "trainer/tables/array_file.hpp"
 #include "trainer/tables/csv_file.hpp"
+#include "trainer/tables/table_file.hpp"
 #include "trainer/task/classification.hpp"
 #include "trainer/task/language_model.hpp"
 #include "trainer/task/regression.hpp"
@@ -35,6 +36,8 @@ SampleReader reader_of(DataConfig::Type type) {
     case DataConfig::Type::kCsv:
       return {[](Config config) { return describe_csv(config.data); },
               [](Config config, Device, Shared) { return read_csv(config); }};
+    case DataConfig::Type::kTable:
+      return {describe_table, [](Config config, Device, Shared) { return read_table(config); }};
     case DataConfig::Type::kArrays:
       return {[](Config config) { return describe_arrays(config.data); },
               [](Config config, Device, Shared) { return read_arrays(config.data); }};

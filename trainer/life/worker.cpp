@@ -27,6 +27,7 @@
 #include "trainer/life/state_source.hpp"
 #include "trainer/life/subject.hpp"
 #include "trainer/life/version.hpp"
+#include "trainer/loop/baseline.hpp"
 #include "trainer/loop/short_batches.hpp"
 #include "trainer/loop/train.hpp"
 #include "trainer/parallel/data_parallel.hpp"
@@ -131,8 +132,7 @@ bool Worker::claim_directory() {
   const TrainConfig& config = process_.config();
   const Peers& peers = process_.peers();
   if (peers.world() > 1) agree_on_config(config, peers);
-  const std::filesystem::path root =
-      std::filesystem::absolute(options.run_dir.empty() ? std::filesystem::path("runs") / config.name : options.run_dir);
+  const std::filesystem::path root = process_.run_directory();
   if (process_.agent()) {
     run_.layout.root = root;
     if (peers.rank() == 0) write_missing_config_here();
@@ -166,6 +166,7 @@ void Worker::agree_on_run() {
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
+  if (peers.world() > 1) agree_on_columns(process_.data().plan, peers);
   // Only the first group makes the check below. If the check failed in a later group, the trained state would be lost.
   if (process_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
@@ -177,6 +178,11 @@ int Worker::finish(Outcome outcome) {
   const TrainingState& state = source_.state();
   process_.records().log->end(state.step, outcome == Outcome::kDone ? "done" : "preempted",
                               skipped_steps(state.values).value_or(0));
+  if (outcome == Outcome::kDone && state.evaluation && process_.peers().rank() == 0) {
+    for (const std::string& line : baseline_lines(state.evaluation->result.figures))
+      std::printf("ddptrain: %s\n", line.c_str());
+    std::fflush(stdout);
+  }
   process_.status().enter(channel::Phase::kDone);
   process_.faults().at(FaultPhase::kExit, state.step);
   process_.peers().barrier();

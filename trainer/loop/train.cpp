@@ -133,7 +133,7 @@ void train_step(TrainingState& state, Workspace& work) {
     return global_metrics(own_loss, requests_save_now, share, work, on_non_finite);
   });
 
-  StepMetrics shown{.loss = figures.loss,
+  StepMetrics shown{.loss = figures.loss * work.task.loss_unit(*state.model),
                     .peak_memory = static_cast<std::int64_t>(figures.peak_memory),
                     .largest_peak_memory = static_cast<std::int64_t>(figures.largest_peak_memory)};
   bool skipped = false;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "common/tables/column_plan.hpp"
 
 namespace ddprun::trainer {
 
@@ -26,6 +27,8 @@ class Model : public torch::nn::Module {
  public:
   // Computes logits [n, classes] from float32 images [n, channels, height, width].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
+  // The target of a table network (table_network.hpp); nullptr for other models.
+  virtual const TargetPlan* table_target() const { return nullptr; }
 };
 
 struct ImageShape {

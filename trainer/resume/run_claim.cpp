@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 
@@ -57,6 +59,13 @@ void write_missing_config(const RunLayout& layout, const TrainConfig& config) {
   write_file_atomically(file, to_json_text(config));
 }
 
+void write_columns(const RunLayout& layout, const std::string& plan) {
+  if (plan.empty()) return;
+  std::ifstream in(layout.columns(), std::ios::binary);
+  const std::string present{std::istreambuf_iterator<char>(in), {}};
+  if (present != plan) write_file_atomically(layout.columns(), plan);
+}
+
 // After the loss of a worker, the survivors wait while the replacement runs this function, so it must be fast. The configs are
 // nearly always equal. So the ranks first compare hashes, and send a config only if the hashes differ.
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
@@ -78,6 +87,15 @@ void agree_on_model(const std::string& fingerprint, const Peers& peers) {
   if (fingerprint.empty() || peers.from_rank_0(fingerprint) == fingerprint) return;
   throw UsageError(
       "the exported model of this rank differs from the exported model of rank 0; give every node the same files (model.path)");
+}
+
+void agree_on_columns(const std::string& plan, const Peers& peers) {
+  if (plan.empty()) return;
+  const std::int64_t number = number_of(plan);
+  if (peers.all_equal({&number, 1})) return;
+  throw UsageError(
+      "the ranks interpret the columns of the table differently, since their tables or their columns.json differ; give every "
+      "node the same files (data.dir), and the same run directory if the run is resumed");
 }
 
 void agree_on_length(const RunLength& length, const Peers& peers) {

@@ -31,7 +31,8 @@ std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::file
   using Type = DataConfig::Type;
   const Type data = saved.config.data.type;
   if (data == Type::kIdx || data == Type::kCifar10 || data == Type::kCifar100) return image_predictor(saved);
-  throw UsageError("predict supports data.type idx, cifar10, cifar100 and tokens, but " + from.string() +
+  if (data == Type::kTable) return table_predictor(saved);
+  throw UsageError("predict supports data.type idx, cifar10, cifar100, tokens and table, but " + from.string() +
                    " has another data.type. Export its weights with ddptrain --export-weights for your own program");
 }
 

@@ -1,5 +1,5 @@
-// Predictions of a saved model for samples in JSON. There is one implementation for images and one for texts. predict.cpp reads
-// the samples and writes the answers.
+// Predictions of a saved model for samples in JSON. There is one implementation for images, one for texts and one for tables.
+// predict.cpp reads the samples and writes the answers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,5 +39,11 @@ std::unique_ptr<Predictor> image_predictor(const SavedModel& saved);
 // has the number of "tokens", the mean "loss" over all tokens except the first (null for a single token), and the most likely
 // "next_token" with its "probability". Throws UsageError.
 std::unique_ptr<Predictor> text_predictor(const SavedModel& saved);
+
+// Returns a predictor for rows of a table. A sample is {"row": {"COLUMN": VALUE, ...}} with a value for each column that is an
+// input: a string, a number, true, false, or null for a missing value. The answer has the "number" in the unit of the table; or
+// the name of the "class", its "probability", and the "probabilities" of all classes by their names. Throws UsageError, also if
+// the run directory has no columns.json.
+std::unique_ptr<Predictor> table_predictor(const SavedModel& saved);
 
 }  // namespace ddprun::trainer

@@ -177,6 +177,7 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   saved.config = load_config(config_file, overrides, nullptr, [&](const std::string&) { return own.value_or(TaskConfig()); });
   if (!own) refuse_model_of(saved.config.worker, from);
   saved.weights = checkpoint_at(place);
+  if (folder) saved.config.data.columns_file = RunLayout{run}.columns();
   return saved;
 }
 

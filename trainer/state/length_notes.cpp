@@ -21,11 +21,11 @@ std::string steps_text(std::int64_t steps) {
 }
 
 std::string past_last_epoch(const TrainConfig& config, const RunLength& length) {
-  const std::int64_t of_epochs = config.epochs * length.steps_per_epoch;
+  const std::int64_t of_epochs = length.epochs * length.steps_per_epoch;
   if (config.max_steps <= of_epochs) return "";
   const std::int64_t needed = (config.max_steps + length.steps_per_epoch - 1) / length.steps_per_epoch;
   return "max_steps is " + std::to_string(config.max_steps) + ", but the run ends after " + steps_text(of_epochs) +
-         ": epochs is " + std::to_string(config.epochs) + ", and each epoch has " + steps_text(length.steps_per_epoch) +
+         ": epochs is " + std::to_string(length.epochs) + ", and each epoch has " + steps_text(length.steps_per_epoch) +
          ". Set epochs to " + std::to_string(needed) + " to reach max_steps";
 }
 

@@ -16,10 +16,12 @@
 #include "common/base/error.hpp"
 #include "common/base/numbers.hpp"
 #include "common/bounded/short_quote.hpp"
+#include "common/tables/choose_kind.hpp"
+#include "common/tables/csv_records.hpp"
+#include "common/tables/table_rows.hpp"
 #include "trainer/data/samples.hpp"
 #include "trainer/reading/mapped_file.hpp"
 #include "trainer/splits/held_out.hpp"
-#include "trainer/tables/csv_records.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -61,6 +63,7 @@ std::size_t place_of(const std::string& name, const Columns& columns, const char
 
 Columns columns_in(CsvRecords& records, const DataConfig& config, const std::string& file) {
   Columns columns;
+  require_csv(records.rest(), file);
   if (!records.next(columns.header)) throw UsageError(file + ": has no lines; expected a header that names the columns");
   if (columns.header.size() > kMaxColumns) {
     throw UsageError(file + ": has " + std::to_string(columns.header.size()) + " columns; a table has at most " +
@@ -87,14 +90,6 @@ Columns columns_in(CsvRecords& records, const DataConfig& config, const std::str
   return columns;
 }
 
-// Returns true for the names that pandas gives to an index column. When pandas writes a file, the name is empty. When pandas
-// reads this file and writes it again, the name is "Unnamed: 0".
-bool is_index_name(const std::string& name) {
-  constexpr std::string_view kUnnamed = "Unnamed: ";
-  return name.empty() ||
-         (name.starts_with(kUnnamed) && name.find_first_not_of("0123456789", kUnnamed.size()) == std::string::npos);
-}
-
 // The numbers in a file. A class name is represented by its index.
 struct Numbers {
   std::vector<double> inputs;  // [rows, columns], row by row
@@ -117,10 +112,11 @@ class NonNumericColumns {
   bool has(std::size_t column) const { return columns_.contains(column); }
   void throw_if_any() const {
     if (columns_.empty()) return;
-    if (columns_.size() == 1) throw UsageError(first_);
+    const std::string remedy = ". Set data.type to \"table\", which reads text, dates and missing values";
+    if (columns_.size() == 1) throw UsageError(first_ + remedy);
     throw UsageError(first_ + ". In total " + std::to_string(names_.size()) + " columns of " + file_ +
                      " have values that are not numbers: " + list_of(names_) +
-                     ". Add them to data.leave_out, or convert them to numbers");
+                     ". Add them to data.leave_out, or convert them to numbers" + remedy);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "common/base/error.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/models/table_network.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -26,6 +27,7 @@ class Classification : public Task {
   explicit Classification(const TrainConfig& config) : config_(config) {}
 
   std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
+    if (samples.table) return make_table_network(config_.model, *samples.table, config_.seed, device);
     return make_model(config_.model, image_shape(config_.model, samples.tensors.at(0).sizes), config_.data.class_count(),
                       config_.seed, device);
   }
@@ -41,7 +43,10 @@ class Classification : public Task {
     return smallest_batch_of(config_.model, image_shape(config_.model, samples.tensors.at(0).sizes));
   }
 
-  std::vector<std::string> figures() const override { return {"loss", "accuracy"}; }
+  std::vector<std::string> figures() const override {
+    if (config_.data.type == DataConfig::Type::kTable) return {"loss", "accuracy", "baseline_accuracy"};
+    return {"loss", "accuracy"};
+  }
 
   // Label smoothing applies only to the training loss, and not to the loss of an evaluation.
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
@@ -49,15 +54,21 @@ class Classification : public Task {
     const at::Tensor logits = logits_of(module, batch);
     figures.add("loss", cross_entropy(logits, labels, at::Reduction::None, 0).sum(at::kDouble), batch.weight);
     figures.add("accuracy", logits.argmax(1).eq(labels).sum(), batch.weight);
+    if (const TargetPlan* const target = model_in(module).table_target()) {
+      figures.add("baseline_accuracy", labels.eq(target->most_frequent).sum(), batch.weight);
+    }
   }
 
  private:
-  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
-  at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
+  static Model& model_in(torch::nn::Module& module) {
     auto* const model = dynamic_cast<Model*>(&module);
     if (model == nullptr)
       throw InternalError("expected a module created by the classification task, found a module created by another task");
-    return forward(*model, images, config_.channels_last);
+    return *model;
+  }
+  at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const { return logits_of(module, batch.tensors.at(0)); }
+  at::Tensor logits_of(torch::nn::Module& module, const at::Tensor& images) const {
+    return forward(model_in(module), images, config_.channels_last);
   }
 
   // Returns the training loss for mixed images, as in torchvision's MixUp: each image is mixed with a partner, another image.

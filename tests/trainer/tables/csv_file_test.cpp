@@ -20,6 +20,9 @@ namespace {
 using test::TemporaryFolder;
 using test::write_text;
 
+// The end of messages about values that are not numbers.
+const std::string kTable = ". Set data.type to \"table\", which reads text, dates and missing values";
+
 class Csv : public testing::Test {
  protected:
   Csv() {
@@ -126,14 +129,15 @@ TEST_F(Csv, AConstantColumnIsNotDivided) {
 }
 
 TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
-  EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n1,x,0\n"), "train.csv:3: column 'b': expected a number, found 'x'");
-  EXPECT_EQ(refusal_of("a,b,y\n1,nan,0\n"), "train.csv:2: column 'b': expected a finite number, found 'nan'");
-  EXPECT_EQ(refusal_of("a,b,y\n1,1e39,0\n"), "train.csv:2: column 'b': expected a finite number, found '1e39'");
+  EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n1,x,0\n"), "train.csv:3: column 'b': expected a number, found 'x'" + kTable);
+  EXPECT_EQ(refusal_of("a,b,y\n1,nan,0\n"), "train.csv:2: column 'b': expected a finite number, found 'nan'" + kTable);
+  EXPECT_EQ(refusal_of("a,b,y\n1,1e39,0\n"), "train.csv:2: column 'b': expected a finite number, found '1e39'" + kTable);
   EXPECT_EQ(
       refusal_of("a,b,y\n1, ,0\n"),
       "train.csv:2: column 'b': expected a number, found an empty field. Fill it in, remove the line, or add the column to "
-      "data.leave_out");
-  EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\\u000a'");
+      "data.leave_out" +
+          kTable);
+  EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\\u000a'" + kTable);
   EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as in the header, found 2");
   EXPECT_EQ(refusal_of("a,b,y\n1,2,10\n"),
             "train.csv:2: column 'y': expected a class from 0 to 9 (data.classes), found '10'. For class names set "
@@ -159,10 +163,10 @@ TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
 
 // Real tables often have several columns of text. One message must name all of them.
 TEST_F(Csv, AllNonNumericColumnsAreNamed) {
-  EXPECT_EQ(refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
-            "train.csv:2: column 'sex': expected a number, found 'male'. In total 2 columns of " +
-                (folder_ / "train.csv").string() +
-                " have values that are not numbers: 'sex', 'class'. Add them to data.leave_out, or convert them to numbers");
+  EXPECT_EQ(
+      refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),
+      "train.csv:2: column 'sex': expected a number, found 'male'. In total 2 columns of " + (folder_ / "train.csv").string() +
+          " have values that are not numbers: 'sex', 'class'. Add them to data.leave_out, or convert them to numbers" + kTable);
   EXPECT_TRUE(
       refusal_of("a,b,y\nx,x,0\n1,2\n").starts_with("train.csv:2: column 'a': expected a number, found 'x'. In total 2"));
 }

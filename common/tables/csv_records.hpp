@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 class CsvRecords {
  public:
@@ -22,6 +22,8 @@ class CsvRecords {
   bool next(std::vector<std::string>& fields);
   // Number of the line in which the last record starts, counted from 1.
   std::int64_t line() const { return line_; }
+  // The text after the last record.
+  std::string_view rest() const { return text_; }
 
  private:
   std::string quoted_field();
@@ -34,4 +36,4 @@ class CsvRecords {
   std::int64_t next_line_ = 1;
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,11 +1,11 @@
-#include "trainer/tables/csv_records.hpp"
+#include "common/tables/csv_records.hpp"
 
 #include <algorithm>
 
 #include "common/base/error.hpp"
 #include "common/bounded/short_quote.hpp"
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 CsvRecords::CsvRecords(std::string_view text, const std::string& name) : text_(text), name_(name) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
@@ -70,4 +70,4 @@ std::string CsvRecords::quoted_field() {
                    short_quote(field) + "\", found '" + short_quote(text_.substr(0, 1)) + "'");
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -36,6 +36,6 @@ def test_the_files_of_the_page_are_complete():
     page = (ROOT / "docs" / "skypilot-dstack.md").read_text(encoding="utf-8")
     sky, stack = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S))
     assert sky["num_nodes"] == 2 and "DDPRUN_TOKEN" in sky["secrets"] and "ddprun " in sky["run"]
-    assert sky["file_mounts"].keys() == {"/runs"} and "--run-dir /runs/" in sky["run"]
+    assert sky["volumes"].keys() == {"/runs"} and "--run-dir /runs/" in sky["run"]
     assert stack["type"] == "task" and stack["nodes"] == 2 and stack["env"] == ["DDPRUN_TOKEN"]
     assert any("--run-dir /runs/" in command for command in stack["commands"]) and stack["volumes"] == ["/mnt/shared/runs:/runs"]

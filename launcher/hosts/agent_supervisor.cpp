@@ -3,6 +3,9 @@
 //
 // Note: bytes that were written to a connection before its loss may not have arrived. The first messages of the next
 // connection start with the part that was not yet written, so the console may miss some lines. The agent's log files have them.
+//
+// Note: the process that sshd has started only waits, and its child is the supervisor. A later connection has such a process
+// too. When the supervisor gives a connection up, this process exits. sshd then ends the session, so the other side notices.
 #include "launcher/hosts/agent_supervisor.hpp"
 
 #include <fcntl.h>
@@ -10,6 +13,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,7 +86,9 @@ std::string own_address(const std::string& interface) {
 
 class AgentSupervisor {
  public:
-  AgentSupervisor(OpenRequest request, MessageReader reader) : request_(std::move(request)), reader_(std::move(reader)) {
+  // `session`: to the process that sshd has started. It exits when this is closed.
+  AgentSupervisor(OpenRequest request, MessageReader reader, Descriptor session)
+      : request_(std::move(request)), reader_(std::move(reader)), attached_(std::move(session)) {
     const auto copy_of = [](int fd) { return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)); };
     use_connection(copy_of(STDIN_FILENO), copy_of(STDOUT_FILENO));
     const Descriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -298,10 +304,10 @@ class AgentSupervisor {
 
   OpenRequest request_;
   MessageReader reader_;
+  Descriptor attached_;  // to the process of the connection's ssh session
   std::optional<AttachSocket> attach_socket_;
   Descriptor in_;  // the connection; -1 while there is none
   Descriptor out_;
-  Descriptor attached_;  // to the process whose connection this is
   Descriptor signals_;
   std::optional<HeldPort> port_;  // until the agent uses it
   WriteQueue queue_;
@@ -316,10 +322,30 @@ class AgentSupervisor {
   bool quits_ = false;
 };
 
+// Waits until the other end of the socket is closed.
+void wait_for_end_of_file(int socket) {
+  char none = 0;
+  while (::read(socket, &none, 1) < 0 && errno == EINTR) {
+  }
+}
+
+// Runs in the child.
+int supervise(const OpenRequest& request, MessageReader reader, Descriptor session) {
+  ::setsid();
+  AgentSupervisor supervisor(request, std::move(reader), std::move(session));
+  try {
+    supervisor.prepare();
+  } catch (const Error& error) {
+    supervisor.refuse(error.what());
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  supervisor.run();
+  return 0;
+}
+
 }  // namespace
 
 int supervise_agent_over_ssh() {
-  ::setsid();
   write_all(STDOUT_FILENO, kHostGreeting);
   MessageReader reader(MessageReader::Start::kAtFirstByte);
   const auto message = wait_for_message(STDIN_FILENO, reader);
@@ -335,14 +361,22 @@ int supervise_agent_over_ssh() {
     if (!attach_to_supervisor(request->id)) write_all(STDOUT_FILENO, encode(MessageKind::kUnknown, ""));
     return 0;
   }
-  AgentSupervisor supervisor(*request, std::move(reader));
-  try {
-    supervisor.prepare();
-  } catch (const Error& error) {
-    supervisor.refuse(error.what());
+  std::array<int, 2> ends{};
+  const bool has_socket = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0;
+  const pid_t child = has_socket ? ::fork() : -1;
+  if (child < 0) {
+    write_all(STDOUT_FILENO,
+              encode(MessageKind::kRefused, "a process could not be started: " + std::generic_category().message(errno) +
+                                                "; raise the limits of this user (ulimit -u, ulimit -n)"));
     return static_cast<int>(ExitCode::kUsage);
   }
-  supervisor.run();
+  Descriptor session(ends[0]), other(ends[1]);
+  if (child == 0) {
+    other = Descriptor();
+    return supervise(*request, std::move(reader), std::move(session));
+  }
+  session = Descriptor();
+  wait_for_end_of_file(other.get());
   return 0;
 }
 

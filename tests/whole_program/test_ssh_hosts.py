@@ -159,6 +159,21 @@ def test_the_death_of_the_local_process_ends_the_agents(ssh, data):
     assert jobs.newest_step(run_dir) >= 20
 
 
+@pytest.mark.long
+def test_a_silent_connection_counts_as_lost(ssh, script):
+    """A suspended local process sends no messages, but its connections stay open. The agents end after 30 s of silence and
+    --hosts-timeout. The local process gets their results when it continues."""
+    job = ssh.start("--hosts", "a,b", "--hosts-timeout", "1", script('echo "rank $RANK"; sleep 1000'))
+    ssh.until_printed("[b] rank 1")
+    os.kill(job.pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    jobs.wait_for(lambda: not ssh.agents("a") and not ssh.agents("b"), "agents still run", 90)
+    assert time.monotonic() - stopped > 20
+    os.kill(job.pid, signal.SIGCONT)
+    assert job.wait(60) in (85, 143), ssh.text()
+    ssh.assert_nothing_runs()
+
+
 def test_a_killed_agent_is_replaced(ssh, data):
     config, run_dir = train_config(ssh, data, epochs=30), ssh.folder / "run"
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)

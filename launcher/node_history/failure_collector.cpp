@@ -49,7 +49,7 @@ NodeHistory NodeFailureCollector::on(const NodesChanged& event) {
   return {};
 }
 
-NodeHistory NodeFailureCollector::on(const RoundFailed& event) const {
+NodeHistory NodeFailureCollector::on(const RoundFailed& event) {
   if (!leads_ || !is_node_failure(event.first.cause)) return {};
   return {{.time_s = seconds_of(event.time_ns),
            .host = event.first.host.empty() ? job_.host : event.first.host,

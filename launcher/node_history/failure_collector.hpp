@@ -29,7 +29,7 @@ class NodeFailureCollector {
 
  private:
   NodeHistory on(const NodesChanged& event);
-  NodeHistory on(const RoundFailed& event) const;
+  NodeHistory on(const RoundFailed& event);
   NodeHistory take_lost();
 
   Job job_;

@@ -41,7 +41,7 @@ constexpr std::array kTable{
     OptionSpec{"worker", 0, Group::kRare, "PROGRAM", "worker program for a train.json, instead of ddptrain"},
 
     OptionSpec{"module", 'm', Group::kProgram, "", "PROGRAM is a Python module"},
-    OptionSpec{"no-python", 0, Group::kProgram, "", "PROGRAM is started directly, and searched for on PATH"},
+    OptionSpec{"no-python", 0, Group::kProgram, "", "PROGRAM is an executable, which is searched for on PATH"},
     OptionSpec{"log-dir", 0, Group::kProgram, "DIR", "folder of a script's log files"},
     OptionSpec{"redirects", 'r', Group::kProgram, "STREAMS",
                "write output only to files: 1 for stdout, 2 for stderr, 3 for both; 0:1,1:2 sets this for local ranks 0 and 1",

@@ -24,7 +24,8 @@ Messages::Messages(Transport& transport)
 }
 
 void Messages::send(int to, std::uint64_t tag, std::span<const std::byte> data) {
-  check(to >= 0 && to < transport_.ranks() && to != transport_.rank(), "a message is not sent to another rank of the group");
+  check(to >= 0 && to < transport_.ranks() && to != transport_.rank(),
+        "the receiver of a message is not another rank of the group");
   const int self = transport_.rank();
   std::uint64_t& filled = filled_[index_of(to)];
   const std::size_t per_cell = transport_.cell_bytes() - kHeaderBytes;
@@ -46,7 +47,7 @@ void Messages::send(int to, std::uint64_t tag, std::span<const std::byte> data) 
 
 void Messages::receive(int from, std::uint64_t tag, std::span<std::byte> data) {
   check(from >= 0 && from < transport_.ranks() && from != transport_.rank(),
-        "a message is not expected from another rank of the group");
+        "the sender of a message is not another rank of the group");
   if (const auto kept = kept_.find({from, tag}); kept != kept_.end()) {
     const std::vector<std::byte> message = std::move(kept->second.front());
     kept->second.pop_front();

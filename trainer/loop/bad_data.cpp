@@ -64,7 +64,7 @@ void refuse_index(const c10::IndexError& error, std::span<const std::int64_t> sa
   for (const std::int64_t sample : samples) {
     if (is_out_of_range(sample, source, use)) {
       throw UsageError("the model cannot use a sample: " + reason + "; " + integers_of(sample, source) +
-                       ". Correct the data, or give the model enough classes or tokens");
+                       ". Correct the data, or increase the number of classes or tokens of the model");
     }
   }
   throw UsageError("the model cannot use a batch: " + reason +

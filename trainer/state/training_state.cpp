@@ -283,11 +283,11 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source) {
   if (saved.epoch != length.epoch_of(saved.step) || saved.position != length.position_of(saved.step)) {
-    throw UsageError(source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
-                     std::to_string(saved.epoch) + " after " + std::to_string(saved.step) + " steps, but with batch_size " +
-                     std::to_string(length.batch_size) + " and " + std::to_string(length.samples_per_epoch) +
-                     " training samples, as in this config, that step is at another position in the data; resume with the "
-                     "batch_size and data of that run");
+    throw UsageError(
+        source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
+        std::to_string(saved.epoch) + " after " + std::to_string(saved.step) + " steps, but this config has batch_size " +
+        std::to_string(length.batch_size) + " and " + std::to_string(length.samples_per_epoch) +
+        " training samples, so that step is at another position in the data; resume with the batch_size and data of that run");
   }
   refuse_other_seed(saved, config, source);
   take_tensors(state, saved, source);

@@ -281,8 +281,8 @@ TEST_F(CustomTaskTest, AnIndexOutOfRangeNamesItsSample) {
     }
   };
   EXPECT_EQ(refusal(Indexes()),
-            "the model cannot use a sample: Target 3 is out of bounds; tensor 0 of sample 30. Correct the data, or give the "
-            "model enough classes or tokens");
+            "the model cannot use a sample: Target 3 is out of bounds; tensor 0 of sample 30. Correct the data, or increase "
+            "the number of classes or tokens of the model");
   struct FailsInMeasure : Regression {
     void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
       TORCH_CHECK_INDEX(!batch.tensors[0].gt(0.85).logical_and(batch.tensors[0].lt(0.95)).any().item<bool>(), "index 9");

@@ -41,7 +41,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/examples/cpp-loop/loop.cpp DESTINATION ${CMA
 # Installs the headers that the public headers include, and no others.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
                trainer/data/source.hpp trainer/image_files/data_check.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
-               trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)
+               trainer/surroundings/bench_options.hpp trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/ddprun/${folder})
 endforeach()

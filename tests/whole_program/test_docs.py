@@ -114,7 +114,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             if words[0] == "doctor":  # doctor accepts the options of a job too
                 known += jobs.run([ddprun_bin, "--help-all"]).stdout
             problem = [word for word in words if word.startswith("-") and word not in known]
-        elif words[0] == "submit":
+        elif words[0] in ("submit", "bench"):
             done = jobs.run([ddprun_bin, *words[:2], "--dry-run", *words[2:]], cwd=folder_of_the_reader)
             problem = done.stderr if done.returncode else None
         elif TEXTS & set(words):

@@ -1,7 +1,6 @@
 #include "launcher/doctor/verdicts/judge_network.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include "common/base/split.hpp"
 
@@ -127,7 +126,9 @@ bool can_never_resolve(std::string_view name) {
   if (name.ends_with('.')) name.remove_suffix(1);  // the root
   if (name.empty() || name.size() > kMaxName) return true;
   const std::vector<std::string_view> labels = split(name, '.');
-  const auto is_letter_or_digit = [](unsigned char c) { return std::isalnum(c) != 0 || c >= 0x80; };
+  const auto is_letter_or_digit = [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c >= 0x80;
+  };
   const auto is_malformed = [&](std::string_view label) {
     return label.empty() || label.size() > kMaxLabel || label.front() == '-' || label.back() == '-' ||
            !std::ranges::all_of(label, [&](char c) { return is_letter_or_digit(c) || c == '-' || c == '_'; });

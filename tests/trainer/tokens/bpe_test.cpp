@@ -267,7 +267,8 @@ TEST_F(TwoFiles, TheTokenizerClassOfQwenHasItsWords) {
   EXPECT_EQ(tokens_of("1234 e\u0301"), tokens_of("1234 \u00e9"));
   for (const GoldenJson& entry : golden_tokens()["texts"]) {
     const std::string text = from_hex(entry["text"]);
-    if (text.find("<|") == std::string::npos) EXPECT_EQ(GoldenJson(tokens_of(text)), entry["qwen2"]) << entry["text"];
+    if (text.find("<|") != std::string::npos) continue;
+    EXPECT_EQ(GoldenJson(tokens_of(text)), entry["qwen2"]) << entry["text"];
   }
 }
 

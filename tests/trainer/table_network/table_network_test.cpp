@@ -17,7 +17,10 @@ namespace ddprun::trainer {
 namespace {
 
 ModelConfig small() {
-  return {.type = ModelConfig::Type::kMlp, .hidden = {4}};
+  ModelConfig config;
+  config.type = ModelConfig::Type::kMlp;
+  config.hidden = {4};
+  return config;
 }
 
 TablePlan plan_of_number() {

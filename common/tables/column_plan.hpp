@@ -39,7 +39,7 @@ struct ColumnPlan {
 struct TargetPlan {
   std::string name;
   bool is_class = false;
-  double mean = 0;                     // of a number, as the next
+  double mean = 0;                     // mean of a number, like the next member
   double variance = 1;                 // above 0
   std::vector<std::string> classes{};  // names of the classes, in the order of their numbers
   std::int64_t most_frequent = 0;      // number of the most frequent class of the training rows

@@ -21,7 +21,7 @@ class ColumnScan {
 
   // The first cell of some kind, for messages.
   struct Place {
-    std::int64_t line = 0;  // counted from 1; 0: there is no such cell
+    std::int64_t line = 0;  // counted from 1; 0 without a cell
     std::string cell;       // at most the first kMaxCategoryBytes + 1 bytes
   };
 
@@ -80,7 +80,7 @@ double median_of(std::vector<double> values);
 
 struct Moments {
   double mean = 0;
-  double variance = 0;  // of the population
+  double variance = 0;  // population variance
 };
 // The mean and the variance. If all values are equal, the mean is exactly this value and the variance is exactly 0. Both are 0
 // without values. The variance and not its square root, because ddprun is linked without libm.

@@ -12,13 +12,13 @@ import pytest
 def write_table(file, rows: int = 400, seed: int = 1) -> None:
     """The price of a house depends on its area, its kind and its garden. The table has all kinds of columns."""
     draw = random.Random(seed)
-    lines = [",area,kind,garden,sold,street,price,rooms"]
+    lines = [",area,kind,garden,sold,street,price,beds"]
     for i in range(rows):
-        area, kind, garden, rooms = draw.uniform(30, 200), draw.choice(["flat", "house", "villa"]), draw.choice(["yes", "no"]), draw.randint(1, 6)
+        area, kind, garden, beds = draw.uniform(30, 200), draw.choice(["flat", "house", "villa"]), draw.choice(["yes", "no"]), draw.randint(1, 6)
         price = 50_000 + 1_000 * area + {"flat": 0, "house": 40_000, "villa": 120_000}[kind] + (30_000 if garden == "yes" else 0) + draw.gauss(0, 5_000)
         date = f"20{10 + i % 15}-{1 + i % 12:02}-{1 + i % 28:02}"
         cells = [i, f"{area:.1f}" if i % 9 else "NA", kind if i % 11 else "", garden, date, f"{draw.choice('abcdefgh')} street {i}",
-                 f'"{price:,.0f}"' if i % 50 else "", rooms if i % 7 else "?"]
+                 f'"{price:,.0f}"' if i % 50 else "", beds if i % 7 else "?"]
         lines.append(",".join(map(str, cells)))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -51,10 +51,10 @@ def test_a_table_trains_with_a_config_that_names_only_its_target(ddprun_bin, ddp
     assert last["baseline_mean_absolute_error"] > 10_000
     assert f"test mean_absolute_error {last['mean_absolute_error']:.6g}; always the mean: {last['baseline_mean_absolute_error']:.6g}" in done.stdout, done.stdout
     assert jobs.losses(tmp_path / "run")[0][1] > 1e8, "the loss of a step is in the square of the unit"
-    row = {"area": 100, "kind": "villa", "garden": True, "sold": "2015-06-01", "rooms": None}
+    row = {"area": 100, "kind": "villa", "garden": True, "sold": "2015-06-01", "beds": None}
     code, answers, error = predicted(ddptrain_bin, tmp_path / "run", [{"row": row, "id": 5}, {"row": {**row, "kind": "castle"}}])
     assert code == 0 and answers[0]["id"] == 5 and 200_000 < answers[0]["number"] < 400_000, (answers, error)
-    code, _, error = predicted(ddptrain_bin, tmp_path / "run", [{"row": {"area": "big", **{name: None for name in ("kind", "garden", "sold", "rooms")}}}])
+    code, _, error = predicted(ddptrain_bin, tmp_path / "run", [{"row": {"area": "big", **{name: None for name in ("kind", "garden", "sold", "beds")}}}])
     assert code == 2 and "column 'area': expected a number, found 'big'" in error, error
     evaluated = jobs.run([ddptrain_bin, "eval", tmp_path / "run", "--json"])
     assert json.loads(evaluated.stdout)["mean_absolute_error"] == pytest.approx(last["mean_absolute_error"], rel=1e-6)
@@ -89,7 +89,7 @@ def test_classes_may_be_text(ddprun_bin, ddptrain_bin, tmp_path):
     last = jobs.metrics(tmp_path / "run", "eval")[-1]
     assert last["accuracy"] > last["baseline_accuracy"] + 0.3, last
     assert "always the most frequent class: " in done.stdout, done.stdout
-    row = {"area": 100, "garden": "no", "sold": "2015-06-01", "rooms": 3, "price": 270_000}
+    row = {"area": 100, "garden": "no", "sold": "2015-06-01", "beds": 3, "price": 270_000}
     code, answers, error = predicted(ddptrain_bin, tmp_path / "run", [{"row": row}])
     assert code == 0 and answers[0]["class"] == "villa" and set(answers[0]["probabilities"]) == {"flat", "house", "villa"}, (answers, error)
 

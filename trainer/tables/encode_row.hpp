@@ -32,7 +32,7 @@ class RowEncoder {
 
   const TablePlan& plan_;
   PlanWidth width_;
-  std::vector<double> deviations_;  // of each column; 1 if its variance is 0
+  std::vector<double> deviations_;  // for each column; 1 if its variance is 0
   std::vector<Codes> codes_;        // number of each category, for each column
   Codes classes_;
 };

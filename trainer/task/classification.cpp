@@ -10,7 +10,7 @@
 #include "common/base/error.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/models/precision.hpp"
-#include "trainer/models/table_network.hpp"
+#include "trainer/table_network/table_network.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -495,7 +495,7 @@ TEST(ParseConfig, KeysRefusedWithExportedModelsOrTensors) {
   EXPECT_EQ(
       refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
       "train.json:1:19: data.type \"tensors\" is for model type \"exported\" only, found model type \"cnn\": use \"idx\", "
-      "\"cifar10\", \"cifar100\", \"folder\", \"csv\", \"arrays\" or \"synthetic\" (/data/type)");
+      "\"cifar10\", \"cifar100\", \"folder\", \"table\", \"csv\", \"arrays\" or \"synthetic\" (/data/type)");
   const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
   EXPECT_EQ(
       refused_config(tensors + R"("classes": 3}})"),
@@ -549,7 +549,7 @@ TEST(ParseConfig, SyntheticDataNeedsNoFolderAndRefusesUnusedKeys) {
   EXPECT_EQ(
       of("mlp", R"(, "dir": "d"}})"),
       "train.json:1:58: key 'dir' is for data type \"idx\" or \"cifar10\" or \"cifar100\" or \"tensors\" or \"tokens\" or "
-      "\"csv\" or \"arrays\" or \"folder\" only, found type \"synthetic\" (/data/dir)");
+      "\"csv\" or \"arrays\" or \"folder\" or \"table\" only, found type \"synthetic\" (/data/dir)");
   EXPECT_EQ(of("mlp", R"(, "block_size": 8}})"),
             "train.json:1:58: key 'block_size' is for model type \"gpt\" or \"llama\" only, found \"mlp\" (/data/block_size)");
   EXPECT_EQ(of("gpt", R"(, "shape": [5]}})"),

@@ -1,4 +1,4 @@
-#include "trainer/loop/baseline.hpp"
+#include "trainer/metrics/baseline.hpp"
 
 #include <array>
 #include <cstdio>

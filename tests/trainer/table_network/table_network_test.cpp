@@ -1,5 +1,5 @@
 // Tests the network for tables: its unit, its embeddings, and its names.
-#include "trainer/models/table_network.hpp"
+#include "trainer/table_network/table_network.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
 // Tables of metrics and the lines that compare them with a constant prediction.
-#include "trainer/loop/baseline.hpp"
+#include "trainer/metrics/baseline.hpp"
 
 #include <gtest/gtest.h>
 

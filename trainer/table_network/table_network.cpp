@@ -1,4 +1,4 @@
-#include "trainer/models/table_network.hpp"
+#include "trainer/table_network/table_network.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

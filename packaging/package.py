@@ -31,7 +31,7 @@ LINKED = ("libssl-dev", "libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev"
 # Libraries that the programs may need on the user's machine: glibc's own and, for the module of --numa-binding, hwloc.
 ALLOWED_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-[a-z0-9-]+)\.so\.\d+")
 LIBRARIES_OF_MODULES = {"libddprun_topology.so": {"libhwloc.so.15"}}
-MAX_BYTES = 5_000_000
+MAX_BYTES = 6_000_000
 
 
 def run(*words: object, **more) -> str:

@@ -1,5 +1,6 @@
 """Fixtures for all whole-program tests."""
 
+import os
 import pathlib
 
 import jobs
@@ -17,6 +18,12 @@ def own_state(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", node_agents.keep_records(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_history_of_nodes(own_state):
+    """Removes the failures of this machine that earlier tests have caused: each job would report them."""
+    (pathlib.Path(os.environ["XDG_STATE_HOME"]) / "ddprun" / "node-failures.json").unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ def test_two_machines(make_hosts, tmp_path):
     hosts = make_hosts(2)
     hosts.drop("ip protocol tcp tcp dport != 29400-29499 tcp sport != 29400-29499")
     page = "\n".join(blocks("two-machines.md", "sh")).replace("10.0.0.1", hosts.address(0))
-    first, *_ = re.findall(r"^ddprun (.*train\.json)", page, re.M)
+    first = next(line for line in re.findall(r"^ddprun (.*train\.json)", page, re.M) if not line.startswith("--hosts"))
     second, *_ = re.findall(r"^ddprun (join .*)", page, re.M)
     jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     # hosts.start_on() adds the test's token file, so the page's option is removed.

@@ -113,7 +113,7 @@ def test_a_script_listens_on_ten_ports_only(make_hosts, script):
 
 def test_a_job_on_one_machine_listens_on_ten_ports_only(make_hosts, script, tmp_path):
     hosts = make_hosts(1)
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=2))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=2, ddp={"backend": "gloo"}))
     for program in (["--run-dir", tmp_path / "run", config], [script(LINE)]):
         hosts.start_on(0, "--nproc-per-node", "2", "--port-range", "30000-30009", *program)
         found = open_ports_until_the_end(hosts)[0]

@@ -106,7 +106,7 @@ def test_validate_shows_the_columns(ddprun_bin, tmp_path):
 def test_all_problems_are_in_one_message(ddprun_bin, ddptrain_bin, tmp_path):
     (tmp_path / "houses.csv").write_text('when,size,price\n1/2/2024,"1,5",100\n3/4/2024,"2,5",200\n', encoding="utf-8")
     train = write_config(tmp_path, leave_out=["garden"])
-    for command in ([ddprun_bin, "validate", train], [ddprun_bin, "--run-dir", tmp_path / "run", train, "data.test_fraction=0.01"]):
+    for command in ([ddprun_bin, "validate", train, "data.test_fraction=0.01"], [ddprun_bin, "--run-dir", tmp_path / "run", train, "data.test_fraction=0.01"]):
         done = jobs.run(command)
         assert done.returncode == 2, done.stderr
         for words in ("houses.csv: 3 problems:", "data.leave_out names the column 'garden'", "line 2: column 'when': '1/2/2024' is a date whose order",

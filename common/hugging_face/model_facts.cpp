@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -339,9 +339,9 @@ std::string setting_text(const Json& value) {
   if (value.is_number_float()) {
     constexpr int kDigits = 15;  // all decimal digits that a double represents
     std::array<char, 40> text{};
-    const auto end =
-        std::to_chars(text.data(), text.data() + text.size(), value.get<double>(), std::chars_format::general, kDigits);
-    return {text.data(), end.ptr};
+    // std::to_chars() for a double would load libm (common/base/numbers.hpp).
+    std::snprintf(text.data(), text.size(), "%.*g", kDigits, value.get<double>());
+    return text.data();
   }
   return short_quote(value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }

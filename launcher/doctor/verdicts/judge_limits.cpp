@@ -164,7 +164,7 @@ Checks judge_cpus(const CpuFacts& facts, const JobNeeds& needs) {
     return checks;
   }
   const int cpus = facts.quota > 0 ? std::clamp(static_cast<int>(facts.quota), 1, facts.affinity) : facts.affinity;
-  if (static_cast<long>(threads) * needs.workers > 2L * cpus) {
+  if (threads > 1 && static_cast<long>(threads) * needs.workers > 2L * cpus) {
     checks.push_back(warning("threads",
                              text + " with " + text_of_workers(needs.workers) + ", but only " + std::to_string(cpus) +
                                  " usable CPUs: the threads wait for each other",

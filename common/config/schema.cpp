@@ -99,8 +99,8 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   return out;
 }
 
-// Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be omitted. The
-// model type "auto" may have the keys of language models, since it becomes one of them.
+// Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be
+// omitted. The model type "auto" may have the keys of language models, since it becomes one of them.
 OrderedJson type_condition(const Key& key) {
   OrderedJson names = names_json(key.section_types);
   const bool language = std::ranges::any_of(key.section_types, [](auto name) { return name == "gpt" || name == "llama"; });

@@ -78,7 +78,7 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{"bench", "COLLECTIVE [--sizes LIST] [--backend NAME] [--copied] [--json]",
                    "measure a collective between workers", "--sizes --backend --copied --json",
                    "Starts workers that run one collective, and prints its time and bandwidth for each size of the data.\n"
-        "Options of ddprun, such as --nproc-per-node, may follow COLLECTIVE.\n"
+                   "Options of ddprun, such as --nproc-per-node, may follow COLLECTIVE.\n"
                    "COLLECTIVE: allreduce, reduce_scatter, allgather, broadcast, alltoall or sendrecv.\n"
                    "  --sizes LIST    bytes, such as 4096,64K,25M; default: 4K,64K,1M,25M\n"
                    "  --backend NAME  auto (default), shared, gloo or nccl, as ddp.backend in a train.json\n"

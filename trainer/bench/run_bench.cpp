@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "trainer/bench/bench_figures.hpp"
+#include "trainer/bench/bench_result.hpp"
 #include "trainer/job/job_place.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/shared/shared_backend.hpp"
@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kTimeout(120);
 constexpr int kWarmUp = 5;
 constexpr double kSecondsPerSize = 0.3;
 constexpr std::int64_t kFewestRuns = 5;
-constexpr std::int64_t kMostRuns = 20'000;
+constexpr std::int64_t kMaxRuns = 20'000;
 constexpr int kPeriod = 5;  // the values of the check repeat after 5 elements
 
 // The buffers of one size, and the collective on them. All values are small integers, so sums are exact.
@@ -162,7 +162,7 @@ double measure(Case& one, const Peers& peers) {
   one.clear();
   const double first = seconds_of(one, kWarmUp);
   const auto wanted = static_cast<std::int64_t>(kSecondsPerSize / std::max(first, 1e-9));
-  const std::int64_t runs = peers.smallest(std::clamp(wanted, kFewestRuns, kMostRuns));
+  const std::int64_t runs = peers.smallest(std::clamp(wanted, kFewestRuns, kMaxRuns));
   peers.barrier();
   constexpr double kNano = 1e9;
   return static_cast<double>(peers.largest(static_cast<std::int64_t>(seconds_of(one, runs) * kNano))) / kNano;
@@ -203,11 +203,11 @@ int run_bench(const BenchOptions& options) {
   std::int64_t wrong = 0;
   for (const std::int64_t bytes : options.sizes) {
     Case one(options, peers, device, bytes);
-    BenchFigures figures{.operation = options.operation, .backend = used, .ranks = peers.world(), .bytes = one.bytes()};
-    figures.seconds = measure(one, peers);
-    figures.wrong = one.wrong();
-    wrong += figures.wrong;
-    if (peers.rank() == 0) std::puts((options.json ? bench_json(figures) : bench_line(figures)).c_str());
+    BenchResult result{.operation = options.operation, .backend = used, .ranks = peers.world(), .bytes = one.bytes()};
+    result.seconds = measure(one, peers);
+    result.wrong = one.wrong();
+    wrong += result.wrong;
+    if (peers.rank() == 0) std::puts((options.json ? bench_json(result) : bench_line(result)).c_str());
     if (peers.rank() == 0) std::fflush(stdout);
   }
   peers.barrier();

@@ -5,7 +5,7 @@
 
 namespace ddprun::trainer {
 
-// Runs on all workers of a job. Rank 0 prints the figures. Returns the exit code: 1 if an element was wrong. Throws UsageError,
+// Runs on all workers of a job. Rank 0 prints the results. Returns the exit code: 1 if an element was wrong. Throws UsageError,
 // and the process group's errors if a worker is lost.
 int run_bench(const BenchOptions& options);
 

@@ -81,13 +81,13 @@ void JobPlace::move_to(const channel::Regroup& place) {
 }
 
 // With a single worker there is no communication, so neither a store nor a process group is created.
-void JobPlace::form_group(c10::Device device, GroupWishes wishes) {
+void JobPlace::form_group(c10::Device device, GroupRequest request) {
   GroupBreaker* const breaker = recovery_ ? &recovery_->breaker() : nullptr;
   if (environment_.world_size > 1) {
-    store_ = make_store(environment_, agent(), wishes.timeout, generation_);
-    if (agent()) barrier_in_store(environment_, store_, generation_, wishes.timeout);
-    wishes.breaker = breaker;
-    group_ = make_process_group(environment_, store_, device, generation_, wishes);
+    store_ = make_store(environment_, agent(), request.timeout, generation_);
+    if (agent()) barrier_in_store(environment_, store_, generation_, request.timeout);
+    request.breaker = breaker;
+    group_ = make_process_group(environment_, store_, device, generation_, request);
     if (SharedBackend* const shared = shared_backend_of(*group_)) {
       shared->set_on_wait([this](bool begins) { note_wait(begins); });
     }
@@ -96,8 +96,8 @@ void JobPlace::form_group(c10::Device device, GroupWishes wishes) {
   stopping_->on_group(store_, environment_.rank, environment_.world_size, environment_.restart_count);
 }
 
-// A rank that waits in the all-reduce of a bucket is still in its backward pass. For the diagnosis of a hang, it must differ from
-// a rank that does not reach the all-reduce. So during the wait, its stage is the one at the end of a backward pass.
+// A rank that waits in the all-reduce of a bucket is still in its backward pass. For the diagnosis of a hang, it must differ
+// from a rank that does not reach the all-reduce. So during the wait, its stage is the one at the end of a backward pass.
 void JobPlace::note_wait(bool begins) {
   if (begins) {
     computes_ = status_.stage() == channel::Stage::kForward;

@@ -50,8 +50,8 @@ class JobPlace {
   // Sets rank and world size to those that next_group() has returned.
   void move_to(const channel::Regroup& place);
   // Forms the group. All ranks must call this. Throws UsageError for an unusable master address, and an exception of the
-  // process group if another worker is lost. Sets `wishes.breaker`.
-  void form_group(c10::Device device, GroupWishes wishes);
+  // process group if another worker is lost. Sets `request.breaker`.
+  void form_group(c10::Device device, GroupRequest request);
   // Destroys a process group that has lost a worker.
   void leave_group();
   // Shuts the group down cleanly. Call this after the last collective, when nothing uses the group any more.
@@ -89,7 +89,7 @@ class JobPlace {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int generation_ = 0;
   bool leaked_groups_ = false;
-  bool computes_ = false;  // the stage when a wait in shared memory began was kForward
+  bool computes_ = false;  // true if the stage was kForward when a wait in shared memory started
   std::optional<Peers> peers_;
 };
 

@@ -218,7 +218,7 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
   for (std::size_t i = 0; i < names.size(); ++i) names_by_index[i] = names[i];
   const bool rebuilt = of_rank_0.at("rebuilt").get<bool>();
   // The buckets of the first step use ordinary memory: rebuild_buckets() allocates the next buckets before it frees them, and
-  // the shared memory has room for one set of buckets.
+  // the shared memory has space for one set of buckets.
   if (shared != nullptr) shared->share_buffers(rebuilt || find_unused);
   reducer = std::make_shared<OpenReducer>(
       parameters, of_rank_0.at("buckets").get<Buckets>(), group, std::vector<bool>(parameters.size(), false),

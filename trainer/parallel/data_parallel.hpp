@@ -23,7 +23,7 @@ namespace ddprun::trainer {
 
 using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of parameters
 
-// Returns the memory that the buckets need for the gradients of these parameters, for GroupWishes::bucket_bytes.
+// Returns the memory that the buckets need for the gradients of these parameters, for GroupRequest::bucket_bytes.
 std::uint64_t bucket_memory(const std::vector<NamedTensor>& trained);
 
 class DataParallel {

@@ -227,9 +227,9 @@ namespace {
 
 // Returns the backend in shared memory, or null if the ranks must use Gloo.
 c10::intrusive_ptr<SharedBackend> make_shared_backend(const WorkerEnvironment& environment, c10d::Store& store,
-                                                      c10::Device device, const GroupWishes& wishes) {
-  const bool wanted = wants_shared_memory(wishes.backend, environment, device);
-  const auto bytes = wanted ? std::optional(wishes.bucket_bytes) : std::nullopt;
+                                                      c10::Device device, const GroupRequest& request) {
+  const bool wanted = wants_shared_memory(request.backend, environment, device);
+  const auto bytes = wanted ? std::optional(request.bucket_bytes) : std::nullopt;
   const Handover handover = share_segment(store, environment.rank, environment.world_size, bytes);
   if (!handover.segment) {
     if (environment.rank == 0 && !handover.reason.empty()) {
@@ -238,10 +238,10 @@ c10::intrusive_ptr<SharedBackend> make_shared_backend(const WorkerEnvironment& e
     }
     return nullptr;
   }
-  auto attached = SharedBackend::attach(handover.segment, environment.rank, wishes.timeout);
+  auto attached = SharedBackend::attach(handover.segment, environment.rank, request.timeout);
   if (const auto* const error = std::get_if<collectives::SegmentError>(&attached)) throw std::runtime_error(error->message);
   const auto backend = std::get<c10::intrusive_ptr<SharedBackend>>(std::move(attached));
-  if (wishes.breaker != nullptr) wishes.breaker->set_abortable(backend);
+  if (request.breaker != nullptr) request.breaker->set_abortable(backend);
   return backend;
 }
 
@@ -249,28 +249,28 @@ c10::intrusive_ptr<SharedBackend> make_shared_backend(const WorkerEnvironment& e
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, const GroupWishes& wishes) {
-  if (const std::string problem = backend_problem(wishes.backend, device); !problem.empty()) throw UsageError(problem);
+                                                          int generation, const GroupRequest& request) {
+  if (const std::string problem = backend_problem(request.backend, device); !problem.empty()) throw UsageError(problem);
   const std::string name = "ddptrain/" + std::to_string(generation);
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
-  keys->setTimeout(wishes.timeout);
+  keys->setTimeout(request.timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
   group->setGroupName(name);
   if (device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size) {
     c10d::PrefixStore shared_keys("shared", keys);
-    if (const auto shared = make_shared_backend(environment, shared_keys, device, wishes)) {
+    if (const auto shared = make_shared_backend(environment, shared_keys, device, request)) {
       group->setBackend(c10::kCPU, c10d::ProcessGroup::CUSTOM, shared);
       group->setDefaultBackend(c10d::ProcessGroup::CUSTOM);
       return group;
     }
   }
-  if (wishes.backend == DdpConfig::Backend::kShared && environment.rank == 0 &&
+  if (request.backend == DdpConfig::Backend::kShared && environment.rank == 0 &&
       environment.local_world_size < environment.world_size) {
     std::fprintf(stderr, "ddptrain: the workers communicate over Gloo instead of shared memory: they run on several nodes\n");
   }
   // CPU tensors (counts, losses) use Gloo even if the group also has NCCL. CUDA tensors use Gloo only if workers share a GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =
-      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), wishes.timeout, wishes.breaker);
+      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), request.timeout, request.breaker);
   group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::GLOO);
   if (device.is_cuda()) {
@@ -281,10 +281,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
     } else {
       refuse_shared_gpu(*keys, environment.rank, cuda->device_uuid(device.index()));
       const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
-                                        environment.world_size, device.index(), wishes.timeout);
+                                        environment.world_size, device.index(), request.timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);
       group->setDefaultBackend(c10d::ProcessGroup::NCCL);
-      if (wishes.breaker != nullptr && wishes.live_nccl) wishes.breaker->set_backend(nccl);
+      if (request.breaker != nullptr && request.live_nccl) request.breaker->set_backend(nccl);
     }
   }
   return group;

@@ -24,9 +24,9 @@ namespace ddprun::trainer {
 
 class GroupBreaker;
 
-// What a process group is made for.
-struct GroupWishes {
-  std::chrono::milliseconds timeout{};  // of a collective
+// The properties of a new process group.
+struct GroupRequest {
+  std::chrono::milliseconds timeout{};  // limit for one collective
   DdpConfig::Backend backend = DdpConfig::Backend::kAuto;
   std::uint64_t bucket_bytes = 0;   // memory for the buckets of gradients in each rank; 0 if unknown
   GroupBreaker* breaker = nullptr;  // can end the waits in the group; for NCCL only if `live_nccl` is set
@@ -58,7 +58,7 @@ bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environmen
 // same store. Throws UsageError if the device has no such backend.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, const GroupWishes& wishes);
+                                                          int generation, const GroupRequest& request);
 
 // True if the error of a collective means that another rank was lost, or that the group was aborted for this reason.
 bool is_lost_peer(const std::exception& error);

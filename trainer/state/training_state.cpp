@@ -404,8 +404,8 @@ std::string rounding_differences(const CheckpointState& saved, const TrainingSta
   note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
   note("LibTorch: ", TORCH_VERSION, saved.torch_version);
   // The sum of two values has one order.
-  constexpr int kMostWithOneOrder = 2;
-  if (std::max(world, saved.world_size) > kMostWithOneOrder) {
+  constexpr int kMaxWithOneOrder = 2;
+  if (std::max(world, saved.world_size) > kMaxWithOneOrder) {
     const auto order = [](const std::string& summation) { return summation.empty() ? "of Gloo or NCCL" : "of ranks"; };
     note("order of sums: ", order(state.summation), order(saved.summation));
   }

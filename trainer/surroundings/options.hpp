@@ -1,5 +1,6 @@
 // The command line of ddptrain. Its first argument is the path of a config, or one of the commands "generate", "eval",
-// "predict", "tokenize" (saved_options.hpp) and "bench" (bench_options.hpp). The rank is not an option: it comes from the environment (environment.hpp).
+// "predict", "tokenize" (saved_options.hpp) and "bench" (bench_options.hpp). The rank is not an option: it comes from the
+// environment (environment.hpp).
 #pragma once
 
 #include <filesystem>

@@ -44,7 +44,7 @@ Values values_in(const Values& environment, std::vector<std::string> args = {}, 
   return values;
 }
 
-std::string refusal_of(const Values& environment, std::vector<std::string> args = {}, const std::string& name = "host") {
+std::string refused_variables(const Values& environment, std::vector<std::string> args = {}, const std::string& name = "host") {
   try {
     found_in(environment, std::move(args), name);
   } catch (const UsageError& error) {
@@ -187,12 +187,12 @@ TEST(Scheduler, ATaskOnOneNodeSetsTheWorkersOnly) {
 }
 
 TEST(Scheduler, VariablesThatContradictEachOtherAreRefused) {
-  EXPECT_NE(
-      refusal_of(with(kSky, {{"SKYPILOT_NODE_RANK", "2"}})).find("SKYPILOT_NODE_RANK is '2', but SKYPILOT_NUM_NODES is 2"),
-      std::string::npos);
-  EXPECT_NE(
-      refusal_of(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}})).find("DSTACK_MASTER_NODE_IP is not set; add --master-addr"),
-      std::string::npos);
+  EXPECT_NE(refused_variables(with(kSky, {{"SKYPILOT_NODE_RANK", "2"}}))
+                .find("SKYPILOT_NODE_RANK is '2', but SKYPILOT_NUM_NODES is 2"),
+            std::string::npos);
+  EXPECT_NE(refused_variables(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}}))
+                .find("DSTACK_MASTER_NODE_IP is not set; add --master-addr"),
+            std::string::npos);
   EXPECT_EQ(values_in(with(kDstack, {{"DSTACK_MASTER_NODE_IP", ""}}), {"--master-addr", "h"})["node-rank"], "1");
 }
 
@@ -201,20 +201,20 @@ TEST(Scheduler, MpirunProvidesNodesAndRank) {
   EXPECT_EQ(values_in(kMpi, {"--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"}), (Values{{"nnodes", "2"}}));
   EXPECT_EQ(values_in(with(kMpi, {{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NUM_NODES", "2"}, {"SLURM_JOB_NODELIST", "n[08-09]"}})),
             (Values{{"nnodes", "2"}, {"node-rank", "1"}, {"master-addr", "n08"}}));
-  EXPECT_NE(refusal_of(kMpi).find("no variable of mpirun contains it; add --master-addr"), std::string::npos);
+  EXPECT_NE(refused_variables(kMpi).find("no variable of mpirun contains it; add --master-addr"), std::string::npos);
   EXPECT_EQ(values_in(with(kMpi, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}})), Values());
 }
 
 TEST(Scheduler, MpirunWithSeveralAgentsPerNodeIsRefused) {
   const Values two = with(kMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  EXPECT_NE(refusal_of(two).find("Use mpirun -N 1 ddprun"), std::string::npos);
+  EXPECT_NE(refused_variables(two).find("Use mpirun -N 1 ddprun"), std::string::npos);
   EXPECT_EQ(values_in(two, {"--standalone"}), Values());
   EXPECT_EQ(values_in(two, {"--nnodes", "2", "--master-addr", "h"}), Values());
 }
 
 TEST(Scheduler, SeveralAgentsPerNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
-  EXPECT_NE(refusal_of(twice).find("#SBATCH --ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
+  EXPECT_NE(refused_variables(twice).find("#SBATCH --ntasks-per-node=1"), std::string::npos) << refused_variables(twice);
   EXPECT_EQ(values_in(twice, {"--nnodes", "4", "--rdzv-endpoint", "n08"}), Values());
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
 }
@@ -222,9 +222,9 @@ TEST(Scheduler, SeveralAgentsPerNodeAreRefused) {
 // `srun -n2 ddprun` on one node would start two jobs, and both would write the same checkpoint.
 TEST(Scheduler, SeveralAgentsOnOneNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
-  EXPECT_NE(refusal_of(twice).find("--ntasks-per-node=1"), std::string::npos) << refusal_of(twice);
-  EXPECT_NE(refusal_of(twice, {"--nnodes", "1"}).find("--standalone"), std::string::npos);
-  EXPECT_NE(refusal_of(twice, {"--nproc-per-node", "2"}).find("--standalone"), std::string::npos);
+  EXPECT_NE(refused_variables(twice).find("--ntasks-per-node=1"), std::string::npos) << refused_variables(twice);
+  EXPECT_NE(refused_variables(twice, {"--nnodes", "1"}).find("--standalone"), std::string::npos);
+  EXPECT_NE(refused_variables(twice, {"--nproc-per-node", "2"}).find("--standalone"), std::string::npos);
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
   // With these options two agents of one job are allowed.
   EXPECT_EQ(values_in(twice, {"--nnodes", "2", "--rdzv-endpoint", "n08"}), Values());
@@ -242,7 +242,7 @@ TEST(Scheduler, ABatchScriptIsNotAStep) {
 }
 
 TEST(Scheduler, AnUnreadableNodeListIsRefused) {
-  EXPECT_NE(refusal_of(with(kStep, {{"SLURM_STEP_NODELIST", "n["}})).find("list of nodes \"n[\""), std::string::npos);
+  EXPECT_NE(refused_variables(with(kStep, {{"SLURM_STEP_NODELIST", "n["}})).find("list of nodes \"n[\""), std::string::npos);
 }
 
 TEST(Scheduler, APodHasItsIndexAsNodeRank) {
@@ -262,7 +262,7 @@ TEST(Scheduler, ASinglePodSetsNothing) {
 
 TEST(Scheduler, APodWithoutAHostNameIsRefused) {
   for (const char* name : {"train-2", "train-3.workers", "other.workers"}) {
-    EXPECT_NE(refusal_of(kPod, {"--nnodes", "3"}, name).find("headless service"), std::string::npos) << name;
+    EXPECT_NE(refused_variables(kPod, {"--nnodes", "3"}, name).find("headless service"), std::string::npos) << name;
   }
 }
 

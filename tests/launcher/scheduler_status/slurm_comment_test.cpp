@@ -9,7 +9,7 @@ ProgressShown shown() {
   return {.progress = {.step = 512, .steps_total = 1407, .loss = 0.3412}, .seconds_left = 32, .loss_step = std::nullopt};
 }
 
-TEST(SlurmComment, SeparatesTheFiguresWithCommas) {
+TEST(SlurmComment, SeparatesTheValuesWithCommas) {
   EXPECT_EQ(slurm_comment(shown()), "ddprun: step 512/1,407, loss 0.3412, 32 s left");
 }
 

@@ -5,10 +5,10 @@
 // TCP, through its own threads.
 //
 // The idea. A collective runs in the thread that calls it, and is complete when the call returns. The Work that is returned has
-// ended already. A queue with a thread of its own would let the backward pass continue during a wait. But both ranks need their
+// ended already. A queue with a separate thread would let the backward pass continue during a wait. But both ranks need their
 // core for the backward pass, and each handover between two threads takes longer than the all-reduce of a small bucket.
 //
-// In place. c10d's Reducer asks the default backend of its group for the memory of its buckets (allocateTensor). After
+// In place. c10d's Reducer gets the memory of its buckets from the default backend of its group (allocateTensor). After
 // share_buffers(true), this backend returns memory that all ranks map, so an all-reduce of a bucket copies nothing. If that
 // memory is used up, it returns ordinary memory. Collectives on ordinary memory copy through the segment.
 //
@@ -104,7 +104,7 @@ class SharedBackend final : public c10d::Backend {
   void reduce_parts(const at::Tensor& input, at::Tensor& output, const c10d::ReduceOp& op);
 
   std::shared_ptr<Memory> memory_;  // shared with the tensors of allocateTensor()
-  std::mutex mutex_;                // of the transport and of what follows
+  std::mutex mutex_;                // guards the transport and the members below
   std::unique_ptr<collectives::SharedTransport> transport_;
   collectives::Messages messages_;
   std::uint64_t calls_ = 0;

@@ -3,18 +3,18 @@
 namespace ddprun {
 
 std::int64_t plain_inputs(const ColumnPlan& column) {
-  using Kind = ColumnPlan::Kind;
+  using ColumnKind = ColumnPlan::Kind;
   const std::int64_t for_missing = column.has_missing ? 1 : 0;
   switch (column.kind) {
-    case Kind::kNumber:
-    case Kind::kTruth:
+    case ColumnKind::kNumber:
+    case ColumnKind::kTruth:
       return 1 + for_missing;
-    case Kind::kDate:
+    case ColumnKind::kDate:
       return kInputsOfDate + for_missing;
-    case Kind::kOneHot:
+    case ColumnKind::kOneHot:
       return static_cast<std::int64_t>(column.categories.size()) + for_missing;
-    case Kind::kEmbedding:
-    case Kind::kLeftOut:
+    case ColumnKind::kEmbedding:
+    case ColumnKind::kLeftOut:
       break;
   }
   return 0;

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import jobs
@@ -301,6 +302,7 @@ class SshNetwork:
     def __init__(self, hosts, folder: pathlib.Path):
         self.hosts, self.folder = hosts, folder
         self.daemons: list[subprocess.Popen] = []
+        self.runtimes: list[str] = []
         pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # sshd needs this folder
         folder.mkdir()
         for name in ("host_key", "user_key"):
@@ -319,8 +321,8 @@ class SshNetwork:
         self.environment = {**hosts.environment, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
     def start_daemon(self, host: int) -> None:
-        runtime = self.folder / f"runtime-{host}"
-        runtime.mkdir(mode=0o700, exist_ok=True)
+        runtime = tempfile.mkdtemp(prefix="ddprun-ssh-")  # pytest's folders are too long for the path of a socket
+        self.runtimes.append(runtime)
         variables = (f"XDG_RUNTIME_DIR={runtime} XDG_STATE_HOME={self.folder}/state-{host} XDG_CONFIG_HOME={self.folder}/config-{host} "
                      f"TMPDIR={self.folder} OMP_NUM_THREADS=1")
         (self.folder / f"sshd-{host}").write_text(
@@ -349,6 +351,8 @@ class SshNetwork:
                 except ProcessLookupError:
                     continue
             daemon.wait()
+        for runtime in self.runtimes:
+            shutil.rmtree(runtime, ignore_errors=True)
 
 
 @pytest.fixture

@@ -167,8 +167,8 @@ TEST(SlurmBatch, RefusesWhatCannotWork) {
       {{"--sbatch", "ntasks-per-node=8", "t.py"}, "#SBATCH --ntasks-per-node=1"},
       {{"--sbatch", "gpus-per-task=8", "t.py"}, "with --gpus"},
       {{"--sbatch", "signal=USR1@60", "t.py"}, "ddprun submit sets or excludes it"},
-      {{"--sbatch", "mem=1\n#SBATCH -n9", "t.py"}, "--sbatch: expected one option"},
-      {{"--sbatch=-n9", "t.py"}, "--sbatch: expected one option"},
+      {{"--sbatch", "mem=1\n#SBATCH -n9", "t.py"}, "--sbatch: expected the long name of one sbatch option"},
+      {{"--sbatch=-n9", "t.py"}, "--sbatch: expected the long name of one sbatch option"},
       {{"--partion", "x", "t.py"}, "Did you mean --partition?"}};
   for (const auto& [args, expected] : rows)
     EXPECT_NE(submit_refusal(args).find(expected), std::string::npos) << expected << "\n" << submit_refusal(args);

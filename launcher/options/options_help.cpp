@@ -108,12 +108,31 @@ std::string help_text(CalledAs called_as) {
   return text + "\nAll options: ddprun --help-all. Each has an environment variable DDPRUN_<NAME>.\n";
 }
 
+namespace {
+
+// Returns the usage of a subcommand in lines of at most 80 columns.
+std::string usage_lines(const SubcommandSpec& spec) {
+  constexpr std::size_t kColumns = 80;
+  std::string text;
+  std::string line = "  ddprun " + std::string(spec.name);
+  for (const std::string_view word : split(spec.arguments, ' ')) {
+    if (line.size() + 1 + word.size() > kColumns) {
+      text += line + "\n";
+      line = "     ";
+    }
+    if (!word.empty()) line += " " + std::string(word);
+  }
+  return text + line + "\n";
+}
+
+}  // namespace
+
 std::string long_help_text() {
   std::string text =
       "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n       ddprun [options] PROGRAM [arguments ...]\n";
   text += "\nSubcommands, as the first argument only\n";
   for (const SubcommandSpec& each : kSubcommandTable) {
-    text += "  ddprun " + std::string(each.name) + (each.arguments.empty() ? "" : " " + std::string(each.arguments)) + "\n";
+    text += usage_lines(each);
     text += wrapped(std::string(each.doc) + ".");
   }
   for (const OptionGroupTitle& group : option_group_titles()) {

@@ -27,9 +27,9 @@ std::optional<double> number_in(std::string_view cell);
 // true for "true" and "yes", false for "false" and "no", in upper or lower case; nullopt for any other text.
 std::optional<bool> truth_in(std::string_view cell);
 
-// Returns the days since 1970-01-01 for a date in ISO 8601: "2024-02-29" or "2024/02/29". A time may follow: "2024-02-29T13:45",
-// "2024-02-29 13:45:10.5Z", "...+01:00". It adds a fraction of a day; the time zone is subtracted. nullopt for any other text,
-// and for a day that does not exist. Years are 1 to 9999. Expects a trimmed cell.
+// Returns the days since 1970-01-01 for a date in ISO 8601: "2024-02-29" or "2024/02/29". A time may follow:
+// "2024-02-29T13:45", "2024-02-29 13:45:10.5Z", "...+01:00". It adds a fraction of a day; the time zone is subtracted. nullopt
+// for any other text, and for a day that does not exist. Years are 1 to 9999. Expects a trimmed cell.
 std::optional<double> date_in(std::string_view cell);
 
 // The number of days from 1970-01-01 to that day of the Gregorian calendar. `month` is 1 to 12; `day` may exceed the month.

@@ -3,12 +3,14 @@ time limit starts first and runs while the other tests run, because Slurm checks
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
 import jobs
 import pytest
 from hosts import Hosts
+from node_agents import suspended_process
 from slurm import cluster_on, skip_without_slurm
 
 # Jobs of the partition `urgent` preempt jobs of the partition `low`. These have 30 s to save.
@@ -87,7 +89,10 @@ def test_a_preempted_job_is_requeued_and_continues(slurm, ddprun_bin, data, tmp_
     job = submit(slurm, ddprun_bin, run, "--partition", "low", config)
     metrics = run / "metrics.jsonl"
     slurm.hosts.until(lambda: metrics.exists() and metrics.read_bytes().count(b'"step"') > 5, "the first steps")
-    slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
+    worker = int(re.search(r"rank 0 pid (\d+)", output_of(run, job))[1])
+    with suspended_process(worker):
+        slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
+        slurm.hosts.until(lambda: "PreemptTime=None" not in slurm.run("scontrol", "show", "job", job).stdout, "the preemption")
     slurm.until_gone(job)
     assert starts_of(run) == [(job, 0, 85), (job, 1, 0)], output_of(run, job)
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "alone", config]).returncode == 0

@@ -96,6 +96,8 @@ def many_agents(programs: tuple[str, str], how: RunOptions, turns: int) -> list[
         return []
     rows = []
     for agents in (100, 1000) if how.quick else (100, 1000, 10000):
+        if how.only not in f"{agents:,} agents":
+            continue
         progress(f"{agents} agents")
         each = 1 if how.quick else RUNS_OF_A_PAIR[agents]
         results = [interleaved(crowds, each, lambda program, agents=agents: crowd(program, agents)) for _ in range(turns)]

@@ -31,9 +31,9 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// The agent, as its observers (console, report) use it. The report's observer passes each new text of the report to the
-// guardian (keep_report) before it writes the file through `files`. If the agent is killed in between, the guardian writes the
-// text.
+// The interface of the agent for its observers (console, report). The report's observer passes each new text of the report to
+// the guardian (keep_report) before it writes the file through `files`. If the agent is killed before it has written the file,
+// the guardian writes the text.
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;
@@ -58,8 +58,8 @@ struct AgentObservers {
 // Creates the observers (console, report). The agent calls this function after it has created the console.
 using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
 
-// The agent calls this function with the exit code when all its work is done. The guardian exits at the same time, so slow work
-// in this function runs in parallel to that exit.
+// The agent calls this function with the exit code when all its work is done. The guardian exits at the same time, so slow
+// work in this function runs while the guardian exits.
 using AtEnd = std::function<void(int exit_code)>;
 
 // Runs the job that the plan describes and returns the exit code. `network` is set in a job on many machines, where this

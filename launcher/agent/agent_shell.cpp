@@ -184,7 +184,7 @@ void AgentShell::on_guardian_death() {
 
 void AgentShell::handle(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.start_async();  // After the first notice workers may run, so file work must no longer block this thread.
+  files_.start_async();  // Workers may run after the guardian's first message, so file work must no longer block this thread.
   if (notice.kind == Kind::kStoreMessage) return console_.line(Stream::kStderr, store_message_line(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
   if (notice.kind == Kind::kLeftoverAwaited) return on_awaited_leftover(notice);
@@ -404,7 +404,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   script_printed_ = train() || plan_.standbys == 0;
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
   // These events are posted, so that observers receive the start of the round first. Workers that were spare interpreters
-  // already run, so their WorkerStarted events would otherwise come before it.
+  // already run, so their WorkerStarted events would otherwise come before the event RoundStarted.
   if (!action.spares.empty()) {
     boost::asio::post(io_, [this] {
       for (const auto& [rank, pid] : workers_.taken_over()) publish_start(rank, instant_now().realtime_ns, true);
@@ -483,8 +483,8 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
 void AgentShell::carry_out(const agent_action::SendMessage& action) {
   for (const int rank : action.ranks) {
     workers_.send(rank, action.message);
-    // After a Stop message the worker saves its state. If a start script has started it, the script may exit first. Signal 0
-    // informs the guardian of the stop, so that the guardian then waits for the worker.
+    // After a Stop message the worker saves its state. If a start script is the parent of the worker, the script may exit
+    // before the worker. Signal 0 informs the guardian of the stop, so that the guardian then waits for the worker.
     if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
   }
 }

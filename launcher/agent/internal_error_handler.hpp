@@ -1,7 +1,7 @@
 // Handles every exception in the agent: a failed check in our code, an error of the system or of a library, exhausted memory.
-// The first exception becomes an event for AgentState, which stops the workers and then ends the job. The exit code is that of
-// an Error, or 89 for any other exception. On one machine the workers save before they stop. On many machines they do not,
-// since the other nodes have the same state and continue.
+// The first exception becomes an event for AgentState, which stops the workers and then ends the job. An Error contains the
+// exit code; for any other exception the exit code is 89. On one machine the workers save before they stop. On many machines
+// they do not, since the other nodes have the same state and continue.
 //
 // A second exception ends everything immediately, because the code that stops the workers may be broken. The same happens if
 // the workers have not stopped in time. The class is part of the agent's shell and runs on one thread.
@@ -82,8 +82,8 @@ class InternalErrorHandler {
     agent_.save_and_stop(*first_);
   }
 
-  // An observer that throws during end_by() is not caught. The agent then exits without kCleanShutdown, and the guardian
-  // completes the report.
+  // An observer that throws during end_by() is not caught. The agent then exits and does not send kCleanShutdown, so the
+  // guardian completes the report.
   void end_now() {
     if (agent_.is_over()) return;
     in_end_hook_ = true;

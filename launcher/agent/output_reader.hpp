@@ -40,14 +40,14 @@ class OutputReader {
     // The reader calls this when a stream has ended or a slow console has caught up. The output of the round may then be
     // complete.
     virtual void check_round_end() = 0;
-    // The reader calls this when no worker is blocked by its log file any more.
+    // The reader calls this when no worker is still blocked because of its log file.
     virtual void on_output_resumed() = 0;
 
    protected:
     ~Agent() = default;
   };
 
-  // Receives a copy of the output of all workers: the rank in the job, the stream, and the bytes in pieces of any size.
+  // Receives a copy of the output of all workers: the rank in the job, the stream, and the bytes in chunks of any size.
   using Tap = std::function<void(int rank, Stream stream, std::string_view bytes)>;
 
   OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Agent& agent);
@@ -100,7 +100,7 @@ class OutputReader {
   int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
   // Start of the round; nullopt after the first output of the round.
   std::optional<std::chrono::steady_clock::time_point> started_;
-  int waiting_ = 0;  // number of pipes that are not read because the console is behind
+  int waiting_ = 0;  // number of pipes that are not read because the console is slow
   // A pipe that is not read, because the worker's log file accepts no data. paused_ maps it to the start of the pause.
   struct PausedPipe {
     int rank = 0;
@@ -109,7 +109,7 @@ class OutputReader {
     auto operator<=>(const PausedPipe&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
   std::map<PausedPipe, std::chrono::steady_clock::time_point> paused_;
-  std::vector<std::array<int, 2>> adopted_;  // counters behind adopted(), by local rank and Stream
+  std::vector<std::array<int, 2>> adopted_;  // the counts that adopted() returns, by local rank and Stream
   std::set<int> reported_ranks_;             // local ranks whose log file was already reported as blocked in this round
   bool all_writers_ended_ = false;
   boost::asio::steady_timer paused_timer_;

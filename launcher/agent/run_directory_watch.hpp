@@ -23,7 +23,7 @@ namespace ddprun {
 class RunDirectoryWatch {
  public:
   // `lock_fd` belongs to the caller. `config` is the text for config.json in a new directory, or empty if the job has no
-  // config. If inotify is not available, only probe() and changed mounts reveal a removal.
+  // config. If inotify is not available, a removal is detected only by probe() or after a change of the mounts.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::string config, std::function<void()> on_removed);
   // Starts a check on the file queue's thread, since a file system may take long to answer.

@@ -87,7 +87,7 @@ class WorkerSupervisor {
   // These functions take the guardian's number of a process. A waiting standby has a channel but no rank. An unknown process
   // has neither.
   std::optional<int> rank_of(int number) const;
-  // Pids of the running workers that were started as standbys or spares, by rank.
+  // Returns the pids of the running workers that were started as standbys or spares, by rank.
   std::map<int, pid_t> taken_over() const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;

@@ -32,8 +32,8 @@ bool others_have_saved(const EndFacts& facts) {
   return facts.workers.count() > 1;
 }
 
-// Returns the end of the job's last message, about the saved state. If no worker finished a step since the start, there was no
-// new state to save.
+// Returns the part of the job's last message that describes the saved state. If no worker finished a step since the start,
+// there was no new state to save.
 std::string saved_state(const EndFacts& facts) {
   if (facts.workers.settings().workers_have_channel) {  // the agent does not receive the step numbers of scripts
     const std::int64_t made = std::ranges::max_element(facts.workers.all(), {}, &WorkerRecord::step)->step;
@@ -125,8 +125,8 @@ agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto& workers = facts.workers.all();
   const bool is_script = !facts.workers.settings().workers_have_channel;
-  // A script that exits with 0 after an order to stop has not finished its work. It counts as saved only if it reported that it
-  // saves.
+  // If a script was ordered to stop and exits with 0, it has not finished its work. It counts as saved only if it has reported
+  // that it saves.
   const bool cut_short = is_script && (stop.ordered || !stop.agreement);
   const auto stopped = [&](const WorkerRecord& worker) {
     return is_script && worker.stop_requested && (cut_short || has_saved(worker, stop));

@@ -1,6 +1,6 @@
-// The workers of one node in the current round. Between two rounds, they are those of the last round. There is one record per
-// local rank. AgentState reads the records through this class. Only reports from workers and orders to workers change them. The
-// code is pure: no I/O, no clock.
+// The workers of one node in the current round. Between two rounds, this class describes the workers of the last round. There
+// is one record per local rank. AgentState reads the records through this class. Only reports from workers and orders to
+// workers change them. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

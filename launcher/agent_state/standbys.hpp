@@ -108,7 +108,7 @@ class Standbys {
   // After this call no standby is started, because none can succeed. Standbys that already wait remain usable.
   void give_up() { wanted_ = 0; }
 
-  // Call this when all processes of the round have exited. A pause continues.
+  // Call this when all processes of the round have exited. A pause that has started continues.
   void clear() {
     waiting_.clear();
     taken_.clear();

@@ -43,7 +43,7 @@ void StopInProgress::announce_step() {
   if (settings_.is_member()) {
     // The coordinator picks the largest step, since workers of other nodes may have started more steps.
     turn_.act(agent_action::ReportSteps{*step});
-  } else if (!round.ordered) {  // after an order to stop it is too late to save
+  } else if (!round.ordered) {  // it is too late to save once the workers were ordered to stop
     agree_on(*step);
   }
 }

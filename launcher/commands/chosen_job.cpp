@@ -74,7 +74,8 @@ bool is_match(const RunningJob& job, const std::string& word) {
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
-// True if all agents belong to one job. Agents that use the same run directory do, since only one job at a time can lock it.
+// True if all agents belong to one job. This is so if they use the same run directory, since only one job at a time can lock
+// it.
 bool are_of_one_job(const std::vector<RunningJob>& jobs) {
   const auto run_dir = [](const RunningJob& job) { return job.status.is_object() ? job.status.value("run_dir", "") : ""; };
   const std::string first = jobs.empty() ? std::string() : run_dir(jobs.front());

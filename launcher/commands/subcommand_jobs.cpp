@@ -1,4 +1,5 @@
-// `ddprun ps`, `status`, `top` and `stop`: the running jobs of this user on this machine. run_subcommand() calls them.
+// `ddprun ps`, `status`, `top` and `stop`, which show or stop the running jobs of this user on this machine. run_subcommand()
+// calls them.
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -44,7 +45,7 @@ std::string exit_text_of_report(const std::string& report) {
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
 }
 
-// `here`: only this node was stopped, so the job may still be running on other nodes.
+// If `here` is true, only this node was stopped, and the job may still be running on other nodes.
 std::string ended_text(const RunningJob& job, bool here) {
   const std::string end = exit_text_of_report(job.status.value("report", ""));
   return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";

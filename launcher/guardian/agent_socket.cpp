@@ -68,7 +68,8 @@ void AgentSocket::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    // If the socket is full, the event loop waits until it is writable; if it is closed, receive() detects that.
+    // If the socket is full, the event loop waits until the socket is writable. If the socket is closed, receive() detects
+    // this.
     if (n < 0) return;
     outbox_.pop_front();
   }

@@ -1,6 +1,6 @@
 // The agent's connection to the guardian (the process that is the parent of all workers). It starts the guardian, sends it
-// requests to start, signal and sweep workers, and passes its notices to the agent. AgentShell owns one; agent_socket.hpp is
-// the guardian's end. When the connection closes, the guardian kills every worker and exits.
+// requests to start, signal and sweep workers, and passes its notices to the agent. AgentShell owns an object of this class;
+// agent_socket.hpp is the guardian's end. When the connection closes, the guardian kills every worker and exits.
 #pragma once
 
 #include <sys/types.h>

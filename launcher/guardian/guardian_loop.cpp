@@ -255,8 +255,8 @@ void Guardian::on_lease_expired() {
   sweeper_.on_lease_expired();
 }
 
-// Clears the state of the previous round. This is done after the notice of the round's end was sent, while the agent is busy
-// with it.
+// Clears the state of the previous round. This is done after the notice of the round's end was sent, while the agent handles
+// this notice.
 void Guardian::begin_next_round() {
   workers_.forget_ended();
   cgroups_.end_round();

@@ -25,8 +25,8 @@ struct Request {
     kCleanShutdown,   // the agent exits normally and its report is complete; no reply
     kDeadline,        // kill all workers at deadline_ns; replaces the previous deadline; no reply
     kSetDeathNotice,  // send `death_notice` if the agent dies; replaces the previous one; no reply
-    // end the processes that the round left behind, as `how` requires; the reply is kSwept when the round waits for none of
-    // them
+    // end the processes that the round left behind, as `how` requires; the reply is kSwept, sent when the round no longer
+    // waits for any of them
     kSweep,
     kReport,    // memfd with the current report, which the guardian writes if the agent dies before writing it; no reply
     kStore,     // one listening socket of the store for this round's scripts; kStoreMessage notices may follow

@@ -24,11 +24,11 @@ class WorkerCgroups {
   explicit WorkerCgroups(const CgroupFolders& folders);
 
   // Moves the worker and its descendants into the worker's cgroup. A process that another program has moved before (cgexec,
-  // systemd-run, a scheduler) is not moved, since the limits of its new cgroup apply. Returns false if the worker itself was
-  // not moved.
+  // systemd-run, a scheduler) is not moved, since the limits of its new cgroup must stay in effect. Returns false if the
+  // worker itself was not moved.
   bool place(int worker, pid_t pid);
-  // Returns the cgroup of this round's worker: its own, or the one into which another program has moved it. The folder is empty
-  // if the cgroup is unknown.
+  // Returns the cgroup of this round's worker: the worker's own cgroup, or the cgroup into which another program has moved the
+  // worker. The folder is empty if the cgroup is unknown.
   WorkerCgroup cgroup_of(int worker) const;
   // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;

@@ -196,8 +196,8 @@ void HangState::check_answers(Time now) {
   });
   if (awaited) return;
   phase_ = Phase::kJudging;
-  // The verdict is not made here but when a timer fires, which happens immediately: other messages that arrived with the answer
-  // may report progress.
+  // The verdict is made when a timer fires, and not here. The timer fires immediately, but after other messages that arrived
+  // together with the answer. These messages may report progress.
   set_timer(now);
 }
 
@@ -216,8 +216,8 @@ void HangState::judge(const HangView& view, Time now) {
     observations.push_back(suspect.observation);
   }
   verdict_ = judge_hang(observations);
-  // If all ranks of this node wait, the culprit may be on another node. That node's agent finds it after its own time limit and
-  // after it has read its stacks. So this agent waits that long before it decides.
+  // If all ranks of this node wait, the culprit may be on another node. That node's agent finds the culprit after its own time
+  // limit, and after it has read the stacks on that node. So this agent waits that long before it decides.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_check_) {
     second_check_ = true;
     phase_ = Phase::kWaiting;

@@ -6,8 +6,8 @@
 //     watching -- no progress in time --> querying -- answers, or no time left --> judging -> reading stacks -> reported
 //     judging -- the culprit may be on another node --> waiting -> querying
 //
-// Progress of any rank before the verdict ends the inquiry, and the machine watches again. After the findings are reported, it
-// does nothing until the next round.
+// If any rank makes progress before the verdict, the inquiry ends, and the state machine watches again. After the findings are
+// reported, the state machine does nothing until the next round.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // true: all workers can be queried; false (a script): only ranks that have reported steps can
+  bool channel = false;  // true: all workers can be queried; false (a script): only ranks that have reported steps can be
+                         // queried
   bool python = false;
   std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
 };

@@ -63,7 +63,8 @@ class EventHooks : public RunObserver {
   std::function<void(const std::string&)> notify_;
   Kind failure_;
   Kind checkpoint_;
-  std::string newest_checkpoint_;  // the newest reported checkpoint, since several ranks may report the same one
+  std::string newest_checkpoint_;  // path of the newest reported checkpoint; a second report of the same path, by another
+                                   // rank, is ignored
 };
 
 }  // namespace ddprun

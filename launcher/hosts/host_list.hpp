@@ -1,4 +1,4 @@
-// Parses the value of --hosts: the machines on which ddprun starts agents over ssh. Pure.
+// Parses the value of --hosts: the machines on which ddprun starts agents over ssh. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created once the agent has
-// its io_context.
+// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created after the agent
+// has created its io_context.
 #include "launcher/launch/run_plan.hpp"
 
 #include <algorithm>

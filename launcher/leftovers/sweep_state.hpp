@@ -167,7 +167,7 @@ class SweepState {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call this when the worker lease was extended, or no longer ends.
+  // Call this when the worker lease was extended, or has no time limit any more.
   void on_lease_renewed() { lease_expired_ = false; }
 
   // Returns true if the round no longer waits for any process. Returns true only once.
@@ -193,7 +193,7 @@ class SweepState {
     bool kept = false;  // belongs to an earlier round
     bool named = false;
     std::optional<How> how;  // set by a sweep
-    Time kill_delay{0};      // time to SIGKILL from SIGTERM, or from the signal that reached the process
+    Time kill_delay{0};      // time between SIGTERM, or another signal that reached the process, and SIGKILL
     Time since{0};
     Time born{0};     // start time, computed from the process's age when it was first observed
     Time busy_at{0};  // time when the process was last observed to be busy

@@ -22,7 +22,7 @@ enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 // Only CPUs that this process may use are assigned. Throws UsageError if a rank would get none.
 std::vector<std::vector<int>> bind_workers(const Topology& topology, Numa mode, int workers);
 
-// {0,1,2,3,8} -> "0-3,8"
+// Returns a text such as "0-3,8" for {0,1,2,3,8}.
 std::string cpu_list(const std::vector<int>& cpus);
 
 const char* name_of(Numa mode);

@@ -2,12 +2,12 @@
 // launcher/tcp_store/master_endpoint.hpp keeps the port reserved across rounds.
 //
 // Only rank 0's TCPStore or the agent's store may listen on a reserved port, and no other program. The kernel compares the
-// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a reserving socket with
-// that option allows rank 0's TCPStore to listen, since TCPStore sets the option
-// (docs/internals/decisions/launcher/held-master-port.md). But it also allows any other server on the machine that sets it. Two
-// sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens on the port, admit()
-// clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does every usual server of
-// the same user.
+// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a reserving socket
+// with that option allows rank 0's TCPStore to listen, since TCPStore sets the option
+// (docs/internals/decisions/launcher/held-master-port.md). But it also allows any other server on the machine that sets
+// SO_REUSEADDR. Two sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens on
+// the port, admit() clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does
+// every usual server of the same user.
 //
 // Note: two jobs whose sockets set the same option could bind the same port, and each would assume that it alone has the port.
 // So each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,

@@ -21,9 +21,9 @@
 
 namespace ddprun {
 
-// The port of a Slurm step, from `low` to `high`. All nodes can compute it without a query. Steps of jobs with near ids have
-// different ports. Two steps with the same step id have the same port only if their job ids differ by a multiple of
-// high - low + 1. Pure.
+// Returns the port of a Slurm step, a number from `low` to `high`. All nodes can compute it without a query. Steps of jobs
+// with similar ids have different ports. Two steps with the same step id have the same port only if their job ids differ by a
+// multiple of high - low + 1. The code is pure: no I/O, no clock.
 int port_of_slurm_step(std::int64_t job, std::int64_t step, int low, int high);
 
 struct SchedulerSettings {
@@ -32,8 +32,8 @@ struct SchedulerSettings {
 };
 
 // Returns the values from the scheduler. `full_host_name` returns this machine's name with its domain; it is called only in a
-// pod. Throws UsageError if several agents run on a node, if a node list is unreadable, if the address of the first node
-// is unknown, or if a rank is not below the number of nodes. Pure.
+// pod. Throws UsageError if several agents run on a node, if a node list is unreadable, if the address of the first node is
+// unknown, or if a rank is not below the number of nodes. The code is pure: no I/O, no clock.
 SchedulerSettings scheduler_settings(const Settings& given, const Environment& environment,
                                      const std::function<std::string()>& full_host_name);
 

@@ -145,8 +145,8 @@ std::optional<fs::path> executable_python_in(const fs::path& folder) {
   return ::access(python.c_str(), X_OK) == 0 ? std::optional(std::move(python)) : std::nullopt;
 }
 
-// Returns the Python of the virtual or conda environment that contains ddprun, or a link to ddprun. torchrun also uses the
-// Python with which it was installed. nullopt if ddprun is not in such an environment.
+// Returns the Python of the virtual or conda environment that contains ddprun or a link to ddprun. torchrun also uses the
+// Python with which it was installed. Returns nullopt if ddprun is not in such an environment.
 std::optional<fs::path> python_of_own_environment(const Arguments& arguments, const Machine& machine) {
   const char* const name = arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun";
   std::error_code ignored;

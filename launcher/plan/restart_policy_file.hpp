@@ -21,7 +21,8 @@ struct RestartPolicyFile {
 
 // Throws UsageError.
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file);
-// Parses the text of a restart policy file. `name`: the file's name for error messages. Throws UsageError. Pure.
+// Parses the text of a restart policy file. `name`: the file's name for error messages. Throws UsageError. The code is pure:
+// no I/O, no clock.
 RestartPolicyFile parse_restart_policy(std::string_view text, const std::string& name);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// Metrics derived from a report.json, for report_text.cpp and launcher/report_page: the use of time, the frequency of each
-// failure, and the rounds on a time line. A value that is missing or has an unexpected type is skipped, since a different
-// version of ddprun may have written the report. The code is pure: no I/O, no clock.
+// Metrics derived from a report.json, for report_text.cpp and launcher/report_page: how the run used its time, how often each
+// failure occurred, and the rounds on a time line. A value that is missing or has an unexpected type is skipped, since a
+// different version of ddprun may have written the report. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

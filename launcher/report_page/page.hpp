@@ -3,7 +3,7 @@
 // metrics. The evidence of each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers,
 // and reloads itself. The code is pure: no I/O, no clock.
 //
-// Each subject has a file: page_rounds, page_workers, page_time and chart. page_style has the colours and the script.
+// Each part of the page has a file: page_rounds, page_workers, page_time and chart. page_style has the colours and the script.
 #pragma once
 
 #include <chrono>

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// Returns the exit code of the job: that of the worker whose failure is the first cause (decision 4,
+// Returns the exit code of the job: the exit code of the worker whose failure is the first cause (decision 4,
 // docs/internals/decisions/launcher/exit-codes.md). Returns kBudgetSpent if that worker's exit status does not reflect the
 // failure, for example after a hang.
 int exit_code_of(const FailedRound& round) {
@@ -60,7 +60,7 @@ const char* hopeless_reason(Cause cause) {
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
   // Two out-of-memory failures at the same step count as the same only if they requested the same amount. A different amount
-  // shows that the script has changed its memory use in between, so a restart may help.
+  // shows that the memory usage of the script has changed in between, so a restart may help.
   return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }

@@ -25,7 +25,7 @@ void StragglerMonitor::on(const RunEvent& event) {
   } else if (const auto* continued = std::get_if<WorkerContinued>(&event)) {
     if (round_.find(continued->rank) != nullptr) readings_[continued->rank].stopped_s += continued->stopped_s;
   } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
-    // The process of the suspect has ended and cannot be sampled.
+    // If the process of the suspect has ended, it cannot be sampled.
     if (suspect_ && suspect_->finding.rank == ended->rank) report_suspect();
   } else if (const auto* reported = std::get_if<WorkerReported>(&event)) {
     if (const auto* pace = std::get_if<channel::Pace>(&reported->message)) on_pace(reported->rank, *pace);

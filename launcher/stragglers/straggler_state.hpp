@@ -1,6 +1,6 @@
-// Finds a straggler: a rank whose own work takes longer than that of the other ranks, which wait for it in each step. It also
-// determines the kind of delay. The class is a pure state machine without a clock. launcher/stragglers/straggler_monitor.hpp
-// calls it.
+// Finds a straggler: a rank whose own work takes longer than the work of the other ranks. The other ranks wait for it in each
+// step. It also determines the kind of delay. The class is a pure state machine without a clock.
+// launcher/stragglers/straggler_monitor.hpp calls it.
 //
 // The problem. Ranks wait for each other in each step. So the step time is equal on all ranks and does not show which rank is
 // slow. Each rank therefore reports two times: its own time and the time for which it waited for other ranks (channel::Pace).

@@ -103,8 +103,9 @@ void ScriptStore::wait_for_turn(int number, Client& client, std::size_t next_ans
   turn_queue_.push_back(number);
 }
 
-// Returns true if a reply of this size may be sent now. If no other reply is unsent, any size is allowed. Otherwise a reply
-// larger than three quarters of the limit could never be sent.
+// Returns true if a reply of this size may be sent now. A reply of at most light_bytes may always be sent. If all other
+// replies have been sent, any size is allowed. Without this exception, a reply larger than three quarters of the limit could
+// never be sent.
 bool ScriptStore::has_space_for(std::size_t answer) const {
   return answer <= limits_.light_bytes || unsent_bytes_ == 0 || pending() + answer <= limits_.pending_bytes / 4 * 3;
 }

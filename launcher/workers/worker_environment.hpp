@@ -51,8 +51,8 @@ struct WorkerSettings {
 // is used, as with getenv().
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
 
-// Changes the environment of a script's worker into that of a spare interpreter. Python then runs sitecustomize.py in the
-// folder `hook` at its start, and this file imports `modules`.
+// Changes the environment of a script's worker into the environment of a spare interpreter. Python then runs sitecustomize.py
+// in the folder `hook` at its start, and this file imports `modules`.
 void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules);
 // Returns the command that starts a spare interpreter: a Python program with the worker's command as its arguments. Python runs
 // the hook before this program. The hook waits, and later runs the worker's command. If Python skips the hook, the program only

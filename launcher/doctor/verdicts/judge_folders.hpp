@@ -1,5 +1,6 @@
-// Judges the folders that a job writes: its run directory, checkpoint.local_dir and the folder for temporary files. A disk that
-// is full or gone at the first checkpoint costs all steps before it. Also judges the data that the config names. Pure.
+// Judges the folders that a job writes: its run directory, checkpoint.local_dir and the folder for temporary files. A disk
+// that is full or gone at the first checkpoint costs all steps before it. Also judges the data that the config names. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

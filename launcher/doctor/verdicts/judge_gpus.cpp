@@ -26,14 +26,15 @@ std::string quoted(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
-// CUDA's number of the entry: the digits at its start. nullopt if there are none, or if the number is too large.
+// Returns the number that CUDA reads from the entry: the digits at its start. Returns nullopt if there are none, or if the
+// number is too large.
 std::optional<std::size_t> index_of(std::string_view entry) {
   std::size_t index = 0;
   const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
   return error == std::errc() ? std::optional(index) : std::nullopt;
 }
 
-// All UUIDs that an abbreviation can mean.
+// Returns all UUIDs that start with the abbreviation `entry`.
 std::vector<std::string> matches_of(std::string_view entry, const std::vector<Gpu>& gpus) {
   std::vector<std::string> matches;
   for (const Gpu& gpu : gpus) {
@@ -214,7 +215,7 @@ std::string summary_of(const GpuFacts& facts) {
   return text;
 }
 
-// The driver itself, before any of its GPUs. Returns true if a check was added.
+// Judges the driver itself, before its GPUs are judged. Returns true if a check was added.
 bool judge_driver(Checks& checks, const GpuFacts& facts, const JobNeeds& needs) {
   if (facts.driver_answers) {
     const auto count = facts.gpus.size();

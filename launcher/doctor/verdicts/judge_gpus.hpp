@@ -5,7 +5,8 @@
 // judge_gpus() finds that entry. The rules of the list are those of visible_gpus() (launcher/machine/detect_gpus.hpp).
 //
 // The hardware reports faults as Xid lines of the kernel log, ECC errors, rows to be remapped, slowdowns and lost NVLinks. We
-// judge only Xids that a job cannot cause, since a program with an invalid address also causes an Xid. Pure.
+// judge only Xids that a job cannot cause, since a program with an invalid address also causes an Xid. The code is pure: no
+// I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -123,7 +123,7 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
 
 bool can_never_resolve(std::string_view name) {
   constexpr std::size_t kMaxName = 253, kMaxLabel = 63;
-  if (name.ends_with('.')) name.remove_suffix(1);  // the root
+  if (name.ends_with('.')) name.remove_suffix(1);  // the final dot stands for the root of DNS
   if (name.empty() || name.size() > kMaxName) return true;
   const std::vector<std::string_view> labels = split(name, '.');
   const auto is_letter_or_digit = [](unsigned char c) {

@@ -1,5 +1,5 @@
 // Judges names and interfaces of this node. In a job on one node no verdict depends on them, except for variables that name an
-// interface: Gloo and NCCL read those in every job. Pure.
+// interface: Gloo and NCCL read those in every job. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>

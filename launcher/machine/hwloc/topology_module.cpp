@@ -95,8 +95,8 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // This flag includes CPUs that this process may not use. A core is numbered by its lowest CPU, so that number would change
-  // without them.
+  // This flag includes CPUs that this process may not use. A core has the number of its lowest CPU, and this number would
+  // change if these CPUs were missing.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {

@@ -20,8 +20,8 @@
 
 namespace ddprun {
 
-// Returns the maximum size in bytes of one node's answer. The more nodes there are, the smaller it is, so that the sum of all
-// answers is limited.
+// Returns the maximum size in bytes of one node's answer. The more nodes there are, the smaller this size is, so that the sum
+// of all answers is limited.
 std::uint32_t max_answer_bytes(int nodes);
 
 // name_of() returns the text form of a node's identity in queries, and node_of() parses it. node_of() returns nullopt for any
@@ -53,8 +53,8 @@ class JobQuery {
   using Send = std::function<void(rendezvous::ClusterQuery)>;
   using Then = std::function<void(std::string json)>;
 
-  // `first_number` is the number of the first query. It must differ from the numbers used by earlier processes with this node's
-  // identity, since a late answer to them may still arrive.
+  // `first_number` is the number of the first query. It must differ from the numbers used by earlier processes with this
+  // node's identity, since a late answer to a query of such a process may still arrive.
   JobQuery(boost::asio::io_context& io, std::uint64_t first_number, Send send);
 
   struct Request {

@@ -1,5 +1,6 @@
-// Whether a job returns to the scheduler's queue after its agents have ended, and the budgets that limit this. The batch file
-// of Slurm calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). Pure.
+// Decides whether a job returns to the scheduler's queue after its agents have ended. Budgets limit the number of requeues.
+// The batch file of Slurm calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). The code is pure: no I/O,
+// no clock.
 //
 // The problem: an exit code alone does not determine whether another start helps. Exit code 85 means that the job has saved
 // after a signal. After a preemption this may happen any number of times, since each preemption has a cause outside of the job.
@@ -19,8 +20,8 @@
 // checkpoint, and - is a start without one. After the starts S S - - S - - - the job is requeued for the last time. If the next
 // start has no newer checkpoint, the job ends.
 //
-// If a worker itself has returned 85, 86, 129, 130 or 143, this is a failure. The codes that end the job do so even if a worker
-// has returned them.
+// If a worker exited with 85, 86, 129, 130 or 143, this is a failure. The codes in the second row end the job even if a worker
+// exited with them.
 //
 // A script need not report its checkpoints. But its job ends with 85 only after all ranks have saved, so this code counts as a
 // newer checkpoint of a script.
@@ -39,11 +40,11 @@ namespace ddprun {
 
 // The counts of one job, and the progress of the run at the previous decision.
 struct RequeueRecord {
-  std::string job{};  // the scheduler's job: "slurm 17"; if it is another job, its counts are not used
+  std::string job{};  // the scheduler's job, such as "slurm 17"; the counts of another job are not used
   int failures = 0;
   int timeouts = 0;               // time limits in a row without a newer checkpoint
-  int requeues = 0;               // in all
-  std::int64_t published = 0;     // checkpoints in report.json
+  int requeues = 0;               // number of requeues of the job in total
+  std::int64_t published = 0;     // number of checkpoints in report.json
   std::int64_t newest_step = -1;  // step of the newest checkpoint in the run directory; -1: none
   bool operator==(const RequeueRecord&) const = default;
 };
@@ -57,7 +58,7 @@ struct RequeueLimits {
 struct StartEnd {
   std::string job{};
   int code = 0;
-  bool is_workers_code = false;          // a worker has returned this code itself
+  bool is_workers_code = false;          // true if a worker exited with this code; false if ddprun chose the code
   bool of_script = false;                // the program is not a train.json, so ddprun does not know its checkpoints
   std::optional<double> seconds_left{};  // until the time limit; nullopt: unknown, which counts as the time limit
   double signal_before_s = 0;            // the scheduler sends its signal this long before the time limit

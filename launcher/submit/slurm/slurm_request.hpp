@@ -1,5 +1,5 @@
-// The options of `ddprun submit --slurm`, and the request that they describe. subcommand_submit.cpp uses it. Pure: the caller
-// passes the paths and the default names.
+// The options of `ddprun submit --slurm`, and the request that they describe. subcommand_submit.cpp uses it. The code is pure:
+// the caller passes the paths and the default names.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Slurm's notation for durations, and the check that a time limit leaves enough time to train and to save. Pure.
+// Slurm's notation for durations, and the check that a time limit leaves enough time to train and to save. The code is pure:
+// no I/O, no clock.
 //
 // The problem: Slurm sends SIGTERM to the agents some seconds before the time limit (--signal). The agents then have
 // --shutdown-timeout seconds to save. A save that takes longer is lost when Slurm kills the job, and the next start repeats the

@@ -54,7 +54,7 @@ JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
                        "machine if the process does not end",
                    .abandons = true};
   const Failure first = facts.round.judged().first;
-  // Another worker failed first, so the job's exit code is that of this worker.
+  // If another worker failed first, the job's exit code is the exit code of that worker.
   if (first.status) ending.exit_code = first.status->as_exit_code();
   if (stop.signal != 0) ending.exit_code = 128 + stop.signal;
   const auto follow = [&ending](const auto& order) {

@@ -272,7 +272,7 @@ class LogsOfNodes {
   }
 
   // Reads the remaining lines from files on this machine, since the job has ended and no node answers any more. These files
-  // belong to the workers of this machine, or to those of all nodes if the run directory is shared.
+  // belong to the workers of this machine, or to the workers of all nodes if the run directory is shared.
   void show_rest_from_here(ShownNode& node) const {
     const auto cursor = node.cursor.is_null() ? std::nullopt : parse_cursor(node.cursor);
     const std::filesystem::path logs = job_.status.value("logs", "");

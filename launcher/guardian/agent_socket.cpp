@@ -37,8 +37,8 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
-  // If the agent was killed while notices were still unread, the kernel reports ECONNRESET once. The agent's last requests can
-  // be read after that.
+  // If the agent was killed before it had read all notices, the kernel reports ECONNRESET once. After that, the agent's last
+  // requests can still be read.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;

@@ -263,7 +263,7 @@ void Guardian::begin_next_round() {
   memory_.begin();
 }
 
-// Sends queued notices. If some remain, the loop waits until the socket is writable.
+// Sends queued notices. If some notices remain queued, the loop waits until the socket is writable.
 void Guardian::flush() {
   if (agent_.agent_is_gone()) return;
   agent_.flush();

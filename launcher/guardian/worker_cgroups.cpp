@@ -99,7 +99,8 @@ fs::path WorkerCgroups::folder_now(pid_t pid) const {
   return tree ? tree->folder : fs::path();
 }
 
-// Moves the process only if it is still in the cgroup where it was started. Otherwise another program has moved it.
+// Moves the process only if it is still in the cgroup where it was started. If it is in another cgroup, another program has
+// moved it.
 bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
   return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
 }

@@ -167,7 +167,8 @@ bool HangState::moved_since(Time now) const {
 
 void HangState::inquire(const HangView& view, Time now) {
   suspects_.clear();
-  // The verdict compares the positions of all workers, so all of them are queried. If one of them cannot be queried, none is.
+  // The verdict compares the positions of all workers, so all of them are queried. If one of them cannot be queried, none of
+  // them is queried.
   bool all_can = true;
   for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank)
     all_can = all_can && (of_rank(view.workers, rank).pid <= 0 || can_query(rank));

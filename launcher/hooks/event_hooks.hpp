@@ -63,8 +63,7 @@ class EventHooks : public RunObserver {
   std::function<void(const std::string&)> notify_;
   Kind failure_;
   Kind checkpoint_;
-  std::string newest_checkpoint_;  // path of the newest reported checkpoint; a second report of the same path, by another
-                                   // rank, is ignored
+  std::string newest_checkpoint_;  // newest reported path, since several ranks may report the same checkpoint
 };
 
 }  // namespace ddprun

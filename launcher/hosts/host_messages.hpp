@@ -25,8 +25,7 @@ enum class MessageKind : char {
   kPing = 'p',    // sent regularly, to show that the connection works
   kQuit = 'q',    // the result has arrived, so the supervisor can exit
   // from the supervisor
-  kReady = 'h',     // this host waits for kRun; the first host sends its address and a free port, and the others send an empty
-                    // content
+  kReady = 'h',     // this host waits for kRun; from the first host: its address and a free port
   kAttached = 'a',  // the agent of an earlier connection still runs
   kUnknown = 'u',   // this host has no agent of this job
   kRefused = 'f',   // why the agent cannot be started here

@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Options that --hosts sets for each agent, or that contradict it.
+// Options that --hosts sets for each agent, or that contradict --hosts.
 constexpr std::array<std::string_view, 8> kSetByHosts{"nnodes",       "node-rank",  "master-addr", "rdzv-endpoint",
                                                       "rdzv-backend", "standalone", "local-addr",  "arbiter"};
 // Options of this process, which the agents do not get.

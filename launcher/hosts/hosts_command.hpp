@@ -37,7 +37,7 @@ std::vector<std::string> ssh_words(const std::string& target, const std::string&
 std::vector<std::string> forwarded_variables(std::span<const std::string> environment);
 
 // The variables of an agent: the supervisor's own variables, some of them replaced by forwarded variables. The local PATH
-// comes before the remote one. Variables that would start `ddprun --hosts` again are removed.
+// comes before the remote PATH. Variables that would start `ddprun --hosts` again are removed.
 std::vector<std::string> agent_variables(std::span<const std::string> own, std::span<const std::string> forwarded);
 
 // The text of --dry-run: the command of each agent.

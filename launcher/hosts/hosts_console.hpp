@@ -1,6 +1,6 @@
-// The console of a job on several hosts: forwards the output of the agents to stdout and stderr of this process, in whole lines
-// with the host's name as a prefix. hosts_loop.cpp uses it. It never blocks, so a console that nothing reads does not keep this
-// process from sending pings to the hosts.
+// The console of a job on several hosts: forwards the output of the agents to stdout and stderr of this process, in whole
+// lines with the host's name as a prefix. hosts_loop.cpp uses it. It never blocks, so this process sends pings to the hosts
+// even if no program reads the console.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ constexpr milliseconds kPingInterval{5000};   // a supervisor counts a connectio
 constexpr milliseconds kRetireTimeout{2000};  // time in which the last ssh processes must exit after the end of the job
 constexpr std::size_t kMaxErrorText = 4096;
 
-// 8 random hexadecimal digits. They distinguish the jobs of one user.
+// Returns 8 random hexadecimal digits, which distinguish the jobs of one user.
 std::string random_id() {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::random_device random;

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr int kSignalBase = 128;  // an agent that signal N killed counts as exit code 128 + N
 
-// The pauses before the attempts to connect again.
+// Returns the pause before an attempt to connect again.
 milliseconds pause_before(int attempt) {
   constexpr milliseconds kFirst{500};
   constexpr int kMaxDoublings = 5;  // 16 s

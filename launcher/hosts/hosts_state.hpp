@@ -2,10 +2,10 @@
 // ends. hosts_loop.cpp supplies the events and carries out the actions. The code is pure: the caller passes the time.
 //
 // The problem: an ssh connection may break while the job is healthy, for example when a laptop sleeps. If the agent ended with
-// its connection, a short interruption would end the job. If the agent did not, nothing would end it after the death of the
-// local process. So each agent has a supervisor on its host (agent_supervisor.hpp), which keeps the agent running without a
-// connection, but only for --hosts-timeout. During this time the local process connects again, and continues to show the
-// agent's output. After this time the supervisor sends SIGTERM, and the agent saves and ends.
+// its connection, a short interruption would end the job. If the agent always kept running, it would not end after the death
+// of the local process. So each agent has a supervisor on its host (agent_supervisor.hpp), which keeps the agent running
+// without a connection, but only for --hosts-timeout. During this time the local process connects again, and continues to show
+// the agent's output. After this time the supervisor sends SIGTERM, and the agent saves and ends.
 //
 // The phases of a host:
 //
@@ -14,8 +14,9 @@
 //   kLost -> kRestarts -> kRuns                     the host was rebooted: its agent is started again, with the same rank
 //   kRuns -> kRestarts                              a signal killed the agent, or it was cut off, and other agents run
 //
-// No agent starts before all hosts are ready, so that a mistake on one host does not leave agents that wait on the others. If
-// an agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never comes.
+// No agent starts before all hosts are ready, so that a mistake on one host does not leave waiting agents on the other hosts.
+// If an agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never
+// comes.
 #pragma once
 
 #include <chrono>
@@ -69,7 +70,7 @@ using HostsEvent = std::variant<hosts_event::Ready, hosts_event::Attached, hosts
                                 hosts_event::AgentEnded, hosts_event::Disconnected, hosts_event::Signalled>;
 
 namespace hosts_action {
-// After Close no further event of the host's old connection may follow.
+// After this action, the caller must pass no further event of the host's old connection.
 struct Close {
   std::size_t host;
 };
@@ -123,7 +124,7 @@ class HostsState {
     std::optional<Time> lost_at{};     // when the connection was lost
     int attempts = 0;                  // number of attempts since the loss
     int restarts = 0;
-    std::vector<int> signals{};  // to be sent when the host is connected again
+    std::vector<int> signals{};  // signals that must be sent when the host is connected again
   };
 
   void handle(const hosts_event::Ready& event, Time now);

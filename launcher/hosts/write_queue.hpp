@@ -1,5 +1,5 @@
 // Bytes that wait until a descriptor can be written without blocking. agent_supervisor.cpp and hosts_loop.cpp use it, since a
-// broken network must not block their event loops. One thread only.
+// broken network must not block their event loops. Use it on one thread only.
 #pragma once
 
 #include <cstddef>

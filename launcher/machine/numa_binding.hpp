@@ -13,8 +13,8 @@ namespace ddprun {
 enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 // Returns one ascending list of CPU numbers for each local rank. `topology.gpu_nodes` has the NUMA node of each visible GPU;
-// local rank i belongs to GPU i. Without GPUs the local ranks are distributed over the NUMA nodes that have CPUs, alternating
-// between sockets. The modes are:
+// local rank i belongs to GPU i. If there are no GPUs, the local ranks are distributed over the NUMA nodes that have CPUs,
+// alternating between sockets. The modes are:
 //   node          the CPUs of the GPU's node
 //   socket        the CPUs of all nodes of that socket
 //   exclusive     an equal number of the node's cores, in order; a remainder goes to the first GPUs of the node

@@ -269,8 +269,8 @@ std::string name_of_first_pod(const std::string& full_name, const std::string& i
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. Without --nnodes, the
-// pods of an indexed Job may also be independent jobs on one machine each.
+// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. If the user has not
+// given it, the pods of an indexed Job may also be independent jobs on one machine each.
 void read_pod(SchedulerReader& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
   if (!read.knows_nodes() || read.wants_one_machine()) return;

@@ -10,8 +10,8 @@ namespace ddprun {
 // run in that directory.
 std::filesystem::path report_in(const std::filesystem::path& folder);
 
-// Returns the path of the report of this user's newest run, or an empty path if there is none. The run is a running job, or is
-// found below the current folder, below `runs` in it, or in the folder for temporary files.
+// Returns the path of the report of this user's newest run, or an empty path if there is none. It searches the running jobs,
+// the current folder and its subfolders, the subfolders of `runs`, and the folder for temporary files.
 std::filesystem::path report_of_newest_run();
 
 }  // namespace ddprun

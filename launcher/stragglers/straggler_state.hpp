@@ -5,7 +5,7 @@
 // The problem. Ranks wait for each other in each step. So the step time is equal on all ranks and does not show which rank is
 // slow. Each rank therefore reports two times: its own time and the time for which it waited for other ranks (channel::Pace).
 //
-// How it goes wrong. Own times also differ without a straggler. Rank 0 saves a checkpoint in one of its steps. On a busy
+// How it goes wrong. Own times also differ if there is no straggler. Rank 0 saves a checkpoint in one of its steps. On a busy
 // machine every rank waits for processors, and the slowest rank changes from second to second.
 //
 // The idea. We compare means over the newest 20 steps. Steps that are too short to measure are reported together as one piece,

@@ -74,7 +74,7 @@ void judge_visible_list(Checks& checks, const GpuFacts& facts, const JobNeeds& n
   if (problem.empty()) return;
   const std::string found = "CUDA_VISIBLE_DEVICES=" + *facts.visible + ": " + problem;
   const std::string remedy = "correct CUDA_VISIBLE_DEVICES: nvidia-smi -L lists the numbers and UUIDs of the GPUs";
-  // Without any GPU, the variable has no effect on a job that runs on CPUs.
+  // If the machine has no GPU, the variable has no effect on a job that runs on CPUs.
   const bool matters = !facts.gpus.empty() || needs.gpus == Gpus::kRequired;
   checks.push_back(matters ? error("visible-devices", found, remedy) : warning("visible-devices", found, remedy));
 }

@@ -1,8 +1,8 @@
 // Judges the GPUs: whether each worker gets one, and whether the hardware reports faults.
 //
-// CUDA reports "invalid device ordinal" only when a worker selects a GPU that does not exist, minutes after the start. The list
-// in CUDA_VISIBLE_DEVICES causes most of these errors, since CUDA ends the list at the first wrong entry without a message.
-// judge_gpus() finds that entry. The rules of the list are those of visible_gpus() (launcher/machine/detect_gpus.hpp).
+// CUDA reports "invalid device ordinal" only when a worker selects a GPU that does not exist, minutes after the start. The
+// list in CUDA_VISIBLE_DEVICES causes most of these errors, since CUDA ends the list at the first wrong entry without a
+// message. judge_gpus() finds that entry. visible_gpus() (launcher/machine/detect_gpus.hpp) explains the rules of the list.
 //
 // The hardware reports faults as Xid lines of the kernel log, ECC errors, rows to be remapped, slowdowns and lost NVLinks. We
 // judge only Xids that a job cannot cause, since a program with an invalid address also causes an Xid. The code is pure: no

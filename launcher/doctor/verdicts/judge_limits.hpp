@@ -20,7 +20,7 @@ struct LimitFacts {
   bool may_lock_all = false;  // CAP_IPC_LOCK: the limit of locked memory does not apply
   bool has_infiniband = false;
   std::optional<std::uint64_t> processes_left{};  // processes that can be added before the tightest pids.max is reached
-  std::optional<std::uint64_t> user_processes{};  // RLIMIT_NPROC; nullopt also if it does not apply to this user
+  std::optional<std::uint64_t> user_processes{};  // RLIMIT_NPROC; nullopt if it is unlimited or does not apply to this user
   std::optional<std::uint64_t> memory_bytes{};    // the tightest cgroup limit
 };
 Checks judge_limits(const LimitFacts& facts, const JobNeeds& needs);

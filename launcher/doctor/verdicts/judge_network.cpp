@@ -50,8 +50,8 @@ void judge_gloo_variable(Checks& checks, const InterfaceFacts& facts, const JobN
   }
 }
 
-// NCCL_SOCKET_IFNAME: prefixes. NCCL fails if no usable interface is selected. Without a GPU no worker uses NCCL, but the same
-// variable may have been set for nodes with GPUs.
+// NCCL_SOCKET_IFNAME: prefixes. NCCL fails if no usable interface is selected. If the machine has no GPU, no worker uses NCCL,
+// but the same variable may have been set for nodes with GPUs.
 void judge_nccl_variable(Checks& checks, const InterfaceFacts& facts, const JobNeeds& needs) {
   const std::string variable = "NCCL_SOCKET_IFNAME", text = variable + "=" + *facts.nccl + " ";
   std::vector<Interface> selected;

@@ -1,6 +1,7 @@
 // Sends a query to all nodes of a job, or to one of them, and gathers the answers. The rendezvous delivers the query
 // (rendezvous::ClusterQuery). The caller gets the answers when all nodes have answered, or when the time limit has expired.
-// Nothing runs without a query. launcher/launch creates a JobQuery for a multi-node job. Use it on one thread only.
+// While there is no query, the class does no work. launcher/launch creates a JobQuery for a multi-node job. Use it on one
+// thread only.
 #pragma once
 
 #include <chrono>

@@ -21,8 +21,8 @@ struct RunningJob {
   // its socket's name.
   pid_t agent = 0;
   std::filesystem::path socket;  // starts with "@" for an abstract name
-  // The keys are those of launcher/query/local/job_status.hpp. The value is null if the agent does not answer, for example
-  // because it is stopped by SIGSTOP.
+  // launcher/query/local/job_status.hpp creates this JSON object in the agent. The value is null if the agent does not answer,
+  // for example because it is stopped by SIGSTOP.
   nlohmann::json status;
 };
 

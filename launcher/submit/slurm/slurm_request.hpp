@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// The options of `submit` in addition to those of the launcher.
+// The options that `submit` has in addition to the options of the launcher.
 std::span<const OptionSpec> slurm_options();
 
 // The command line of `submit`, divided into its parts. `own` also contains the options of the launcher that need special

@@ -48,8 +48,8 @@ struct AgentAccess {
   std::function<void(OutputReader::Tap tap)> tap_output;
 };
 
-// The agent calls the observers on its own thread. `service` is an object that answers queries about the job. It is destroyed
-// together with the observers.
+// The agent calls the observers on its own thread. `service` is an object that answers queries about the job. This object is
+// destroyed together with the observers.
 struct AgentObservers {
   std::vector<std::unique_ptr<RunObserver>> observers{};
   std::shared_ptr<void> service{};
@@ -58,8 +58,8 @@ struct AgentObservers {
 // Creates the observers (console, report). The agent calls this function after it has created the console.
 using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
 
-// The agent calls this function with the exit code when all its work is done. The guardian exits at the same time, so slow
-// work in this function runs while the guardian exits.
+// The agent calls this function with the exit code when all its work is done. The guardian exits in parallel, so slow work in
+// this function hardly delays the end of ddprun.
 using AtEnd = std::function<void(int exit_code)>;
 
 // Runs the job that the plan describes and returns the exit code. `network` is set in a job on many machines, where this

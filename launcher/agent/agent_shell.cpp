@@ -154,7 +154,7 @@ void AgentShell::wait_for_signals() {
 
 void AgentShell::on_signal(int signal) {
   if (stops_job(signal)) return stop_as_on_signal(signal);
-  // As process 1 of a container, ddprun inherits the orphans of `docker exec` and must reap them.
+  // If ddprun is process 1 of a container, it inherits the orphans of `docker exec`, and must reap them.
   if (signal == SIGCHLD) return guardian::reap_orphans_of_others();
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
@@ -450,8 +450,8 @@ void AgentShell::publish_start(int rank, std::int64_t time_ns, bool standby) {
   publish(WorkerStarted{global_rank(rank), rank, workers_.at(rank).pid, time_ns, standby});
 }
 
-// Restarts hang detection for all workers. It includes workers that kept their process and state, since they must join the new
-// process group too.
+// Restarts hang detection for all workers. Workers that kept their process and state are included, since they must join the
+// new process group too.
 void AgentShell::watch_for_hangs() {
   hang_.begin_round({.workers = static_cast<int>(workers_.size()),
                      .rank_offset = global_rank(0),

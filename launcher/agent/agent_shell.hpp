@@ -4,9 +4,9 @@
 // (on_unresponsive()). run_agent() creates it; everything runs on one thread. Its members call it through small interfaces
 // (HangMonitor::Agent, JobLink::Agent and others).
 //
-// An exception in this class or in its callees ends the job. An Error contains the exit code; for any other exception the exit
-// code is 89, and the report contains the exception (internal_error_handler.hpp). On one machine the workers save and stop
-// first, as after a signal. If saving fails, they are killed immediately.
+// An exception in this class or in its callees ends the job. If the exception is an Error, it contains the exit code of the
+// job; for any other exception the exit code is 89. The report contains the exception (internal_error_handler.hpp). On one
+// machine the workers save and stop first, as after a signal. If saving fails, they are killed immediately.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
 // pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
-// but is slow, the worker's pipe fills and its write() blocks, as it would without ddprun. The same happens if the worker's log
-// file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part of the agent's
-// shell and runs on one thread.
+// but is slow, the worker's pipe fills and the worker's write() blocks, as it would without ddprun. The same happens if the
+// worker's log file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part
+// of the agent's shell and runs on one thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -64,8 +64,8 @@ class OutputReader {
   // Call this when all processes of the round have exited. Their remaining output is at most the content of the pipes. So it is
   // read completely, even if log files are slow.
   void all_writers_ended();
-  // Returns true if a worker's output is not being read, because its log file or the console is slow. A worker without new
-  // output may then be blocked, so it does not count as hung.
+  // Returns true if a worker's output is not being read, because its log file or the console is slow. If a worker prints
+  // nothing during this time, it may be blocked, so it does not count as hung.
   bool is_throttling() const { return !paused_.empty() || waiting_ > 0; }
   // Closes both pipes of this worker. Output that was not read is lost.
   void end(int rank);
@@ -76,8 +76,8 @@ class OutputReader {
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  // Returns the number of pipes that this stream has had. A callback compares it with the number at its start, and does nothing
-  // if its pipe has been replaced.
+  // Returns the number of pipes that this stream has had. A callback stores this number when it is registered. If the number
+  // has changed when it runs, its pipe was replaced, and it does nothing.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;

@@ -76,7 +76,7 @@ void RunDirectoryWatch::wait() {
 }
 
 // inotify does not report a lazy unmount (umount -l) while a process has a file open in the file system. poll() on
-// /proc/self/mounts returns POLLERR when a mount changes (proc(5)), so the file itself is never read.
+// /proc/self/mounts returns POLLERR when a mount changes (proc(5)). The content of the file is not needed.
 void RunDirectoryWatch::wait_for_mounts() {
   if (!mounts_.is_open()) {
     const int fd = ::open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);

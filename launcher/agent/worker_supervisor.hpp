@@ -65,8 +65,8 @@ class WorkerSupervisor {
   // Starts a standby (a process that waits for a rank). For a script it is a spare interpreter. Throws InternalError or
   // std::system_error.
   void start_standby(int number, WorkerSettings settings);
-  // Closes the pipes and channels of the workers and of ddptrain's standbys. Those of spare interpreters stay open, since
-  // spares survive the end of a round.
+  // Closes the pipes and channels of the workers and of ddptrain's standbys. The pipes and channels of spare interpreters stay
+  // open, since spares survive the end of a round.
   void close();
 
   std::size_t size() const { return workers_.size(); }

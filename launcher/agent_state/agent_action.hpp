@@ -66,7 +66,7 @@ struct Sweep {
     kDone,  // all workers exited with 0: like kEnd, but the agent first waits for leftovers that still work for the job
   } how = How::kKill;
   std::chrono::milliseconds timeout{0};
-  // Another round follows. The sweep then waits only for leftovers that hold resources which this round needs.
+  // true: another round follows. The sweep then waits only for leftovers that hold resources which this round needs.
   bool next_round = false;
 };
 struct SetTimer {
@@ -91,7 +91,7 @@ struct ReportFailure {
 // Reports that all workers of the round on this node have exited or wait with their state. kDone: all exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // set if this node leaves the job because its device has failed: its exit code
+  std::optional<int> leaves_with{};  // exit code with which this node leaves the job, because its device has failed
   bool holds = false;                // true: a stop interrupted live recovery, and workers of this node wait with their state
 };
 struct ReportSignal {

@@ -99,7 +99,8 @@ struct AgentFailed {
   std::string why;
   std::vector<int> running;  // local ranks of workers whose processes run
 };
-// The round has ended completely: no worker runs, all output pipes are closed, and no leftover process is waited for.
+// The round has ended completely: no worker runs, all output pipes are closed, and the agent need not wait for any leftover
+// process.
 struct RoundSwept {};
 
 // ---- events from the coordinator, only in a multi-node job ----

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 // Time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang.
 constexpr milliseconds kGraceAfterRegroup{5000};
-// Time between SIGTERM and SIGKILL for held workers. They need it only to finish a checkpoint.
+// Time between SIGTERM and SIGKILL for held workers. They need this time only to finish a checkpoint.
 constexpr milliseconds kHeldGrace{5000};
 
 }  // namespace
@@ -99,7 +99,8 @@ void AgentState::handle(const agent_event::Begin&) {
 void AgentState::handle(const agent_event::WorkerExited& event) {
   if (!workers_.end(event)) return;
   const int rank = event.rank;
-  // The guardian killed the worker because the coordinator does not answer. This is a stop, not a failure of the worker.
+  // If this value is set, the guardian killed the worker because the coordinator does not answer. This is a stop, not a
+  // failure of the worker.
   if (event.unanswered_s) {
     cut_off(*event.unanswered_s);
     workers_.request_stop({rank});
@@ -325,8 +326,7 @@ void AgentState::lose(int rank) {
   stop_.round.self_preempted = settings_.workers_have_channel && lost.exited_preempted();
   const bool state_is_valid = !lost.error || !lost.error->others_suspect;
   if (stop_.round.deferred_signal != 0 && state_is_valid && save_with_survivors()) {
-    lost.abandoned = true;  // The stop was deferred until the end of live recovery. Now the other workers save without a
-                            // replacement.
+    lost.abandoned = true;  // The deferred stop no longer waits: the other workers save without a replacement.
   } else if (!replace(rank) && !hold_after(rank)) {
     stop_for_failure(rank);
   }
@@ -339,7 +339,7 @@ void AgentState::stop_for_failure(int rank) {
   if (!workers_.live().empty()) become_stopping(SIGTERM, settings_.shutdown_timeout);
 }
 
-// Stops the workers because the coordinator does not answer. Both events WorkerExited and StopOrdered may report this, but
+// Stops the workers because the coordinator does not answer. The events WorkerExited and StopOrdered may both report this, but
 // CutOff is emitted only once.
 void AgentState::cut_off(double unanswered_s) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
@@ -592,8 +592,8 @@ void AgentState::report_failure(const Failure& failure) {
   turn_.act(agent_action::ReportFailure{failure, round_.record_of(failure), others_may_stay(failure.local_rank)});
 }
 
-// Ends the round on a node of a multi-node job. The coordinator decides what follows; verdict_ stores the failure until its
-// decision arrives.
+// Ends the round on a node of a multi-node job. The coordinator decides what follows; verdict_ stores the failure until the
+// coordinator's decision arrives.
 void AgentState::end_round_of_member() {
   const auto how = round_end_of(end_facts());
   become(Phase::kIdle);

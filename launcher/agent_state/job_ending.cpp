@@ -77,7 +77,7 @@ JobEnding ending_by_stop(const EndFacts& facts) {
     const bool could_save = facts.workers.settings().workers_have_channel || stop.round.agreement;
     ending = {128 + stop.signal, by + (could_save ? " before it could save" : "")};
   }
-  // The job was already failing when the signal arrived, so the failure is reported too.
+  // If the job was already failing when the signal arrived, the failure is reported too.
   if (facts.round_is_over && facts.round.failed_before_stop() && !stop.round.self_preempted) ending.round_failed = by;
   return ending;
 }

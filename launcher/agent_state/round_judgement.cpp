@@ -239,7 +239,7 @@ FailedRound JudgedRound::record_of(const Failure& first) const {
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   if (is_out_of_memory(first.cause)) record.memory_requested = memory_requested_in(first.message);
-  // The exit status shows the agent's SIGKILL, but the cause is a usage error.
+  // If the agent has refused the worker, the exit status shows the agent's SIGKILL, but the cause is a usage error.
   if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};
   if (culprit.error) record.shrink = culprit.error->shrink;
   record.resumed_from = resumed_from_;

@@ -61,7 +61,7 @@ class RoundWorkers {
   bool regroupable() const { return regroupable_; }
   // Returns true if the workers run ddptrain or a program with ddprun's C++ library, and this command line has trained before.
   // A usage error that occurs later must then have another cause (Cause::kLateUsage). Always false for a plain script, whose
-  // usage errors always count as such.
+  // usage errors always count as usage errors.
   bool have_trained() const { return has_trained_ && (settings_.workers_have_channel || regroupable_); }
   std::int64_t newest_checkpoint() const { return newest_checkpoint_; }
 

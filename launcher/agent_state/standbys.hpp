@@ -85,7 +85,7 @@ class Standbys {
         std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return one.second.ready_since.has_value(); });
     return any_ready ? take() : std::nullopt;
   }
-  // Call this when the worker that this standby became has exited. Its number is free again.
+  // Call this when the worker that this standby became has exited. Its number can then be used again.
   void release(int number) { taken_.erase(number); }
 
   // Call this when a standby exited while it waited. Returns the pause before the next one is started. The pause doubles each

@@ -42,7 +42,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kFinalReportWait{10};
-constexpr milliseconds kUnwatchedPoll{500};  // polling interval while the last report is awaited in a folder without inotify
+constexpr milliseconds kUnwatchedPoll{500};  // polling interval while the last report is awaited, if inotify cannot watch the
+                                             // folder
 
 std::optional<std::string> text_of_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -80,7 +81,7 @@ bool has_exit(const std::string& report) {
   return report_value(document, "exit").is_object();
 }
 
-// Returns the folder that contains the newest log files of each worker on this node. The path is relative if the folder is in
+// Returns, by rank, the folder with the newest log files of each worker on this node. The path is relative if the folder is in
 // the run directory.
 std::map<int, std::string> logs_of_workers(const json& status) {
   std::map<int, std::string> logs;

@@ -58,8 +58,8 @@ doctor::JobNeeds needs_of(const Settings& settings) {
   return needs;
 }
 
-// Adds an error if another job uses the run directory, or if it belongs to another config. A job on several nodes is skipped:
-// its run directory may be on another node.
+// Adds an error if another job uses the run directory, or if the directory belongs to another config. A job on several nodes
+// is skipped: its run directory may be on another node.
 void examine_run(doctor::Checks& checks, const Plan& plan) {
   if (plan.run_dir.empty() || plan.rendezvous.many()) return;
   try {

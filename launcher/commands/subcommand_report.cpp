@@ -158,8 +158,7 @@ int show_report(const SubcommandArguments& arguments) {
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text, file.string(), steps.text(), steps.memory_text(),
                                              steps.skipped_text());              // throws if the report's format is invalid
-  print(arguments.has("--json") ? text : printable(rendered, LineEnds::kKeep));  // escaped, since the report quotes output of
-                                                                                 // workers
+  print(arguments.has("--json") ? text : printable(rendered, LineEnds::kKeep));  // escaped, since it contains worker output
   return 0;
 }
 

@@ -25,13 +25,13 @@ struct Examination {
   std::optional<TrainConfig> config{};
   bool has_custom_worker = false;   // a worker program of the user replaces ddptrain
   std::filesystem::path python{};   // the interpreter of a script; empty if the job has none
-  std::filesystem::path run_dir{};  // empty if the job writes none
+  std::filesystem::path run_dir{};  // empty if the job has no run directory
 };
 
 Examination examination_of(const Plan& plan);
 
 // Time limits, measured from `start`. They are kept even if drivers, servers or disks do not answer. The quick examination
-// ends within kQuickLimit. The full one also starts ddptrain, imports torch and reads samples of the data. These three
+// ends within kQuickLimit. The full examination also starts ddptrain, imports torch and reads samples of the data. These three
 // subjects have the limit kFullLimit.
 inline constexpr std::chrono::milliseconds kQuickLimit{2'500};
 inline constexpr std::chrono::milliseconds kFullLimit{70'000};

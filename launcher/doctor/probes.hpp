@@ -4,8 +4,8 @@
 // On a machine with a fault, a call may never return: NVML hangs in a broken driver, a name server is silent, a file server is
 // gone. A system call that hangs cannot be interrupted, and a thread cannot be ended. So each subject runs in its own child.
 // It sends its checks through a pipe, as JSON lines. A child that exceeds its limit is killed, and a check that was prepared
-// in advance takes its place. If a child cannot even be killed (uninterruptible sleep), the doctor ends without it. If a child
-// crashes, only its checks are lost.
+// in advance replaces its checks. If a child cannot even be killed (uninterruptible sleep), the doctor ends without it. If a
+// child crashes, only its checks are lost.
 //
 // The cost is a fork of a small process for each subject, about a millisecond.
 #pragma once

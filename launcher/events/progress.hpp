@@ -1,5 +1,5 @@
-// Formats progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time.
-// The code is pure: no I/O, no clock.
+// Formats progress as text for users: a bar for a terminal, a plain line for other outputs, durations, and the estimated
+// remaining time. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

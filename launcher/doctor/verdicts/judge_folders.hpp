@@ -19,7 +19,7 @@ struct FolderFacts {
   std::string write_problem{};   // why a file cannot be written there; empty if it can
   std::string rename_problem{};  // why that file cannot replace another one by rename(2)
   std::optional<std::uint64_t> free_bytes{};
-  std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of them
+  std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of inodes
   std::string file_system{};                   // type of the mount, "ext4"
   bool forbids_programs = false;               // mounted with noexec
   bool is_soft_mount = false;                  // NFS with the option soft

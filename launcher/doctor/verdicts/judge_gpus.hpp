@@ -46,7 +46,7 @@ struct GpuFacts {
   bool has_nvml = false;                 // libnvidia-ml.so.1 is installed
   bool driver_answers = false;           // NVML has reported the number of GPUs
   int device_files = 0;                  // /dev/nvidia0, ...
-  std::vector<Gpu> gpus{};               // by NVML, or one empty entry per device file
+  std::vector<Gpu> gpus{};               // from NVML, or one empty entry per device file
   std::optional<std::string> visible{};  // CUDA_VISIBLE_DEVICES; nullopt if it is not set
   int usable = 0;                        // number of GPUs that a worker sees, by the rules of CUDA
   std::vector<Xid> xids{};

@@ -45,7 +45,8 @@ void judge_open_files(Checks& checks, const LimitFacts& facts, const JobNeeds& n
   }
 }
 
-// InfiniBand adapters read and write only locked memory. Without such an adapter no part of a job locks much memory.
+// InfiniBand adapters read and write only locked memory. If the machine has no such adapter, no part of a job locks much
+// memory.
 void judge_locked_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs) {
   constexpr std::uint64_t kEnough = 1024 * kMebibyte, kLittle = 64 * kMebibyte;
   if (!facts.has_infiniband) return;

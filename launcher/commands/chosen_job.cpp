@@ -129,7 +129,8 @@ void answer_on_first_host(const SubcommandArguments& arguments, const std::strin
   arguments.refuse_both("--hosts", "--slurm");
   std::vector<std::string> words{subcommand};
   for (std::string& option : arguments.option_words("--hosts")) words.push_back(std::move(option));
-  // ssh starts in the home directory, so a relative path of this machine would not be found there.
+  // ssh starts in the user's home directory, where a relative path would not be found. So an existing path is passed as an
+  // absolute path.
   if (const std::string job = arguments.only_word("JOB"); !job.empty()) {
     std::error_code error;
     words.push_back(fs::exists(job, error) ? fs::absolute(job, error).string() : job);

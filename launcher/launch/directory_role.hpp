@@ -18,8 +18,8 @@ enum class DirectoryRole {
 
 enum class DirectoryLeader { kThisAgent, kAnotherAgent, kHolderOfLock };
 
-// The agent that leads in the directory, as far as the settings determine it. `network` is nullopt if the job has one machine,
-// and `run_dir` is empty only for a script without --run-dir. The code is pure: no I/O, no clock.
+// Returns which agent leads in the directory, as far as the settings determine this. `network` is nullopt if the job has one
+// machine, and `run_dir` is empty only for a script without --run-dir. The code is pure: no I/O, no clock.
 DirectoryLeader leader_by_settings(const std::optional<NetworkStart>& network, const std::filesystem::path& run_dir);
 
 struct LeaderSteps {

@@ -162,7 +162,7 @@ class SweepState {
   }
 
   // Call this when the coordinator has not answered in time. Another coordinator may lead the job by now, and only the workers
-  // of its round may run. So all children are killed.
+  // of that coordinator's round may run. So all children are killed.
   Orders on_lease_expired() {
     lease_expired_ = true;
     return {.kill_children = true};

@@ -1,6 +1,6 @@
 // Finds the GPUs of this machine, and which of them are visible to a worker, without LibTorch. NVML, which is loaded at run
-// time, provides UUIDs and PCI bus ids. Without NVML the files /dev/nvidia* give the number of GPUs. detect.cpp calls these
-// functions, and only on demand.
+// time, provides UUIDs and PCI bus ids. If NVML is missing, the files /dev/nvidia* give the number of GPUs. detect.cpp calls
+// these functions, and only on demand.
 #pragma once
 
 #include <cstdint>

@@ -47,8 +47,8 @@ enum class PortListener { kRank0, kAgentsStore };
 
 class HeldPort {
  public:
-  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no
-  // free port, UsageError if the range has none.
+  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has
+  // no free port, and UsageError if the range has none.
   static HeldPort any(const PortRange& range = {});
   // Reserves exactly that port. If another program uses it, waits up to `timeout` for its release. Throws UsageError if another
   // program still listens on it or another agent has reserved it.

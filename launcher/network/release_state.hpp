@@ -1,4 +1,4 @@
-// Stores the release of the current round, and the next release while it waits for the resolver. Part of JobLink. The code is
+// Stores the release of the current round, and the next release while it waits for the resolver. JobLink owns it. The code is
 // pure: no I/O, no clock.
 //
 // A new release may wait for the resolver for up to two seconds. Held workers keep running in that time, and their events and

@@ -1,7 +1,7 @@
 // Passes the clients of a script's store from the agent's port to the process that serves the store. JobLink owns an object of
 // this class.
 //
-// The problem: in a static job the agents meet at MASTER_PORT, and the scripts' store is expected at the same port. Two
+// The problem: with static rendezvous the agents meet at MASTER_PORT, and the scripts' store is expected at the same port. Two
 // processes cannot share the port: with two listening sockets, the kernel would give each connection to either of them. The
 // store's process cannot be the only listener, because it exists for one round only. Between two rounds no node could join.
 //

@@ -3,8 +3,9 @@
 //
 // A lost node is not recorded immediately. A coordinator that is cut off loses all other nodes, although only its own network
 // has failed. So the collector keeps lost nodes until this agent starts the next round or ends the job. Only a coordinator
-// with a majority can do that. A coordinator without a majority steps down, and its collector drops them. If the coordinator
-// itself is lost, each other node stores the coordinator's host name, and the next coordinator records the failure.
+// with a majority can do that. A coordinator without a majority steps down, and its collector drops the lost nodes. If the
+// coordinator itself is lost, each other node stores the coordinator's host name, and the next coordinator records the
+// failure.
 #pragma once
 
 #include <string>

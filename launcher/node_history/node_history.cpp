@@ -19,7 +19,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-// Keeps the newest kMaxFailuresPerHost entries of each host, and the newest kMaxFailures entries in all.
+// Keeps the newest kMaxFailuresPerHost entries of each host, and the newest kMaxFailures entries in total.
 NodeHistory within_limits(const NodeHistory& sorted) {
   std::map<std::string, std::size_t> of_host;
   NodeHistory kept;

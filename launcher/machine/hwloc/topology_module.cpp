@@ -90,7 +90,7 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
   if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module have different versions";
-  // This is checked here, because hwloc would silently read this machine's topology if the file is missing.
+  // The file is checked here, because hwloc would silently read this machine's topology if the file is missing.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;

@@ -16,11 +16,12 @@
 // confirm this in time, the new store uses a different port. If no other port is acceptable, rank 0 tries to listen on the
 // port, and fails with a visible error.
 //
-// If ddprun's store cannot listen in a later round, rank 0 also tries. If rank 0 fails, this is a worker's failure, after which
-// the restart policy can start another round. A UsageError instead would end the job although restarts are left.
+// If ddprun's store cannot listen in a later round, rank 0 also tries. If rank 0 fails, this is a worker's failure, after
+// which the restart policy can start another round. A UsageError would end the job although restarts are left.
 //
-// In a static multi-node job the agent itself listens on the port, since nodes can join there at any time. It passes clients of
-// the store to the store's process (launcher/network/store_clients.hpp). So the port stays in use between rounds.
+// In a multi-node job with static rendezvous the agent itself listens on the port, since nodes can join there at any time. It
+// passes clients of the store to the store's process (launcher/network/store_clients.hpp). So the port stays in use between
+// rounds.
 #pragma once
 
 #include <optional>

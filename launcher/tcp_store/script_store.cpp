@@ -144,7 +144,7 @@ void ScriptStore::process(int number, Turn turn) {
     done += read.bytes;
   }
   client.input.erase(0, done);
-  // An empty input releases the memory that a large value has used.
+  // If the input is empty, the memory that a large value has used is released.
   if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();
   unfinished_bytes_ -= done;
 }

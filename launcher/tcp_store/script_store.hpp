@@ -19,9 +19,9 @@
 // - A query with a reply larger than light_bytes waits in a queue for its turn. The server process calls take_turn() once per
 //   pass of its loop. So it processes queries of other clients between two large replies.
 // - The first query in the queue gets its turn if pending data and the new reply together are at most three quarters of the
-//   limit, or if all other replies have been sent. If it has waited for a second, the server process calls free_space(). This
-//   disconnects one stalled client, which has read less than light_bytes since the last call. If several clients are stalled,
-//   the one with the most unsent bytes is disconnected.
+//   limit, or if all other replies have been sent. If this query has waited for a second, the server process calls
+//   free_space(). This disconnects one stalled client, which has read less than light_bytes since the last call. If several
+//   clients are stalled, the one with the most unsent bytes is disconnected.
 // - If pending data exceeds the limit, the client with the most pending data is disconnected.
 //
 // An example: the limit is 400 bytes, light_bytes is 50 bytes, and the value of "big" is 100 bytes long.

@@ -44,8 +44,8 @@ constexpr std::chrono::milliseconds kNoDescriptorsPause{100};
 // If pending data leaves no space for a large reply during this time, a stalled client is disconnected.
 constexpr std::chrono::seconds kSpaceTimeout{1};
 
-// Returns false with errno set if no file descriptor is free. Call this before receiving a client from the agent: without a
-// free descriptor the kernel would close the passed connection. A client that is not received yet waits in the socket.
+// Returns false with errno set if no file descriptor is free. Call this before receiving a client from the agent: if no
+// descriptor is free, the kernel would close the passed connection. A client that is not received yet waits in the socket.
 bool descriptor_available() {
   return Descriptor(::eventfd(0, EFD_CLOEXEC)).get() >= 0;
 }

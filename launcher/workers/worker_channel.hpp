@@ -5,8 +5,8 @@
 // How it goes wrong. A script may use the channel wrongly, and the agent must survive this:
 // - The worker sends faster than the agent reads. One event reads at most 256 KiB, so other workers are not delayed.
 // - The worker does not read. The queue to it is limited to 64 MiB, and beyond that the worker is ignored.
-// - The worker sends invalid bytes or uses a different major version. It is ignored, but its bytes are still read and dropped.
-//   If we closed the socket instead, its next write would kill it with SIGPIPE.
+// - The worker sends invalid bytes or uses a different major version. The worker is ignored, but its bytes are still read and
+//   dropped. If we closed the socket instead, the worker's next write would kill the worker with SIGPIPE.
 // - A wrapper passes the channel to its child process. take_channel_pid() returns the pid of the process that really uses it.
 #pragma once
 

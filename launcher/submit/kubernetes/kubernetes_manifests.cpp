@@ -1,5 +1,5 @@
 // Implementation of kubernetes_manifests.hpp. The functions follow the nesting of the objects, from the container outwards.
-// Each returns lines without indentation, and the caller indents them.
+// Each function returns lines without indentation, and the caller indents them.
 #include "launcher/submit/kubernetes/kubernetes_manifests.hpp"
 
 #include <algorithm>
@@ -214,7 +214,7 @@ std::string metadata(const KubernetesJob& job, std::string_view name, std::strin
 }
 
 // Returns the label for Kueue, and for an elastic Job also the annotations for partial admission: if the quota is too small
-// for all pods, the Job starts with fewer. Kueue has no such annotation for other kinds.
+// for all pods, the Job starts with fewer pods. Kueue has no such annotation for other kinds.
 std::string queue_lines(const KubernetesJob& job) {
   if (job.queue.empty()) return "";
   std::string lines = section("labels", entry("kueue.x-k8s.io/queue-name", job.queue));

@@ -45,12 +45,13 @@ struct KubernetesJob {
   std::string claim{};        // an existing PersistentVolumeClaim; if empty, the manifest creates one of the size `storage`
   std::string storage{};
   std::string secret;                  // the Secret whose key "token" contains the job's token
-  std::string queue{};                 // Kueue's LocalQueue, or empty without Kueue
+  std::string queue{};                 // Kueue's LocalQueue; empty if Kueue is not used
   int grace_s = 60;                    // from SIGTERM to SIGKILL of a pod
   std::vector<std::string> options{};  // further options of ddprun
   std::vector<std::string> program{};  // the program and its arguments
   std::string config_text{};           // content of the train.json for the ConfigMap; empty if the image contains the file
-  std::string made_by{};               // the command line that wrote the manifest; its first comment repeats it
+  std::string made_by{};               // the command line that wrote the manifest; the first comment of the manifest repeats
+                                       // it
 };
 
 // The folder in which a pod finds the train.json of `config_text`.

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxName = 44;
 constexpr std::size_t kMaxObjectName = 253;
 constexpr int kMaxNodes = 10'000;
 constexpr std::size_t kMaxConfigBytes = 512 << 10;  // etcd refuses objects of more than 1.5 MiB
-constexpr std::size_t kMaxWords = 100;              // a TrainJob may have 128 words, and ddprun adds 13 of them
+constexpr std::size_t kMaxWords = 100;              // the command of a TrainJob may have 128 words, and ddprun adds 13 of them
 
 [[noreturn]] void refuse_option(std::string_view option, const std::string& value, const std::string& expected) {
   throw UsageError(std::string(option) + ": expected " + expected + ", found '" + printable(value) + "'");

@@ -10,8 +10,8 @@ namespace ddprun {
 // True if the whole text is valid UTF-8. YAML and JSON, and so Kubernetes, cannot contain other bytes.
 bool is_utf8(std::string_view text);
 
-// Returns a YAML scalar that every parser reads as this string. A text that a parser could read in another way is quoted: no
-// becomes "no", and 12 becomes "12". The result has one line. `text` must be valid UTF-8.
+// Returns a YAML scalar that every parser reads as this string. A text that a parser could read in another way is quoted: the
+// word no becomes "no", and the number 12 becomes "12". The result has one line. `text` must be valid UTF-8.
 std::string yaml_text(std::string_view text);
 
 // Returns the text for a comment line. Characters that could end the line become escape sequences.

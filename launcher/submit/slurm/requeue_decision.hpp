@@ -60,7 +60,7 @@ struct StartEnd {
   int code = 0;
   bool is_workers_code = false;          // true if a worker exited with this code; false if ddprun chose the code
   bool of_script = false;                // the program is not a train.json, so ddprun does not know its checkpoints
-  std::optional<double> seconds_left{};  // until the time limit; nullopt: unknown, which counts as the time limit
+  std::optional<double> seconds_left{};  // seconds until the time limit; nullopt: unknown, which counts as the time limit
   double signal_before_s = 0;            // the scheduler sends its signal this long before the time limit
   bool requeue_allowed = true;           // false: the user has stopped the job, or has switched requeues off
   std::int64_t published = 0;

@@ -43,7 +43,7 @@ std::vector<QueuedJob> parse_squeue(std::string_view text);
 // The job id in the output of `sbatch --parsable`: 17 for "17" or "17;cluster". nullopt for any other text.
 std::optional<std::string> parse_sbatch(std::string_view text);
 
-// The first line of a program's error output, without the name of the program. For messages of one line.
+// The first line of a program's error output, without the name of the program. Messages of one line contain it.
 std::string first_error_line(std::string_view text);
 
 }  // namespace ddprun

@@ -33,7 +33,8 @@ std::string job_in_file(const fs::path& run_dir) {
   return job;
 }
 
-// For the folder of an array task, such as runs/a/task-3, the file with the job's id is in the folder above.
+// Returns the id of the job that uses a run directory. For the folder of an array task, such as runs/a/task-3, the file with
+// the id is in the folder above.
 std::string job_of_run_dir(const fs::path& run_dir) {
   std::error_code error;
   const std::string name = run_dir.filename().string();

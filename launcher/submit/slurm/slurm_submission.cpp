@@ -166,8 +166,8 @@ void prepare_token(const SlurmRequest& request) {
   }
 }
 
-// The first decision about a requeue compares the run's progress with this record. Without it, the checkpoints of an earlier
-// job would count as progress of this job.
+// The first decision about a requeue compares the run's progress with this record. Without this record, the checkpoints of an
+// earlier job would count as progress of this job.
 void write_first_record(const fs::path& run_dir) {
   const fs::path file = requeue_file(run_dir);
   std::error_code error;

@@ -3,7 +3,8 @@
 // Note: which values are used. The variables of a Slurm step and of mpirun describe this process itself, so they come first.
 // The variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the
 // job uses only this machine, even if the scheduler has started agents on other nodes. The scheduler's rank of a node is used
-// only together with the scheduler's address. If the user gave a different address, Slurm's node 0 does not own it.
+// only together with the scheduler's address. If the user gave a different address, the node with Slurm rank 0 may not have
+// that address.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -102,9 +103,9 @@ bool in_step(const SchedulerReader& read) {
 }
 
 // True if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task would run
-// the whole job and write the same checkpoints. The function then throws UsageError, even for a step on a single node. There
-// are two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the user
-// has given the number of agents, and the result is false.
+// the whole job and write the same checkpoints. In that case the function throws UsageError, even for a step on a single node.
+// There are two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the
+// user has given the number of agents, and the result is false.
 bool has_one_agent_per_node(const SchedulerReader& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty() || read.is_standalone()) return true;
@@ -269,8 +270,8 @@ std::string name_of_first_pod(const std::string& full_name, const std::string& i
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. If the user has not
-// given it, the pods of an indexed Job may also be independent jobs on one machine each.
+// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. If --nnodes is not
+// given, the pods of an indexed Job may also be independent jobs on one machine each.
 void read_pod(SchedulerReader& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
   if (!read.knows_nodes() || read.wants_one_machine()) return;

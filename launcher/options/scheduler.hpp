@@ -1,8 +1,8 @@
 // Reads the job's machines from the scheduler that started this agent: a Slurm step with one agent on each node, a pod of a
 // Kubernetes indexed Job, a task of SkyPilot or dstack on several nodes, or Open MPI's mpirun with one agent on each node.
-// `srun ddprun train.json` therefore needs no options. Command line and variables take precedence over
-// these values, and these values over defaults. main() calls this code, except under the name torchrun, since torchrun uses no
-// values of a scheduler.
+// `srun ddprun train.json` therefore needs no options. Command line and variables take precedence over these values, and these
+// values take precedence over defaults. main() calls this code, except under the name torchrun, since torchrun uses no values
+// of a scheduler.
 //
 // Several jobs may share a node: two small jobs, the tasks of a job array, or two steps of a job. Their agents must not use the
 // same ports, so the default port of a job on several nodes depends on its job id and step id (port_of_slurm_step()). Sources

@@ -72,8 +72,8 @@ bool is_python_name(std::string_view word) {
 }
 
 // True if the file contains a single JSON object, so it is a config with a wrong suffix, such as T.JSON or train.conf.
-// kind_of() then reports the suffix. Otherwise Python would fail with a misleading message: "true" is not defined. "{}" is also
-// valid Python, but a useful script contains more than one JSON object.
+// kind_of() then reports the suffix. Without this check, Python would fail with a misleading message: "true" is not defined.
+// "{}" is also valid Python, but a useful script contains more than one JSON object.
 bool contains_json_object(const fs::path& file) {
   std::error_code error;
   constexpr std::uintmax_t kMaxBytes = 4u << 20;  // the same limit as for a config

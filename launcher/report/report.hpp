@@ -43,8 +43,8 @@ class Report : public RunObserver {
   // still exists.
   //
   // Writes of the report must not delay the start of workers. So the texts about a failure and about the next round reach
-  // `keep` immediately, but the file only after `later`. With kUnlessSuccessful the first text is also written only after
-  // `later`, since a short successful job needs no report.
+  // `keep` immediately, but they are written to the file only after `later`. With kUnlessSuccessful the first text is also
+  // written only after `later`, since a short successful job needs no report.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 

@@ -1,6 +1,6 @@
-// The document of report.json, to which each event of a run adds its data. Report (report.hpp) owns one and writes its text to
-// the file. The document is stored as JSON instead of structs, so that unknown fields of an earlier invocation are preserved.
-// The code is pure: no I/O, no clock.
+// The document of report.json, to which each event of a run adds its data. Report (report.hpp) owns the document and writes
+// its text to the file. The document is stored as JSON instead of structs, so that unknown fields of an earlier invocation are
+// preserved. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ MetricList evaluation_metrics(const ReportJson& evaluation);
 std::string failed_rank_text(const ReportJson& failure);
 
 // Describes when a rank became a straggler, such as "rank 1, compute: 41.2 ms per step, the others 30.1 ms, at step 370".
-// Returns "" for an entry about the end of that state.
+// Returns "" for an entry about the recovery of a straggler.
 std::string straggler_text(const ReportJson& straggler);
 
 struct RoundSpan {

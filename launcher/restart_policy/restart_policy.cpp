@@ -65,8 +65,8 @@ bool same_failure(const FailedRound& a, const FailedRound& b) {
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }
 
-// Returns true if round number `round` made progress. For the newest round the result may still change from false to true: only
-// after the next round has started is it known whether survivors held a newer step.
+// Returns true if round number `round` made progress. For the newest round the result may still change from false to true,
+// because the start of the next round shows whether survivors held a newer step.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].has_newer_checkpoint()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);

@@ -1,5 +1,5 @@
 // Decides when to send the progress of a job to its scheduler. Schedulers limit requests, so at least kMinInterval passes
-// between two of them. The last one, at the end of the job, does not wait: otherwise a finished job would keep an old
+// between two requests. The last request, at the end of the job, does not wait, because a finished job would then keep an old
 // percentage. The code is pure: no I/O, no clock.
 #pragma once
 

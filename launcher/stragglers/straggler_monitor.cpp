@@ -52,7 +52,7 @@ void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   Readings& readings = readings_[rank];
   const ProcessLoad now = system_.load(pid);
   const auto earlier = std::exchange(readings.load, now);
-  if (!earlier) return;  // the counters of these steps are unknown without an earlier reading
+  if (!earlier) return;  // if there is no earlier reading, the counters of these steps are unknown
   const ProcessLoad before = *earlier;
   const double stopped_s = std::exchange(readings.stopped_s, 0);
   const double busy_s = now.ran_s - before.ran_s + now.queued_s - before.queued_s + stopped_s;

@@ -1,6 +1,7 @@
 // The directories that contain the control sockets of this user's jobs on this machine. Each agent has a Unix socket in one of
-// them, named by its pid. The directory belongs to the user and is closed to others: a process that can reach a socket could
-// signal the agent anyway. The agent (control_socket.hpp) and the subcommands (control_client.hpp) share these rules.
+// them, named by its pid. The directory belongs to the user, and other users have no access to it: a process that can reach a
+// socket could signal the agent anyway. The agent (control_socket.hpp) and the subcommands (control_client.hpp) share these
+// rules.
 //
 // The problem is that an agent and a later `ddprun ps` may run in different environments. A login shell has
 // XDG_RUNTIME_DIR=/run/user/<uid>. A cron job, a scheduler's task or a shell started by `su` has no such variable, or the value

@@ -10,7 +10,7 @@
 // The rules, in this order:
 //
 //   exit code 0                                  the job is complete
-//   2, 82 to 84, 87, 88, 90                      end: another start would fail in the same way, or another start continues
+//   2, 82 to 84, 87, 88, 90                      end: another start would fail in the same way, or a newer start continues
 //   the job has Requeue=0 (ddprun stop, user)    end
 //   85, 86, 129, 130, 143 at the time limit      requeue; without a newer checkpoint at most `timeouts` times in a row
 //   85, 86, 129, 130, 143 at another time        requeue: a preemption

@@ -293,7 +293,7 @@ void AgentShell::on_standby_message(int number, const channel::FromWorker& messa
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  // This standby already has a rank, so its message is late.
+  // If a process with a rank sends this message, the message is late and is ignored.
   if (std::holds_alternative<channel::StandbyReady>(message)) return;
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);

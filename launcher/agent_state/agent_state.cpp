@@ -99,8 +99,8 @@ void AgentState::handle(const agent_event::Begin&) {
 void AgentState::handle(const agent_event::WorkerExited& event) {
   if (!workers_.end(event)) return;
   const int rank = event.rank;
-  // If this value is set, the guardian killed the worker because the coordinator does not answer. This is a stop, not a
-  // failure of the worker.
+  // If this value is set, the guardian killed the worker because the coordinator did not answer. This is a stop, not a failure
+  // of the worker.
   if (event.unanswered_s) {
     cut_off(*event.unanswered_s);
     workers_.request_stop({rank});

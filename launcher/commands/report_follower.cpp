@@ -42,8 +42,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kFinalReportWait{10};
-constexpr milliseconds kUnwatchedPoll{500};  // polling interval while the last report is awaited, if inotify cannot watch the
-                                             // folder
+constexpr milliseconds kUnwatchedPoll{500};  // polling interval for the last report if inotify does not work
 
 std::optional<std::string> text_of_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);

@@ -34,7 +34,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Limits of the whole command. docs/doctor.md promises 3 s, so 200 ms remain for the output and the end of processes.
+// Limits of the whole command. docs/doctor.md promises 3 s, so 200 ms remain to write the output and to end the processes.
 constexpr milliseconds kQuickCommand{2'800};
 constexpr milliseconds kFullCommand{80'000};
 

@@ -22,7 +22,7 @@ namespace ddprun::doctor {
 struct Probe {
   std::string name;                 // the name of a check that reports a failure of the probe itself
   std::function<Checks()> examine;  // runs in the child
-  std::chrono::milliseconds limit;  // measured from `start`, the argument of run_probes()
+  std::chrono::milliseconds limit;  // time limit, measured from `start`, the argument of run_probes()
   Check late;                       // replaces the checks if the limit is exceeded
 };
 

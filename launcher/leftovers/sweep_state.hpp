@@ -256,7 +256,7 @@ class SweepState {
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    // When this time is over, the process may have executed its own program.
+    // After kGrace the process may have executed its own program, so it is examined again at that time.
     if (now < one.since + kGrace) scan_at(one.since + kGrace);
     if (!one.how) {  // no sweep applies to this leftover yet, so its worker may still count as running
       const auto worker = ended_.find(one.worker);

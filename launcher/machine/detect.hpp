@@ -21,8 +21,7 @@ namespace ddprun {
 struct Machine {
   std::function<int()> cpus;  // number of CPUs that a job may use; at least 1
   std::function<int()> gpus;  // number of GPUs visible to a worker
-  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // path of the executable with this name on
-                                                                                  // PATH
+  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // searches PATH for an executable
   // Returns the path of an executable with that name in the folder of the running ddprun.
   std::function<std::optional<std::filesystem::path>(std::string_view)> next_to_self;
   std::function<int()> xpus = [] { return 0; };  // number of Intel GPUs visible to a worker

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Clocks of nodes may differ. An entry further in the future than this is an error, and would never expire.
+// Clocks of nodes may differ. An entry that is further in the future than this is wrong, and would never expire.
 constexpr std::chrono::seconds kMaxAhead = std::chrono::days(1);
 
 bool counts(const NodeFailure& failure, std::int64_t now_s) {

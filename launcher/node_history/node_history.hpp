@@ -42,7 +42,7 @@ inline constexpr std::chrono::seconds kHistoryWindow = std::chrono::days(7);
 inline constexpr int kFailuresOfFailingNode = 3;
 inline constexpr std::size_t kMaxFailuresPerHost = 20;
 inline constexpr std::size_t kMaxFailures = 500;
-inline constexpr std::size_t kMaxFailureText = 255;  // bytes of a host, a cause or a run; longer texts are cut
+inline constexpr std::size_t kMaxFailureText = 255;  // maximum bytes of a host, cause or run name; longer texts are cut
 
 // True if a failure with this cause counts as a failure of its node.
 bool is_node_failure(Cause cause);

@@ -32,8 +32,8 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
   CLI::App app;
   app.set_help_flag();  // disables CLI11's own --help, since the table contains --help
   std::map<std::string, std::string, std::less<>> given;
-  // Only the given options are registered with CLI11; their names have already been checked. Registering all options took a
-  // third of all instructions of a start.
+  // Only the given options are registered with CLI11; their names have already been checked. Registering all options would
+  // take a third of the instructions that a start of ddprun executes.
   for (const OptionSpec* option : options_in(options)) {
     const std::string name(option->name);
     if (!option->is_flag()) {

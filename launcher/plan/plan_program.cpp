@@ -83,7 +83,7 @@ bool contains_json_object(const fs::path& file) {
   const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
   while (in.get(first) && is_before_text(first)) {
   }
-  if (!in || first != '{') return false;  // almost every script ends here, so JSON is rarely parsed
+  if (!in || first != '{') return false;  // for almost every script the function returns here, so JSON is rarely parsed
   in.seekg(0);
   return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
 }

@@ -51,7 +51,7 @@ class PrintedProgress {
   bool read_metrics(std::string_view line);
 
   std::array<std::string, 2> rests_;  // the unfinished line of each stream
-  std::array<bool, 2> skips_line_{};  // the unfinished line is too long
+  std::array<bool, 2> skips_line_{};  // true: the unfinished line is too long, so it is skipped
   std::optional<Position> epoch_;
   bool counts_from_zero_ = false;  // the program has printed epoch 0
   std::optional<Position> step_;   // from a line with a word such as "step"

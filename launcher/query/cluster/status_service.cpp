@@ -20,7 +20,7 @@ namespace {
 // A node answers most queries immediately. Queries about stacks, GPUs and logs take longer and have their own timeouts. If a
 // node does not answer in time, the command lists it as silent.
 constexpr std::chrono::milliseconds kShortTimeout{150};
-constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for an order to one node, whose answer must not be missed
+constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for a command to a single node; its answer must not be missed
 constexpr std::chrono::milliseconds kStacksTimeout{25'000};
 constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted

@@ -50,8 +50,7 @@ struct KubernetesJob {
   std::vector<std::string> options{};  // further options of ddprun
   std::vector<std::string> program{};  // the program and its arguments
   std::string config_text{};           // content of the train.json for the ConfigMap; empty if the image contains the file
-  std::string made_by{};               // the command line that wrote the manifest; the first comment of the manifest repeats
-                                       // it
+  std::string made_by{};               // the command line that wrote the manifest, for the comment at its top
 };
 
 // The folder in which a pod finds the train.json of `config_text`.

@@ -55,7 +55,7 @@ using std::chrono::steady_clock;
 
 constexpr int kMeetingPort = 29400;            // the default port at which nodes meet
 constexpr milliseconds kSilence{30'000};       // the other side sends a message every 5 s
-constexpr milliseconds kResultKept{30'000};    // after the end of the agent, for a connection that is made again
+constexpr milliseconds kResultKept{30'000};    // time for which the result waits for a new connection
 constexpr std::size_t kMaxUnsent = 256 << 10;  // limit while a connection exists: above it, the agent's pipes are not read
 constexpr std::size_t kMaxKept = 64 << 10;     // limit while no connection exists: above it, the oldest output is dropped
 

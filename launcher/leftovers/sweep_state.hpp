@@ -65,7 +65,7 @@ class SweepState {
     Time age{0};
     std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
-  // The way in which a worker ended that has left processes behind.
+  // How a worker with leftover processes has ended.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;

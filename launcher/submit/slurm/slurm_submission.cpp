@@ -88,7 +88,8 @@ std::string name_of_config(const SubmitWords& words, const Settings& settings) {
       .name;
 }
 
-// A job may wait for a day in the queue, so mistakes in the program are reported now.
+// Returns the default name of the job and of its run directory. Checks the program's name or the config now, because the job
+// may wait for a day in the queue before it starts. Throws UsageError.
 std::string default_name(const SubmitWords& words, const Settings& settings) {
   const fs::path program = words.program.front();
   if (has_word(words.launcher, "--module")) return program.string();

@@ -32,7 +32,7 @@ struct RendezvousPlan {
   std::string arbiter_host;
   int arbiter_port = 0;
 
-  std::chrono::milliseconds join_timeout{600'000};  // time limit until min_nodes have joined; static also calls it "timeout"
+  std::chrono::milliseconds join_timeout{600'000};  // time until min_nodes have joined; in static rendezvous also "timeout"
   // time to wait for more nodes, up to max_nodes, after min_nodes have joined (torchrun: 30 s)
   std::chrono::milliseconds last_call_timeout{2'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};

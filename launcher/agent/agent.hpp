@@ -1,6 +1,6 @@
-// The agent of one node. It starts the workers through the guardian (the process that reaps them), serves their channels and
-// their store, monitors them and stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp).
-// Everything runs on one thread and one io_context, without polling.
+// The agent of one node. It starts the workers through the guardian (the process that reaps them), and serves their channels
+// and their store. It also monitors the workers and stops them. Pure state machines make the decisions (agent_state.hpp,
+// restart_policy.hpp). Everything runs on one thread and one io_context, without polling.
 #pragma once
 
 #include <functional>

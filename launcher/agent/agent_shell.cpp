@@ -506,7 +506,8 @@ void AgentShell::carry_out(const agent_action::Sweep& action) {
 }
 
 void AgentShell::carry_out(const agent_action::ReportRoundOver& action) {
-  // If this node's workers are done (kDone), workers of other nodes may still need the store on this node, so it keeps running.
+  // If this node's workers are done (kDone), workers of other nodes may still need the store on this node. So the store keeps
+  // running.
   if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
   job().carry_out(action);
 }

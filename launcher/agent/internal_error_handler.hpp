@@ -3,8 +3,8 @@
 // Error, it contains the exit code of the job; for any other exception the exit code is 89. On one machine the workers save
 // before they stop. On many machines they do not, since the other nodes have the same state and continue.
 //
-// After a second exception the agent exits immediately, and the guardian kills the workers, because the code that stops the
-// workers may be broken. The same happens if the workers have not stopped in time. The class is part of the agent's shell and
+// After a second exception the agent exits immediately, because the code that stops the workers may be broken. The guardian
+// then kills the workers. The same happens if the workers have not stopped in time. The class is part of the agent's shell and
 // runs on one thread.
 #pragma once
 

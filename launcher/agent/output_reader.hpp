@@ -1,6 +1,6 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
-// pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
-// but is slow, the worker's pipe fills and the worker's write() blocks, as it would without ddprun. The same happens if the
+// pipe at a time, so that a worker with much output does not delay the others. A slow console may have to show all output of a
+// worker. Then the worker's pipe fills and the worker's write() blocks, as it would without ddprun. The same happens if the
 // worker's log file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part
 // of the agent's shell and runs on one thread.
 #pragma once

@@ -1,7 +1,7 @@
 // Implementation of run_directory_watch.hpp. One inotify descriptor watches two directories. In the run directory it watches
 // for the removal of any entry: the kernel reports the removal of the directory itself only when no process uses it, but the
-// workers use it. In the parent directory it watches for the removal of the run directory, because the directory can be created
-// again only after that.
+// workers use it. In the parent directory it watches for the removal of the run directory. The directory can be created again
+// only after that.
 #include "launcher/agent/run_directory_watch.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // Detects that the run directory was removed or renamed. The agent (agent_shell.cpp) has one watch if it has locked the
-// directory. The kernel does not report a removal by another machine, so the agent also calls probe() at the start of each
+// directory. The kernel does not report a removal by another machine. So the agent also calls probe() at the start of each
 // round and of each worker. The watch reports the removal once. It then creates the directory again
 // (common/run_directory/moved_run.hpp) and keeps the lock of the new directory.
 #pragma once

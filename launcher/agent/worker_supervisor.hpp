@@ -1,5 +1,5 @@
-// Manages the worker processes of a round on this node. The class starts them through the guardian, connects their output and
-// their channels, and replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the
+// Manages the worker processes of a round on this node. The class starts them through the guardian, and connects their output
+// and their channels. It replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the
 // guardian's name for a process: a worker's local rank, or a higher number if the process was started as a standby. The class
 // is part of the agent's shell and runs on one thread.
 #pragma once

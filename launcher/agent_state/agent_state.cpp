@@ -299,9 +299,9 @@ void AgentState::worker_gone(int rank) {
   gone.stuck.reset();  // this worker counted as unkillable, but it has exited now
   standbys_.release(gone);
   round_.note_end(gone);
-  // During a regroup, a worker that exits with 0 leaves its rank empty, so the new group cannot form and the regroup ends.
-  // During a save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other
-  // exit the remaining workers are stopped.
+  // If a worker exits with 0 during a regroup, its rank is empty. So the new group cannot form, and the regroup ends. During a
+  // save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other exit the
+  // remaining workers are stopped.
   if (phase_ == Phase::kRunning && gone.has_failed()) {
     lose(rank);
   } else if (phase_ == Phase::kRunning && recovery_.is_pending()) {
@@ -394,8 +394,8 @@ bool AgentState::next_round_follows() const {
   return settings_.is_member() || stop_.round.fell_back || round_.verdict_on(round_.judged().first).restart;
 }
 
-// AgentState calls this after each message of a worker, because messages arrive in any order, and any of them may fulfil the
-// last condition for the start of standbys.
+// AgentState calls this after each message of a worker. Messages arrive in any order, and any of them may fulfil the last
+// condition for the start of standbys.
 void AgentState::start_missing_standbys() {
   if (settings_.keeps_spares() || phase_ != Phase::kRunning || stop_.signal != 0) return;
   if (!workers_.regroupable() || !round_.first_step() || recovery_.is_pending()) return;

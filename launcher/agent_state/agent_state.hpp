@@ -3,8 +3,8 @@
 // returns (agent_action.hpp). All transitions are in agent_state.cpp.
 //
 // The problem. When one worker fails, the other ranks hang in a collective or fail as a consequence. Exits, messages, signals,
-// expired timers and the coordinator's orders then arrive in any sequence. In each case the agent must find the first cause,
-// leave no worker running, and end the job exactly once, with one exit code.
+// expired timers and the coordinator's orders then arrive in any sequence. In each case the agent must find the first cause
+// and leave no worker running. It must end the job exactly once, with one exit code.
 //
 // How it goes wrong. Code that reacts to one event at a time fails in cases like these:
 // - Rank 0 crashes and rank 1 loses its connection to rank 0, but the exit of rank 1 is reported first. The first exit need not
@@ -20,7 +20,7 @@
 //             running -> holding -> running, saving or stopping      multi-node: workers wait for the next round
 //                                          sweeping -> idle          multi-node: the coordinator decides what follows
 //
-// In phase "sweeping" every worker has exited, and the guardian (the parent process of the workers) ends the processes that the
+// In phase "sweeping" every worker has exited. The guardian (the parent process of the workers) ends the processes that the
 // workers left behind. An example without live recovery:
 //
 //     WorkerExited{1}, SIGSEGV   running  -> stopping   SendMessage{0, Stop{now}}, SendSignal{0, SIGTERM}, SetTimer{kKill}

@@ -94,8 +94,8 @@ JobEnding ending_by_verdict(const EndFacts& facts) {
   return ending;
 }
 
-// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they
-// were ordered to save and none of them started to save.
+// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only in one
+// case: they were ordered to save, and none of them started to save.
 bool all_have_finished(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const bool in_time = stop.agreement && !stop.ordered && std::ranges::none_of(facts.workers.all(), &WorkerRecord::saves_now);

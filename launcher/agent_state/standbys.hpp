@@ -28,8 +28,8 @@
 
 namespace ddprun {
 
-// Records which numbers of standbys or spares are in use, which one becomes a worker next, and how long to pause after one has
-// exited by itself.
+// Records which numbers of standbys or spares are in use, and which one becomes a worker next. Computes the pause after one
+// has exited by itself.
 class Standbys {
  public:
   using Clock = std::chrono::steady_clock;

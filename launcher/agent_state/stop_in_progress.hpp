@@ -31,7 +31,7 @@
 namespace ddprun {
 
 // The ranks of a round agree on the step at which all of them stop and save. Each rank replies to Stop{save} with the number
-// of steps that it has started, and starts no other step until it knows the agreed step. The agreed step is the largest of
+// of steps that it has started. It starts no other step until it knows the agreed step. The agreed step is the largest of
 // these numbers, since every rank can reach it.
 class StopAgreement {
  public:

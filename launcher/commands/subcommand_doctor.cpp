@@ -1,6 +1,5 @@
 // `ddprun doctor`: checks whether this machine can run a job (launcher/doctor). run_subcommand() calls it. Its arguments are
-// the job's own command, so that options, PET_* variables and values of the scheduler mean the same as when the job is
-// started.
+// the job's own command. So options, PET_* variables and values of the scheduler mean the same as when the job is started.
 //
 // The call of make_plan() may hang too: it queries NVML for the number of GPUs, and the files of the config may be on a dead
 // server. So a child makes the plan, and this child starts the children for the subjects.

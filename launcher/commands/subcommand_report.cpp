@@ -62,7 +62,8 @@ bool open_in_browser(const std::string& page) {
 }
 
 // A file that the user named with --html is opened and written, whatever its type. The default page next to the report is
-// instead written to a temporary file and renamed, since the folder's owner may have created a link with the page's name.
+// instead written to a temporary file and renamed. The reason is that the folder's owner may have created a link with the
+// page's name.
 void write_page(bool is_named, const fs::path& page, const std::string& report, const fs::path& file) {
   try {
     CurveReader curves(RunLayout{file.parent_path()}.metrics());  // a script without --run-dir has no metrics

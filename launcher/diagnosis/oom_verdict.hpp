@@ -4,7 +4,7 @@
 // The OOM killer sends SIGKILL. The worker cannot catch it, so it reports nothing, and `kill -9` leaves the same exit status.
 // The difference matters, because a worker that ran out of memory does so again after a restart: two kills by the kernel in a
 // row end a job that runs a script (launcher/restart_policy/restart_policy.hpp). A false verdict "out of memory" ends a job
-// that a restart would have saved. If a kill for memory is not recognized, a hopeless round is repeated, and the user looks
+// that a restart would have saved. If a kill for memory is not recognized, a hopeless round is repeated. The user then looks
 // for the cause in the wrong place.
 //
 // No single counter is enough, but the kernel counts its kills in several places, and each count proves something different.
@@ -22,15 +22,15 @@
 // OOM kill would be suspected. A suspicion is reported with its numbers, but the restart policy does not count it as out of
 // memory.
 //
-// Cost: a restart waits while the guardian reads files, so it reads them only after SIGKILL or when the worker's own counter
+// Cost: a restart waits while the guardian reads files. So it reads them only after SIGKILL, or when the worker's own counter
 // has risen. It skips the kernel's log, which takes milliseconds, if the machine's counter is unchanged
 // (docs/internals/decisions/guardian/kernel-log-only-after-a-kill.md). A worker gets its own cgroup 0.2 s after its start, so
 // a kill before that time increases only the wider counters.
 //
 // The kernel does not count refused allocations: only the text of the script's error shows them. A script may halve its batch
 // after each failure, so the requested amounts are compared as well. We tried a rule that ends the job at the second failure,
-// whatever the amount, but under this rule a script that needed three attempts failed. Only 16 bits of a hash of the amount
-// are kept, so that the memory of a job on many machines stays below 1,024 bytes
+// whatever the amount. Under this rule a script that needed three attempts failed. Only 16 bits of a hash of the amount are
+// kept. So a job on many machines needs less than 1,024 bytes for this
 // (docs/internals/decisions/launcher/script-out-of-memory.md).
 #pragma once
 

@@ -55,7 +55,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
 }
 
 // Returns the cgroups of this process with that controller, from the innermost up to the root of each mounted tree (v1 and
-// v2). In a container without a cgroup namespace, the path in /proc is not mounted, and the mount's root is the container's
+// v2). In a container without a cgroup namespace, the path in /proc is not mounted. The mount's root is then the container's
 // own cgroup.
 std::vector<fs::path> cgroups_with(std::string_view controller) {
   const fs::path root = "/sys/fs/cgroup";

@@ -164,8 +164,8 @@ struct WorkersLeft {
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// From now on the agent ignores the messages of a script's worker, since the worker uses a different major version of the
-// protocol or sent invalid messages. The job continues.
+// From now on the agent ignores the messages of a script's worker. The worker uses a different major version of the protocol,
+// or has sent invalid messages. The job continues.
 struct HelperIgnored {
   int rank;
   std::string why;

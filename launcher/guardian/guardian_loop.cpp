@@ -247,8 +247,8 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   deadline_.set_at(deadline_ns);
 }
 
-// Kills the workers. Another coordinator may lead the job by now and may have started a round, which must not run at the same
-// time as these workers.
+// Kills the workers. Another coordinator may lead the job by now and may have started a round. That round must not run at the
+// same time as these workers.
 void Guardian::on_lease_expired() {
   if (!deadline_.take_expiry()) return;
   for (auto& [number, worker] : workers_.all()) worker.lease_expired = !worker.spare;

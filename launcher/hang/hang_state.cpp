@@ -37,7 +37,7 @@ bool is_stopped(char process_state) {
 HangState::Actions HangState::begin_round(const Round& round, Time now) {
   actions_ = end_round();
   round_ = round;
-  // If the workers run a script, only the node of rank 0 watches for a hang, and its result applies to the whole job. On other
+  // If the workers run a script, only the node of rank 0 watches for a hang. Its result applies to the whole job. On other
   // nodes the script may print nothing, so their agents cannot detect progress.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnobserved : HangWatch::Others::kNone;

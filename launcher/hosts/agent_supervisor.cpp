@@ -271,7 +271,7 @@ class AgentSupervisor {
     return count > 0;
   }
 
-  // A process that the agent has left behind may keep the pipes open, so only the bytes that are available now are read.
+  // A process that the agent has left behind may keep the pipes open. So only the bytes that are available now are read.
   void reap() {
     int status = 0;
     while (::waitpid(agent_.pid, &status, 0) < 0 && errno == EINTR) {

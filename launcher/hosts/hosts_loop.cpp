@@ -200,7 +200,7 @@ class HostsRun {
     reap_retired();
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       const pollfd* const of_host = &ready[3 + 4 * i];
-      // An event may close the connection of any host, so each step checks whether the host still has the connection that was
+      // An event may close the connection of any host. So each step checks whether the host still has the connection that was
       // polled.
       const auto is_ready = [&](std::size_t which) { return of_host[which].revents != 0 && is_open(i, serials[i]); };
       if (is_ready(1)) read_errors(*connections_[i]);

@@ -14,9 +14,8 @@
 //   kLost -> kRestarts -> kRuns                     the host was rebooted: its agent is started again, with the same rank
 //   kRuns -> kRestarts                              a signal killed the agent, or it was cut off, and other agents run
 //
-// No agent starts before all hosts are ready, so that a mistake on one host does not leave waiting agents on the other hosts.
-// If an agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never
-// comes.
+// No agent starts before all hosts are ready. So a mistake on one host does not leave waiting agents on the other hosts. If an
+// agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never comes.
 #pragma once
 
 #include <chrono>

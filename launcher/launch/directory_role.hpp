@@ -28,7 +28,7 @@ struct LeaderSteps {
 };
 
 // Runs `steps` if this agent should lead, and returns kLead if they succeed. One command may start two agents on one machine
-// at the same time, so the role is decided again if the directory could not be opened. Returns kFollow if another agent leads,
+// at the same time. So the role is decided again if the directory could not be opened. Returns kFollow if another agent leads,
 // and records in `network` that this node does not lead. Probes the lock only if the settings do not determine the leader
 // (kHolderOfLock), since a probe takes the lock for a moment.
 DirectoryRole acquire_or_follow(const std::filesystem::path& run_dir, std::optional<NetworkStart>& network,

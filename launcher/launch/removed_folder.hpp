@@ -1,5 +1,5 @@
 // A temporary folder that is removed at the end of a scope. start_training.cpp, and main() for `ddprun join`, write a node's
-// own config file to such a folder, since this config may differ from the file of the leading node.
+// own config file to such a folder. This config may differ from the file of the leading node.
 #pragma once
 
 #include <filesystem>

@@ -9,10 +9,10 @@
 // the port, admit() clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does
 // every usual server of the same user.
 //
-// Note: two jobs whose sockets set the same option could bind the same port, and each would assume that it alone has the port.
-// So each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,
-// and the kernel frees them when the process ends. Any local user can bind such a name without binding the port. In that case a
-// second test decides: the port is free if a socket without options can bind it.
+// Note: two jobs whose sockets set the same option could bind the same port. Each would assume that it alone has the port. So
+// each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,
+// and the kernel frees them when the process ends. Any local user can bind such a name without binding the port. In that case
+// a second test decides: the port is free if a socket without options can bind it.
 #pragma once
 
 #include <chrono>

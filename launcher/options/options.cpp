@@ -117,8 +117,8 @@ bool environment_has(std::string_view prefix) {
 }  // namespace
 
 Environment process_environment() {
-  // Most environments contain no variable with the prefix DDPRUN_ or PET_, and a start looks up a name with each prefix for
-  // each option. If no such variable exists, the lookups are skipped.
+  // A start looks up a name with each of the prefixes DDPRUN_ and PET_ for each option. Most environments contain no such
+  // variable. If no such variable exists, the lookups are skipped.
   return [ours = environment_has("DDPRUN_"),
           torchruns = environment_has("PET_")](std::string_view name) -> std::optional<std::string> {
     if ((!ours && name.starts_with("DDPRUN_")) || (!torchruns && name.starts_with("PET_"))) return std::nullopt;

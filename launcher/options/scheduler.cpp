@@ -22,8 +22,8 @@ namespace {
 // Slurm uses higher step ids for the batch script, the external step and interactive allocations.
 constexpr std::int64_t kMaxStepId = 0xfffffff0;
 
-// The default ports of Slurm's steps. They are below the ephemeral ports of Linux (from 32768), and not among the ports that
-// Slurm (6817 to 6819), etcd, Prometheus and similar services use by default.
+// The default ports of Slurm's steps. They are below the ephemeral ports of Linux (from 32768). Slurm (6817 to 6819), etcd,
+// Prometheus and similar services use none of them by default.
 constexpr int kLowestPort = 13000;
 constexpr int kHighestPort = 28999;
 
@@ -299,7 +299,7 @@ SchedulerSettings scheduler_settings(const Settings& given, const Environment& e
   const std::string index = read.text("JOB_COMPLETION_INDEX");
   if (!read.text("OMPI_COMM_WORLD_RANK").empty()) {
     // Open MPI's variables are read before Slurm's variables. In a Slurm allocation, mpirun starts a daemon on each node as a
-    // Slurm step, so the agents also inherit the variables of this step.
+    // Slurm step. So the agents also inherit the variables of this step.
     read_openmpi(read);
   } else if (in_step(read)) {
     read_step(read);

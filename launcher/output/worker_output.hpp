@@ -1,6 +1,6 @@
 // Distributes the output of workers. The bytes from a worker's pipe are written unchanged to its log file and line by line to
 // the console. With ddptrain each console line starts with the rank; with a script the options decide
-// (worker_output_route.hpp). If a stream goes only to a file, the worker writes to the file directly, and this class does not
+// (worker_output_route.hpp). If a stream goes only to a file, the worker writes to the file directly. This class then does not
 // receive the bytes.
 //
 // Neither the console nor a file system may block the agent. So each destination has a queue with a limit. The reader of a

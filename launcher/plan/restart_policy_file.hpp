@@ -1,5 +1,5 @@
 // Reads the file of --restart-policy: the user's restart rules as JSON with comments. As for a train.json, all errors of the
-// file are reported together, each with line, column, JSON pointer and the nearest valid name. plan_restarts.cpp calls it.
+// file are reported together. Each has the line, column, JSON pointer and the nearest valid name. plan_restarts.cpp calls it.
 // launcher/restart_policy/restart_policy.hpp explains the rules, and docs/failures.md explains the format.
 #pragma once
 

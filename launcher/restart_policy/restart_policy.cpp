@@ -65,8 +65,8 @@ bool same_failure(const FailedRound& a, const FailedRound& b) {
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }
 
-// Returns true if round number `round` made progress. For the newest round the result may still change from false to true,
-// because the start of the next round shows whether survivors held a newer step.
+// Returns true if round number `round` made progress. For the newest round the result may still change from false to true: the
+// start of the next round shows whether survivors held a newer step.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].has_newer_checkpoint()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
@@ -279,9 +279,9 @@ rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::
   if (!is_free(failed)) ++history.used;
   ++used_for_cause;
   if (verdict.restart) ++after.restart_count;
-  // In two cases the other workers may have a valid training state, which they save. After kLateUsage the config was valid when
-  // the job started, so only the replacement failed. Bad data is a usage error of a rank that has already trained in this
-  // round. In this case the next start would read the same bad data and fail again, so the job does not end with kPreempted.
+  // In two cases the other workers may have a valid training state, which they save. After kLateUsage the config was valid
+  // when the job started, so only the replacement failed. Bad data is a usage error of a rank that has already trained in this
+  // round. In this case the next start would read the same bad data and fail again. So the job does not end with kPreempted.
   const bool bad_data = failed.cause == Cause::kUsage && failed.step > std::max<std::int64_t>(failed.resumed_from, 0);
   verdict.others_save = !verdict.restart && (failed.cause == Cause::kLateUsage || bad_data);
   verdict.preempted_once_saved = !bad_data;

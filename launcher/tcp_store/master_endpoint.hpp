@@ -1,6 +1,6 @@
 // Chooses MASTER_ADDR and MASTER_PORT for each round (one start of all workers), and opens the sockets of the store for
-// scripts. In a multi-node job, the coordinator's message that starts a round contains both values, and only the node with
-// group rank 0 reserves the port (HeldPort).
+// scripts. In a multi-node job, the coordinator's message that starts a round contains both values. Only the node with group
+// rank 0 reserves the port (HeldPort).
 //
 // The problem. Scripts connect to a TCPStore at MASTER_PORT. Normally ddprun's store process serves them. Rank 0 hosts the
 // store only if ddprun's store cannot listen on the port. Between two rounds the old store ends and a new one must listen,
@@ -46,7 +46,7 @@ inline std::string store_message_line(const guardian::Notice& notice) {
 
 class MasterEndpoint {
  public:
-  // Ends the previous round's store, chooses and reserves address and port for a new round, and opens the sockets of the new
+  // Ends the previous round's store. Chooses and reserves address and port for a new round, and opens the sockets of the new
   // store. `job` is null on one machine. Throws UsageError or InternalError, as HeldPort does.
   void take(const Plan& plan, JobLink* job, GuardianLink& guardian) {
     end_store(guardian);
@@ -112,8 +112,8 @@ class MasterEndpoint {
   // Opens the sockets of the store, unless another node or rank 0 hosts it.
   void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_local = job == nullptr || job->release().group_rank == 0;
-    // If the agent itself listens on the port, it passes new clients to the new store only, because JobLink::open_store()
-    // replaces the old store's socket.
+    // If the agent itself listens on the port, it passes new clients only to the new store: JobLink::open_store() replaces the
+    // old store's socket.
     const bool old_store_reachable = port_ == ending_port_ && (job == nullptr || !job->listens_for_store());
     rank_0_hosts_ = !plan.agent_store || (rank_0_is_local && (!held_ || old_store_reachable));
     if (held_) held_->admit(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);

@@ -1,8 +1,8 @@
 // Implementation of store_process.hpp: one epoll loop over the listening sockets and the clients.
 //
-// Note: the number of a client is its file descriptor. When a client is closed, a new client may get the same descriptor, and
-// an event of the closed client would then be handled for the new one. So each pass of the loop handles all client events
-// before it accepts new clients.
+// Note: the number of a client is its file descriptor. When a client is closed, a new client may get the same descriptor. An
+// event of the closed client would then be handled for the new one. So each pass of the loop handles all client events before
+// it accepts new clients.
 #include "launcher/tcp_store/store_process.hpp"
 
 #include <fcntl.h>
@@ -242,8 +242,8 @@ void ScriptStoreServer::resume() {
   for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-// Reads queries of a client. A client that does not read its replies cannot send queries, because watch_client() registers it
-// for EPOLLIN only while all its replies are sent.
+// Reads queries of a client. A client that does not read its replies cannot send queries: watch_client() registers it for
+// EPOLLIN only while all its replies are sent.
 void ScriptStoreServer::read_from(int fd) {
   const auto client = clients_.find(fd);
   if (client == clients_.end()) return;

@@ -10,7 +10,7 @@
 // How it goes wrong. The files that a spare has imported may have changed. Checking some 2,000 files in each of several spares
 // would take longer than the restart itself. And a spare that is stopped by a signal never answers.
 //
-// The idea. The first of several spares that start together checks the files for all of them, and writes its results into a
+// The idea. If several spares start together, the first one checks the files for all of them. It writes its results into a
 // shared file in memory. A spare that does not acknowledge its script within kAckTimeout is reported to the agent, which kills
 // it. An example with two spares that replace ranks 0 and 1:
 //

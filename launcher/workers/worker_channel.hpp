@@ -33,8 +33,8 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   // The channel calls this after a protocol violation. The worker's bytes are then ignored.
   using OnBroken = std::function<void(const std::string& why)>;
 
-  // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that Hello
-  // is passed to `on_message`. After that, and after a protocol violation, the worker's bytes are read and dropped, and the
+  // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that
+  // Hello is passed to `on_message`. After that, and after a protocol violation, the worker's bytes are read and dropped. The
   // worker reads end of file from the channel.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 

@@ -73,9 +73,9 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   const bool train = settings.channel == ChannelUse::kGiven;
   if (train) {
-    // By default, NCCL's watchdog ends the process after a failed or stuck collective, and NCCL's monitor ends it if the
-    // watchdog does not respond. Both are disabled for ddptrain: it handles a failed collective as an exception, and the agent
-    // detects hangs.
+    // By default, NCCL's watchdog ends the process after a failed or stuck collective. NCCL's monitor ends it if the watchdog
+    // does not respond. Both are disabled for ddptrain: it handles a failed collective as an exception, and the agent detects
+    // hangs.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     ours.emplace_back("TORCH_NCCL_ENABLE_MONITORING", "0");
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {

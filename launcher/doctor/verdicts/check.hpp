@@ -12,7 +12,7 @@
 // determine its verdict: 64 MiB of /dev/shm are enough for ddptrain on CPUs, but not for a Python script.
 //
 // A false alarm costs more than a missing check, because users stop reading the table. A check is therefore only added if a
-// user can lose work without it, and if a healthy container or laptop passes it.
+// user can lose work without it. A healthy container or laptop must pass it.
 //
 // The children send their checks to the doctor in the JSON form. A future check of several nodes can use the same form.
 #pragma once

@@ -1,5 +1,5 @@
-// Judges names and interfaces of this node. In a job on one node, only the variables that name an interface matter, since Gloo
-// and NCCL read these variables in every job. The code is pure: no I/O, no clock.
+// Judges names and interfaces of this node. In a job on one node, only the variables that name an interface matter: Gloo and
+// NCCL read these variables in every job. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>

@@ -44,8 +44,8 @@ int node_by_sysfs(const char* bus_id) {
 }
 
 // Returns the NUMA node under which hwloc places the device. If hwloc places it under several nodes (of a socket or the
-// machine), the node in sysfs is returned, or the first of these nodes if sysfs has none. A device that hwloc and sysfs do not
-// list gets the machine's only node, or -1 if the machine has several.
+// machine), the node in sysfs is returned. If sysfs has none, the first of these nodes is returned. A device that hwloc and
+// sysfs do not list gets the machine's only node, or -1 if the machine has several.
 int node_of_device(hwloc_topology_t topology, const char* bus_id) {
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
   hwloc_obj_t place = device != nullptr ? hwloc_get_non_io_ancestor_obj(topology, device) : nullptr;

@@ -55,7 +55,7 @@ class JobQuery {
   using Then = std::function<void(std::string json)>;
 
   // `first_number` is the number of the first query. It must differ from the numbers used by earlier processes with this
-  // node's identity, since a late answer to a query of such a process may still arrive.
+  // node's identity. A late answer to a query of such a process may still arrive.
   JobQuery(boost::asio::io_context& io, std::uint64_t first_number, Send send);
 
   struct Request {

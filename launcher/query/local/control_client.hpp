@@ -27,8 +27,8 @@ struct RunningJob {
 };
 
 // Returns the running jobs, sorted by pid. It omits agents in containers whose processes are not visible here. The call waits
-// two seconds in total for agents that do not answer, and up to two seconds more for each agent with a full listen queue. It
-// removes the sockets of agents that were killed.
+// two seconds in total for agents that do not answer. It waits up to two seconds more for each agent with a full listen queue.
+// It removes the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
 
 // Returns the status without members of an unexpected type and without workers that are not objects. Any program of the user

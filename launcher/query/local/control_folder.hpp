@@ -24,9 +24,9 @@ namespace ddprun {
 std::vector<std::filesystem::path> control_folders();
 
 // Returns a name in the kernel's abstract namespace for an agent's second socket. Such a name cannot be removed. A directory,
-// in contrast, may be removed while a job runs, for example at the end of the login session or by a cleaner of /tmp. Another
-// user may also have created it first. If the user separates groups of jobs by XDG_RUNTIME_DIR, the name contains a hash of
-// this path. Other users can bind such names as well, so clients check the user at the other end.
+// in contrast, may be removed while a job runs: at the end of the login session, or by a cleaner of /tmp. Another user may
+// also have created it first. If the user separates groups of jobs by XDG_RUNTIME_DIR, the name contains a hash of this path.
+// Other users can bind such names as well, so clients check the user at the other end.
 std::string abstract_name_of(pid_t agent);
 
 // Returns the abstract names at which agents of this user may listen, as listed in /proc/net/unix. Each name starts with "@".

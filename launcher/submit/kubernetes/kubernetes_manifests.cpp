@@ -15,7 +15,7 @@ using Capacity = KubernetesJob::Capacity;
 
 constexpr const char* kTokenFolder = "/secrets";
 constexpr int kUser = 1000;
-// Number of counted failures per node after which a Job fails. If a whole job fails, each of its pods counts once, so the
+// Number of counted failures per node after which a Job fails. If a whole job fails, each of its pods counts once. So the
 // limit of a Job is kFailuresPerNode times the number of nodes. The runtime of TrainJobs does not know that number, so its
 // limit is fixed.
 constexpr int kFailuresPerNode = 6;

@@ -1,9 +1,9 @@
 // Manifests that run a job on Kubernetes: an indexed Job, a JobSet, or a TrainJob of Kubeflow with its runtime. `ddprun submit
 // --k8s` prints or applies them, and configs/kubernetes contains examples. The code is pure: no I/O, no clock.
 //
-// The problem. The manifests of a job that survives a preemption have 110 to 230 lines, and most mistakes in them show only
-// when a pod is evicted. If evictions count as failures, they end the job. If the grace period is shorter than a save, steps
-// are lost. If a pod is replaced under a new name, it cannot join again.
+// The problem. The manifests of a job that survives a preemption have 110 to 230 lines. Most mistakes in them show only when a
+// pod is evicted. If evictions count as failures, they end the job. If the grace period is shorter than a save, steps are
+// lost. If a pod is replaced under a new name, it cannot join again.
 //
 // The idea. All kinds have the same pod, in the function pod_spec(), and the same rules for exit codes, in failure_policy().
 // The kinds differ only in the objects around the pod:
@@ -15,7 +15,7 @@
 //
 // A job with MIN < MAX nodes is elastic: it starts with MIN pods, and the others join when the cluster has space for them. An
 // exit code of 0 means that the whole job is done (rendezvous/coordinator/end_commit.hpp). So the first pod that succeeds
-// completes the Job, and a pod that is still waiting for a machine does not keep the Job running.
+// completes the Job. A pod that is still waiting for a machine does not keep the Job running.
 //
 // The text contains no secret, only the name of a Secret. It contains no `suspend` field: Kueue sets it, and if a user applied
 // the same file again, that field would stop the running job.

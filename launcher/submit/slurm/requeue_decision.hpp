@@ -23,10 +23,10 @@
 // If a worker exited with 85, 86, 129, 130 or 143, this is a failure. The codes in the second row end the job even if a worker
 // exited with them.
 //
-// A script need not report its checkpoints. But its job ends with 85 only after all ranks have saved, so this code counts as a
+// A script need not report its checkpoints. But its job ends with 85 only after all ranks have saved. So this code counts as a
 // newer checkpoint of a script.
 //
-// The counts are kept in the run directory (requeue_record.hpp), because each start of a job is a new process, often on another
+// The counts are kept in the run directory (requeue_record.hpp): each start of a job is a new process, often on another
 // machine. We first tried SLURM_RESTART_COUNT as the count. It also counts preemptions, and is 0 again after a new sbatch.
 #pragma once
 

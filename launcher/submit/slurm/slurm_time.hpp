@@ -3,8 +3,8 @@
 //
 // The problem: Slurm sends SIGTERM to the agents some seconds before the time limit (--signal). The agents then have
 // --shutdown-timeout seconds to save. A save that takes longer is lost when Slurm kills the job, and the next start repeats
-// all work since the last save. With a time limit of 1 h, a signal 120 s before its end, and a save of 150 s, the job would
-// train for 58 min again and again, without any progress. Such a job is refused before it waits in the queue.
+// all work since the last save. An example is a time limit of 1 h, a signal 120 s before its end, and a save of 150 s. The job
+// would train for 58 min again and again, without any progress. Such a job is refused before it waits in the queue.
 #pragma once
 
 #include <chrono>

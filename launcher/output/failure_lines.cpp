@@ -104,7 +104,7 @@ std::vector<std::string> early_exits(const std::map<int, std::int64_t>& left, st
           " earlier"};
 }
 
-// Returns true if a Python script failed because it tried to read from standard input after its end.
+// Returns true if a Python script failed because it tried to read from standard input, which had already ended.
 bool failed_at_input_end(const Failure& failure) {
   const auto reports_eof = [](const std::string& text) {
     return text.find("EOFError") != std::string::npos || text.find("bdb.BdbQuit") != std::string::npos;

@@ -49,7 +49,7 @@ struct Request {
   std::int32_t spare = 0;         // kSpawn: SpawnRequest::spare
   std::int32_t only_this_machine = 0;  // kStore: 1: the store closes connections from other machines
   std::int32_t more_follow = 0;        // kStore: 1: more sockets of the same store follow
-  std::int64_t deadline_ns = 0;  // kDeadline: time on CLOCK_BOOTTIME, which runs while the machine is suspended; 0: none
+  std::int64_t deadline_ns = 0;        // kDeadline: time on CLOCK_BOOTTIME, which runs while the machine is suspended; 0: none
   DeathNotice death_notice{};
 };
 

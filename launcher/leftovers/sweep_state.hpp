@@ -47,7 +47,7 @@ class SweepState {
   using Time = std::chrono::milliseconds;   // time of a monotonic clock
   static constexpr Time kGrace{1000};       // time in which a leftover may end by itself; also the time between scans
   static constexpr Time kStarting{60'000};  // a busy process below this age may still be loading its libraries
-  static constexpr Time kIdle{60'000};  // an unconnected leftover that is idle for this long does no work for the job
+  static constexpr Time kIdle{60'000};      // an unconnected leftover that is idle for this long does no work for the job
 
   using Order = agent_action::Sweep;
   using How = Order::How;

@@ -23,7 +23,7 @@ struct WorkerSettings {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
-  bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE; true: the agent, and not rank 0, hosts the store
+  bool agent_store = false;         // TORCHELASTIC_USE_AGENT_STORE; true: the agent, and not rank 0, hosts the store
   std::optional<int> generation{};  // number of the first process group, for workers with a channel in a multi-node job
   std::string run_id;
   std::string error_file{};  // empty if there are no log files, as under torchrun

@@ -134,7 +134,7 @@ int join(std::span<const std::string> args) {
   return run(job.arguments, &job);
 }
 
-// Returns the command line of the job of `ddprun bench`. nullopt after --help, which this function prints.
+// Returns the command line of the job of `ddprun bench`. For --help, prints the help and returns nullopt.
 std::optional<std::vector<std::string>> bench_job(std::span<const std::string> args) {
   if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
     print(help_of(*find_subcommand("bench")));
@@ -148,8 +148,8 @@ std::optional<std::vector<std::string>> bench_job(std::span<const std::string> a
   return command_of_bench(args, trainer->string());
 }
 
-// Converts an unexpected file system error. The result is a usage error if the user can fix the path, else an internal error,
-// for example if the disk is full.
+// Converts an unexpected file system error into an Error. The result is a usage error if the user can fix the path. Otherwise
+// it is an internal error, for example if the disk is full.
 Error error_of_path(const fs::filesystem_error& error) {
   constexpr std::array<int, 10> kUserFixable{EACCES, EPERM,        ENOENT, ENOTDIR, EISDIR,
                                              ELOOP,  ENAMETOOLONG, EROFS,  EEXIST,  ENOTEMPTY};

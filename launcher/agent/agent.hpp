@@ -1,6 +1,6 @@
-// The agent of one node. It starts the workers through the guardian (the process that reaps them), serves their channels and
-// their store, monitors them and stops them. Pure state machines make the decisions (agent_state.hpp, restart_policy.hpp).
-// Everything runs on one thread and one io_context, without polling.
+// The agent of one node. It starts the workers through the guardian (the process that reaps them), and serves their channels
+// and their store. It also monitors the workers and stops them. Pure state machines make the decisions (agent_state.hpp,
+// restart_policy.hpp). Everything runs on one thread and one io_context, without polling.
 #pragma once
 
 #include <functional>
@@ -31,9 +31,9 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// The agent, as its observers (console, report) use it. The report's observer passes each new text of the report to the
-// guardian (keep_report) before it writes the file through `files`. If the agent is killed in between, the guardian writes the
-// text.
+// The interface of the agent for its observers (console, report). The report's observer passes each new text of the report to
+// the guardian (keep_report) before it writes the file through `files`. If the agent is killed before it has written the file,
+// the guardian writes the text.
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;
@@ -48,8 +48,8 @@ struct AgentAccess {
   std::function<void(OutputReader::Tap tap)> tap_output;
 };
 
-// The agent calls the observers on its own thread. `service` is an object that answers queries about the job. It is destroyed
-// together with the observers.
+// The agent calls the observers on its own thread. `service` is an object that answers queries about the job. This object is
+// destroyed together with the observers.
 struct AgentObservers {
   std::vector<std::unique_ptr<RunObserver>> observers{};
   std::shared_ptr<void> service{};
@@ -58,8 +58,8 @@ struct AgentObservers {
 // Creates the observers (console, report). The agent calls this function after it has created the console.
 using MakeObservers = std::function<AgentObservers(const AgentAccess& agent)>;
 
-// The agent calls this function with the exit code when all its work is done. The guardian exits at the same time, so slow work
-// in this function runs in parallel to that exit.
+// The agent calls this function with the exit code when all its work is done. The guardian exits in parallel, so slow work in
+// this function hardly delays the end of ddprun.
 using AtEnd = std::function<void(int exit_code)>;
 
 // Runs the job that the plan describes and returns the exit code. `network` is set in a job on many machines, where this

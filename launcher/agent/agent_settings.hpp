@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Converts the plan. Reads the log folder for this, because round numbers continue after those of earlier calls of ddprun.
+// Converts the plan. Reads the log folder, because the rounds of all calls of ddprun are numbered continuously.
 AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSettings::Mode mode);
 WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files);
 HangSettings hang_settings(const Plan& plan);

@@ -154,7 +154,7 @@ void AgentShell::wait_for_signals() {
 
 void AgentShell::on_signal(int signal) {
   if (stops_job(signal)) return stop_as_on_signal(signal);
-  // As process 1 of a container, ddprun inherits the orphans of `docker exec` and must reap them.
+  // If ddprun is process 1 of a container, it inherits the orphans of `docker exec`, and must reap them.
   if (signal == SIGCHLD) return guardian::reap_orphans_of_others();
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
@@ -184,7 +184,7 @@ void AgentShell::on_guardian_death() {
 
 void AgentShell::handle(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.start_async();  // After the first notice workers may run, so file work must no longer block this thread.
+  files_.start_async();  // Workers may run after the guardian's first message, so file work must no longer block this thread.
   if (notice.kind == Kind::kStoreMessage) return console_.line(Stream::kStderr, store_message_line(notice));
   if (notice.kind == Kind::kContinued) return on_continued(notice);
   if (notice.kind == Kind::kLeftoverAwaited) return on_awaited_leftover(notice);
@@ -293,7 +293,7 @@ void AgentShell::on_standby_message(int number, const channel::FromWorker& messa
 }
 
 void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
-  // This standby already has a rank, so its message is late.
+  // If a process with a rank sends this message, the message is late and is ignored.
   if (std::holds_alternative<channel::StandbyReady>(message)) return;
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
@@ -404,7 +404,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   script_printed_ = train() || plan_.standbys == 0;
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
   // These events are posted, so that observers receive the start of the round first. Workers that were spare interpreters
-  // already run, so their WorkerStarted events would otherwise come before it.
+  // already run, so their WorkerStarted events would otherwise come before the event RoundStarted.
   if (!action.spares.empty()) {
     boost::asio::post(io_, [this] {
       for (const auto& [rank, pid] : workers_.taken_over()) publish_start(rank, instant_now().realtime_ns, true);
@@ -450,8 +450,8 @@ void AgentShell::publish_start(int rank, std::int64_t time_ns, bool standby) {
   publish(WorkerStarted{global_rank(rank), rank, workers_.at(rank).pid, time_ns, standby});
 }
 
-// Restarts hang detection for all workers. It includes workers that kept their process and state, since they must join the new
-// process group too.
+// Restarts hang detection for all workers. Workers that kept their process and state are included, since they must join the
+// new process group too.
 void AgentShell::watch_for_hangs() {
   hang_.begin_round({.workers = static_cast<int>(workers_.size()),
                      .rank_offset = global_rank(0),
@@ -483,8 +483,8 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
 void AgentShell::carry_out(const agent_action::SendMessage& action) {
   for (const int rank : action.ranks) {
     workers_.send(rank, action.message);
-    // After a Stop message the worker saves its state. If a start script has started it, the script may exit first. Signal 0
-    // informs the guardian of the stop, so that the guardian then waits for the worker.
+    // After a Stop message the worker saves its state. If a start script is the parent of the worker, the script may exit
+    // before the worker. Signal 0 informs the guardian of the stop, so that the guardian then waits for the worker.
     if (std::holds_alternative<channel::Stop>(action.message)) workers_.signal(rank, 0, GuardianLink::Purpose::kStops);
   }
 }
@@ -506,7 +506,8 @@ void AgentShell::carry_out(const agent_action::Sweep& action) {
 }
 
 void AgentShell::carry_out(const agent_action::ReportRoundOver& action) {
-  // If this node's workers are done (kDone), workers of other nodes may still need the store on this node, so it keeps running.
+  // If this node's workers are done (kDone), workers of other nodes may still need the store on this node. So the store keeps
+  // running.
   if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
   job().carry_out(action);
 }

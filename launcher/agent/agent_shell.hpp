@@ -4,9 +4,9 @@
 // (on_unresponsive()). run_agent() creates it; everything runs on one thread. Its members call it through small interfaces
 // (HangMonitor::Agent, JobLink::Agent and others).
 //
-// An exception in this class or in its callees ends the job. The exit code is that of an Error, or 89 for any other exception,
-// and the report contains the exception (internal_error_handler.hpp). On one machine the workers save and stop first, as after
-// a signal. If saving fails, they are killed immediately.
+// An exception in this class or in its callees ends the job. If the exception is an Error, it contains the exit code of the
+// job; for any other exception the exit code is 89. The report contains the exception (internal_error_handler.hpp). On one
+// machine the workers save and stop first, as after a signal. If saving fails, they are killed immediately.
 #pragma once
 
 #include <array>
@@ -192,7 +192,8 @@ class AgentShell final : private InternalErrorHandler::Agent,
   bool swept_ = false;  // all processes of the round have exited (the guardian has sent kSwept)
   // True after a worker has printed in this round. Spares load only after this output. Also true if there are no spares.
   bool script_printed_ = false;
-  // A signal has requested the job's end. From then on the agent does not wait for a slow reader of its output.
+  // True after a signal has requested the end of the job. From then on the agent does not wait for a slow reader of its
+  // output.
   bool stop_requested_ = false;
   int restart_count_ = 0;
   RestartFacts facts_;  // cause of the last restart and number of OOM kills, for the environment of scripts

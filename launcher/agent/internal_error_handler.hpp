@@ -1,10 +1,11 @@
 // Handles every exception in the agent: a failed check in our code, an error of the system or of a library, exhausted memory.
-// The first exception becomes an event for AgentState, which stops the workers and then ends the job. The exit code is that of
-// an Error, or 89 for any other exception. On one machine the workers save before they stop. On many machines they do not,
-// since the other nodes have the same state and continue.
+// The first exception becomes an event for AgentState, which stops the workers and then ends the job. If the exception is an
+// Error, it contains the exit code of the job; for any other exception the exit code is 89. On one machine the workers save
+// before they stop. On many machines they do not, since the other nodes have the same state and continue.
 //
-// A second exception ends everything immediately, because the code that stops the workers may be broken. The same happens if
-// the workers have not stopped in time. The class is part of the agent's shell and runs on one thread.
+// After a second exception the agent exits immediately, because the code that stops the workers may be broken. The guardian
+// then kills the workers. The same happens if the workers have not stopped in time. The class is part of the agent's shell and
+// runs on one thread.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,7 @@ class InternalErrorHandler {
    protected:
     ~Agent() = default;
   };
-  // If the workers have not stopped within `time_to_stop`, everything ends immediately.
+  // If the workers have not stopped within `time_to_stop`, the agent exits immediately, and the guardian kills the workers.
   InternalErrorHandler(boost::asio::io_context& io, std::chrono::milliseconds time_to_stop, Agent& agent)
       : io_(io), limit_(io), time_to_stop_(time_to_stop), agent_(agent) {}
 
@@ -82,8 +83,8 @@ class InternalErrorHandler {
     agent_.save_and_stop(*first_);
   }
 
-  // An observer that throws during end_by() is not caught. The agent then exits without kCleanShutdown, and the guardian
-  // completes the report.
+  // An observer that throws during end_by() is not caught. The agent then exits and does not send kCleanShutdown, so the
+  // guardian completes the report.
   void end_now() {
     if (agent_.is_over()) return;
     in_end_hook_ = true;

@@ -16,8 +16,8 @@
 
 namespace ddprun {
 
-// Stops this process with `signal` until SIGCONT arrives, even if the signal was ignored. In an orphaned process group it
-// returns immediately, because the kernel does not stop such processes.
+// Stops this process with `signal` until SIGCONT arrives, even if the signal was ignored. In an orphaned process group the
+// function returns immediately, because the kernel does not stop such processes.
 inline void stop_by(int signal) {
   struct sigaction stops {
   }, before_action{};

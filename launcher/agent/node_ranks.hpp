@@ -14,7 +14,7 @@ namespace ddprun {
 // machine.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
-// Returns the settings of a worker with these ranks, without those that are known only when the worker starts.
+// Returns the settings of a worker with these ranks, except the settings that are known only when the worker starts.
 WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks);
 
 }  // namespace ddprun

@@ -87,7 +87,7 @@ void OutputReader::wait_for_file(int rank, Stream stream) {
   });
 }
 
-// A file is reported only if its worker's pipe is full. A slow disk that still accepts data lets the pipe drain.
+// A file is reported only if its worker's pipe is full. If a slow disk still accepts data, the pipe does not stay full.
 void OutputReader::report_blocked_ranks() {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [held, since] : paused_) {

@@ -1,8 +1,8 @@
 // Reads the output of a round's workers from their pipes or terminals and passes it to WorkerOutput. It reads one chunk of one
-// pipe at a time, so that a worker with much output does not delay the others. If the console must show all output of a worker
-// but is slow, the worker's pipe fills and its write() blocks, as it would without ddprun. The same happens if the worker's log
-// file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part of the agent's
-// shell and runs on one thread.
+// pipe at a time, so that a worker with much output does not delay the others. A slow console may have to show all output of a
+// worker. Then the worker's pipe fills and the worker's write() blocks, as it would without ddprun. The same happens if the
+// worker's log file accepts no more data. If this lasts two seconds, a message names the rank and the file. The class is part
+// of the agent's shell and runs on one thread.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -40,14 +40,14 @@ class OutputReader {
     // The reader calls this when a stream has ended or a slow console has caught up. The output of the round may then be
     // complete.
     virtual void check_round_end() = 0;
-    // The reader calls this when no worker is blocked by its log file any more.
+    // The reader calls this when no worker is still blocked because of its log file.
     virtual void on_output_resumed() = 0;
 
    protected:
     ~Agent() = default;
   };
 
-  // Receives a copy of the output of all workers: the rank in the job, the stream, and the bytes in pieces of any size.
+  // Receives a copy of the output of all workers: the rank in the job, the stream, and the bytes in chunks of any size.
   using Tap = std::function<void(int rank, Stream stream, std::string_view bytes)>;
 
   OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Agent& agent);
@@ -64,8 +64,8 @@ class OutputReader {
   // Call this when all processes of the round have exited. Their remaining output is at most the content of the pipes. So it is
   // read completely, even if log files are slow.
   void all_writers_ended();
-  // Returns true if a worker's output is not being read, because its log file or the console is slow. A worker without new
-  // output may then be blocked, so it does not count as hung.
+  // Returns true if a worker's output is not being read, because its log file or the console is slow. If a worker prints
+  // nothing during this time, it may be blocked, so it does not count as hung.
   bool is_throttling() const { return !paused_.empty() || waiting_ > 0; }
   // Closes both pipes of this worker. Output that was not read is lost.
   void end(int rank);
@@ -76,8 +76,8 @@ class OutputReader {
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  // Returns the number of pipes that this stream has had. A callback compares it with the number at its start, and does nothing
-  // if its pipe has been replaced.
+  // Returns the number of pipes that this stream has had. A callback stores this number when it is registered. If the number
+  // has changed when it runs, its pipe was replaced, and it does nothing.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
@@ -100,7 +100,7 @@ class OutputReader {
   int round_ = 0;                           // counts the calls to begin_round(), to detect callbacks of an earlier round
   // Start of the round; nullopt after the first output of the round.
   std::optional<std::chrono::steady_clock::time_point> started_;
-  int waiting_ = 0;  // number of pipes that are not read because the console is behind
+  int waiting_ = 0;  // number of pipes that are not read because the console is slow
   // A pipe that is not read, because the worker's log file accepts no data. paused_ maps it to the start of the pause.
   struct PausedPipe {
     int rank = 0;
@@ -109,7 +109,7 @@ class OutputReader {
     auto operator<=>(const PausedPipe&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
   std::map<PausedPipe, std::chrono::steady_clock::time_point> paused_;
-  std::vector<std::array<int, 2>> adopted_;  // counters behind adopted(), by local rank and Stream
+  std::vector<std::array<int, 2>> adopted_;  // the counts that adopted() returns, by local rank and Stream
   std::set<int> reported_ranks_;             // local ranks whose log file was already reported as blocked in this round
   bool all_writers_ended_ = false;
   boost::asio::steady_timer paused_timer_;

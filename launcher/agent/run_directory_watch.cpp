@@ -1,7 +1,7 @@
 // Implementation of run_directory_watch.hpp. One inotify descriptor watches two directories. In the run directory it watches
 // for the removal of any entry: the kernel reports the removal of the directory itself only when no process uses it, but the
-// workers use it. In the parent directory it watches for the removal of the run directory, because the directory can be created
-// again only after that.
+// workers use it. In the parent directory it watches for the removal of the run directory. The directory can be created again
+// only after that.
 #include "launcher/agent/run_directory_watch.hpp"
 
 #include <fcntl.h>
@@ -76,7 +76,7 @@ void RunDirectoryWatch::wait() {
 }
 
 // inotify does not report a lazy unmount (umount -l) while a process has a file open in the file system. poll() on
-// /proc/self/mounts returns POLLERR when a mount changes (proc(5)), so the file itself is never read.
+// /proc/self/mounts returns POLLERR when a mount changes (proc(5)). The content of the file is not needed.
 void RunDirectoryWatch::wait_for_mounts() {
   if (!mounts_.is_open()) {
     const int fd = ::open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);

@@ -1,5 +1,5 @@
 // Detects that the run directory was removed or renamed. The agent (agent_shell.cpp) has one watch if it has locked the
-// directory. The kernel does not report a removal by another machine, so the agent also calls probe() at the start of each
+// directory. The kernel does not report a removal by another machine. So the agent also calls probe() at the start of each
 // round and of each worker. The watch reports the removal once. It then creates the directory again
 // (common/run_directory/moved_run.hpp) and keeps the lock of the new directory.
 #pragma once
@@ -23,7 +23,7 @@ namespace ddprun {
 class RunDirectoryWatch {
  public:
   // `lock_fd` belongs to the caller. `config` is the text for config.json in a new directory, or empty if the job has no
-  // config. If inotify is not available, only probe() and changed mounts reveal a removal.
+  // config. If inotify is not available, a removal is detected only by probe() or after a change of the mounts.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::string config, std::function<void()> on_removed);
   // Starts a check on the file queue's thread, since a file system may take long to answer.

@@ -1,5 +1,5 @@
-// Manages the worker processes of a round on this node. The class starts them through the guardian, connects their output and
-// their channels, and replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the
+// Manages the worker processes of a round on this node. The class starts them through the guardian, and connects their output
+// and their channels. It replaces a lost worker by a new process or a standby. A `rank` is a local rank. A `number` is the
 // guardian's name for a process: a worker's local rank, or a higher number if the process was started as a standby. The class
 // is part of the agent's shell and runs on one thread.
 #pragma once
@@ -65,8 +65,8 @@ class WorkerSupervisor {
   // Starts a standby (a process that waits for a rank). For a script it is a spare interpreter. Throws InternalError or
   // std::system_error.
   void start_standby(int number, WorkerSettings settings);
-  // Closes the pipes and channels of the workers and of ddptrain's standbys. Those of spare interpreters stay open, since
-  // spares survive the end of a round.
+  // Closes the pipes and channels of the workers and of ddptrain's standbys. The pipes and channels of spare interpreters stay
+  // open, since spares survive the end of a round.
   void close();
 
   std::size_t size() const { return workers_.size(); }
@@ -87,7 +87,7 @@ class WorkerSupervisor {
   // These functions take the guardian's number of a process. A waiting standby has a channel but no rank. An unknown process
   // has neither.
   std::optional<int> rank_of(int number) const;
-  // Pids of the running workers that were started as standbys or spares, by rank.
+  // Returns the pids of the running workers that were started as standbys or spares, by rank.
   std::map<int, pid_t> taken_over() const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;

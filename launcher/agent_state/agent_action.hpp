@@ -66,7 +66,7 @@ struct Sweep {
     kDone,  // all workers exited with 0: like kEnd, but the agent first waits for leftovers that still work for the job
   } how = How::kKill;
   std::chrono::milliseconds timeout{0};
-  // Another round follows. The sweep then waits only for leftovers that hold resources which this round needs.
+  // true: another round follows. The sweep then waits only for leftovers that hold resources which this round needs.
   bool next_round = false;
 };
 struct SetTimer {
@@ -81,17 +81,17 @@ struct Emit {
 };
 // ---- from a member to the coordinator ----
 
-// A worker has failed. This action is emitted for the first failure of a round, and again if the agent later finds a different
-// first cause.
+// Reports that a worker has failed. This action is emitted for the first failure of a round, and again if the agent later
+// finds a different first cause.
 struct ReportFailure {
   Failure failure;
   FailedRound record;
   bool others_stay = false;  // true: the state of the other workers is valid, so they can continue with it
 };
-// All workers of the round on this node have exited or wait with their state. kDone: all exited with code 0.
+// Reports that all workers of the round on this node have exited or wait with their state. kDone: all exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // the exit code of this node if it must leave the job because its device has failed
+  std::optional<int> leaves_with{};  // exit code with which this node leaves the job, because its device has failed
   bool holds = false;                // true: a stop interrupted live recovery, and workers of this node wait with their state
 };
 struct ReportSignal {
@@ -122,8 +122,8 @@ struct Instant {
   std::int64_t realtime_ns = 0;
 };
 
-// The handling of one event: its time, and the resulting actions in order. The classes of the state machine share one AgentTurn
-// and append their actions to it.
+// The time of the event that is being handled, and the resulting actions in order. The classes of the state machine share one
+// AgentTurn and append their actions to it.
 struct AgentTurn {
   Instant now;
   std::vector<AgentAction> actions;

@@ -37,7 +37,7 @@ struct WorkerExited {
   // Stderr line with which a script reported a failed memory allocation (oom_verdict.hpp); empty if none.
   std::string out_of_memory{};
   std::string exception{};  // last exception that a script wrote to stderr (last_exception.hpp); empty if none
-  // Seconds since the coordinator's last answer. Set if the guardian killed the worker because its lease had expired.
+  // Seconds since the coordinator's last answer. Set if the guardian killed the worker because the worker lease had expired.
   std::optional<double> unanswered_s{};
 };
 // The guardian could not execute the worker's program or could not create a process for it.
@@ -99,7 +99,8 @@ struct AgentFailed {
   std::string why;
   std::vector<int> running;  // local ranks of workers whose processes run
 };
-// The round has ended completely: no worker runs, all output pipes are closed, and no leftover process is waited for.
+// The round has ended completely: no worker runs, all output pipes are closed, and the agent need not wait for any leftover
+// process.
 struct RoundSwept {};
 
 // ---- events from the coordinator, only in a multi-node job ----
@@ -123,11 +124,11 @@ struct StopOrdered {
   std::optional<double> unanswered_s{};
   bool hold = false;  // true: workers that can keep their state wait for the next round instead of stopping
 };
-// No round can use the state of the workers that wait with it, so they must stop.
+// No round can use the state of this node's held workers (which wait with their state), so they must stop.
 struct HeldDismissed {
   std::string why;
 };
-// A signal ends the job: the workers agree on a step and save. If `held` is true, no round follows, so only the waiting workers
+// A signal ends the job: the workers agree on a step and save. If `held` is true, no round follows, so only the held workers
 // of this node save their state.
 struct SaveOrdered {
   int signal = 0;

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 // Time between SIGTERM and SIGKILL after a failed regroup; short, since most of the workers hang.
 constexpr milliseconds kGraceAfterRegroup{5000};
-// Time between SIGTERM and SIGKILL for held workers. They need it only to finish a checkpoint.
+// Time between SIGTERM and SIGKILL for held workers. They need this time only to finish a checkpoint.
 constexpr milliseconds kHeldGrace{5000};
 
 }  // namespace
@@ -99,7 +99,8 @@ void AgentState::handle(const agent_event::Begin&) {
 void AgentState::handle(const agent_event::WorkerExited& event) {
   if (!workers_.end(event)) return;
   const int rank = event.rank;
-  // The guardian killed the worker because the coordinator does not answer. This is a stop, not a failure of the worker.
+  // If this value is set, the guardian killed the worker because the coordinator did not answer. This is a stop, not a failure
+  // of the worker.
   if (event.unanswered_s) {
     cut_off(*event.unanswered_s);
     workers_.request_stop({rank});
@@ -136,10 +137,10 @@ void AgentState::on_message(int rank, const channel::PhaseChange& message) {
   if (sender.reported_done) stop_.leave(rank);
 }
 
-// Handles the report of a worker that it received a signal.
-// - During a save or stop: the signal came from the agent or repeats its request. So the agent sends its Stop message again.
-// - ddptrain during training: the worker must ignore the signal. If all processes received it, the agent did too and sends its
-//   own Stop message.
+// Handles a worker's message that it has received a signal.
+// - During a save or stop: the agent has already ordered the worker to save or stop, and sends its Stop message again.
+// - ddptrain during training: the worker must ignore the signal. If the signal was sent to all processes, the agent has
+//   received it too and will send a Stop message.
 // - A script during training: the signal stops the whole job, since schedulers, systemd and `kill` also signal scripts
 //   directly. Without ddprun's helper in the script, the signal would have killed the worker.
 void AgentState::on_message(int rank, const channel::SignalReceived& message) {
@@ -171,7 +172,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   if (stop_.signal == 0) return stop_job(event.signal, repeated_interrupt ? Effect::kKills : Effect::kStops);
   turn_.emit(StopRequested{event.signal, repeated_interrupt ? Effect::kKills : Effect::kNothingNew, turn_.now.realtime_ns});
-  // The coordinator has not yet answered the first signal.
+  // In this phase the coordinator has not yet answered the first signal.
   if (settings_.is_member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {
     handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
     if (repeated_interrupt && held_.are_dismissed()) kill_all();
@@ -258,7 +259,7 @@ void AgentState::handle(const agent_event::AgentFailed& event) {
   const bool regroups = recovery_.is_pending();
   const std::set<int> survivors = recovery_.survivors();
   recovery_.leave();
-  // If a sweep is in progress, it is ordered again, since the failed agent may not have sent the first order.
+  // If a sweep is in progress, it is ordered again, since the error may have prevented the first order.
   if (phase_ == Phase::kSweeping || workers_.live().empty()) return become_sweeping();
   if (phase_ == Phase::kHolding) return become_stopping(SIGTERM, std::min(settings_.shutdown_timeout, kHeldGrace));
   if (phase_ != Phase::kRunning) return;
@@ -298,9 +299,9 @@ void AgentState::worker_gone(int rank) {
   gone.stuck.reset();  // this worker counted as unkillable, but it has exited now
   standbys_.release(gone);
   round_.note_end(gone);
-  // During a regroup, a worker that exits with 0 leaves its rank empty, so the new group cannot form and the regroup ends.
-  // During a save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other
-  // exit the remaining workers are stopped.
+  // If a worker exits with 0 during a regroup, its rank is empty. So the new group cannot form, and the regroup ends. During a
+  // save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other exit the
+  // remaining workers are stopped.
   if (phase_ == Phase::kRunning && gone.has_failed()) {
     lose(rank);
   } else if (phase_ == Phase::kRunning && recovery_.is_pending()) {
@@ -325,7 +326,7 @@ void AgentState::lose(int rank) {
   stop_.round.self_preempted = settings_.workers_have_channel && lost.exited_preempted();
   const bool state_is_valid = !lost.error || !lost.error->others_suspect;
   if (stop_.round.deferred_signal != 0 && state_is_valid && save_with_survivors()) {
-    lost.abandoned = true;  // A stop is waiting for live recovery: the other workers save without a replacement.
+    lost.abandoned = true;  // The deferred stop no longer waits: the other workers save without a replacement.
   } else if (!replace(rank) && !hold_after(rank)) {
     stop_for_failure(rank);
   }
@@ -338,8 +339,8 @@ void AgentState::stop_for_failure(int rank) {
   if (!workers_.live().empty()) become_stopping(SIGTERM, settings_.shutdown_timeout);
 }
 
-// Stops the workers because the coordinator does not answer. The guardian's kill and the order to stop may both report this,
-// but CutOff is emitted only once.
+// Stops the workers because the coordinator does not answer. The events WorkerExited and StopOrdered may both report this, but
+// CutOff is emitted only once.
 void AgentState::cut_off(double unanswered_s) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
   stop_.reason = "the coordinator does not answer";
@@ -351,8 +352,8 @@ void AgentState::cut_off(double unanswered_s) {
 void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   turn_.emit(StopRequested{signal, effect, turn_.now.realtime_ns});
   stop_.signal = signal;
-  // The workers may have received the signal before the agent and have exited, while their child processes still save. A new
-  // order gives these processes the full shutdown timeout.
+  // The workers may have received the signal earlier than the agent. They may have exited while their child processes still
+  // save. Another sweep order gives these processes the full shutdown timeout.
   if (phase_ == Phase::kSweeping) order_sweep();
   if (settings_.is_member()) {
     const bool can_save = (settings_.workers_have_channel || workers_.all_can_save()) && settings_.shutdown_timeout.count() > 0;
@@ -393,8 +394,8 @@ bool AgentState::next_round_follows() const {
   return settings_.is_member() || stop_.round.fell_back || round_.verdict_on(round_.judged().first).restart;
 }
 
-// AgentState calls this after each message of a worker, because messages arrive in any order: each may meet the last condition
-// for the start of standbys.
+// AgentState calls this after each message of a worker. Messages arrive in any order, and any of them may fulfil the last
+// condition for the start of standbys.
 void AgentState::start_missing_standbys() {
   if (settings_.keeps_spares() || phase_ != Phase::kRunning || stop_.signal != 0) return;
   if (!workers_.regroupable() || !round_.first_step() || recovery_.is_pending()) return;
@@ -591,8 +592,8 @@ void AgentState::report_failure(const Failure& failure) {
   turn_.act(agent_action::ReportFailure{failure, round_.record_of(failure), others_may_stay(failure.local_rank)});
 }
 
-// Ends the round on a node of a multi-node job. The coordinator decides what follows; verdict_ stores the failure until its
-// decision arrives.
+// Ends the round on a node of a multi-node job. The coordinator decides what follows; verdict_ stores the failure until the
+// coordinator's decision arrives.
 void AgentState::end_round_of_member() {
   const auto how = round_end_of(end_facts());
   become(Phase::kIdle);
@@ -634,7 +635,7 @@ void AgentState::publish_verdict(RoundFailed::Decision decision, const std::stri
 bool AgentState::hold_after(int rank) {
   if (!settings_.is_member() || !can_regroup() || workers_.live().empty() || !others_may_stay(rank)) return false;
   const Failure failure = worker_failure(workers_, rank);
-  // This node leaves the job because its device failed. Workers of other nodes may still be held.
+  // If its device has failed, this node leaves the job. Workers of other nodes may still be held.
   if (failure.cause == Cause::kDevice) return false;
   report_failure(failure);
   if (!verdict_) verdict_ = round_.judged();

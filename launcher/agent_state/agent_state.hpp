@@ -3,8 +3,8 @@
 // returns (agent_action.hpp). All transitions are in agent_state.cpp.
 //
 // The problem. When one worker fails, the other ranks hang in a collective or fail as a consequence. Exits, messages, signals,
-// expired timers and the coordinator's orders then arrive in any sequence. In each case the agent must find the first cause,
-// leave no worker running, and end the job exactly once, with one exit code.
+// expired timers and the coordinator's orders then arrive in any sequence. In each case the agent must find the first cause
+// and leave no worker running. It must end the job exactly once, with one exit code.
 //
 // How it goes wrong. Code that reacts to one event at a time fails in cases like these:
 // - Rank 0 crashes and rank 1 loses its connection to rank 0, but the exit of rank 1 is reported first. The first exit need not
@@ -20,7 +20,7 @@
 //             running -> holding -> running, saving or stopping      multi-node: workers wait for the next round
 //                                          sweeping -> idle          multi-node: the coordinator decides what follows
 //
-// In phase "sweeping" every worker has exited, and the guardian (the parent process of the workers) ends the processes that the
+// In phase "sweeping" every worker has exited. The guardian (the parent process of the workers) ends the processes that the
 // workers left behind. An example without live recovery:
 //
 //     WorkerExited{1}, SIGSEGV   running  -> stopping   SendMessage{0, Stop{now}}, SendSignal{0, SIGTERM}, SetTimer{kKill}
@@ -37,7 +37,8 @@
 // the new ranks only with the next round. Until then the surviving workers are held: they leave their process group and wait
 // with their state.
 //
-// AgentState contains the transitions. State with a shorter lifetime, and code without a phase, are in separate classes:
+// AgentState contains the transitions. State with a shorter lifetime, and code that does not depend on the phase, are in
+// separate classes:
 //
 //     round_workers.hpp      the records of this round's workers: their reports, and queries about them
 //     stop_in_progress.hpp   the stop of a round and of the job, from the order to save to SIGKILL
@@ -50,8 +51,8 @@
 // These classes share the records of the workers and append their actions to one AgentTurn. Only AgentState::become() changes
 // the phase.
 //
-// The cost. Data members that only one phase uses exist in all phases. So checks at run time detect their misuse, and the
-// compiler does not. Rejected alternatives: (1) A variant with one struct per phase. Nine of 22 data members outlive their
+// The cost. Data members that only one phase uses exist in all phases. So only checks at run time can detect their misuse; the
+// compiler cannot. Rejected alternatives: (1) A variant with one struct per phase. Nine of 22 data members outlive their
 // phase, because the judgement reads them later (docs/internals/decisions/launcher/phases-in-one-struct.md). (2) A job on one
 // machine as a coordinator with one node. Multi-node agents would then need standbys and regroups after several lost ranks,
 // which only the agent of a single machine supports (one-judge.md).

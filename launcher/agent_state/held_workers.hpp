@@ -32,7 +32,7 @@ class HeldWorkers {
   }
   std::chrono::steady_clock::time_point since() const { return since_; }
 
-  // Call this when no round will use the state of the held workers, so they are being stopped.
+  // Call this when the held workers are being stopped, because no round will use their state.
   void dismiss() { dismissed_ = true; }
   bool are_dismissed() const { return dismissed_; }
   // If dismissed workers are still exiting, stores the event and returns true. The round must then not start yet.

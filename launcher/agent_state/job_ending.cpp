@@ -32,8 +32,8 @@ bool others_have_saved(const EndFacts& facts) {
   return facts.workers.count() > 1;
 }
 
-// Returns the end of the job's last message, about the saved state. If no worker finished a step since the start, there was no
-// new state to save.
+// Returns the part of the job's last message that describes the saved state. If no worker finished a step since the start,
+// there was no new state to save.
 std::string saved_state(const EndFacts& facts) {
   if (facts.workers.settings().workers_have_channel) {  // the agent does not receive the step numbers of scripts
     const std::int64_t made = std::ranges::max_element(facts.workers.all(), {}, &WorkerRecord::step)->step;
@@ -54,7 +54,7 @@ JobEnding ending_with_stuck(const EndFacts& facts, int rank) {
                        "machine if the process does not end",
                    .abandons = true};
   const Failure first = facts.round.judged().first;
-  // Another worker failed first, so the job's exit code is that of this worker.
+  // If another worker failed first, the job's exit code is the exit code of that worker.
   if (first.status) ending.exit_code = first.status->as_exit_code();
   if (stop.signal != 0) ending.exit_code = 128 + stop.signal;
   const auto follow = [&ending](const auto& order) {
@@ -77,7 +77,7 @@ JobEnding ending_by_stop(const EndFacts& facts) {
     const bool could_save = facts.workers.settings().workers_have_channel || stop.round.agreement;
     ending = {128 + stop.signal, by + (could_save ? " before it could save" : "")};
   }
-  // The job was already failing when the signal arrived, so the failure is reported too.
+  // If the job was already failing when the signal arrived, the failure is reported too.
   if (facts.round_is_over && facts.round.failed_before_stop() && !stop.round.self_preempted) ending.round_failed = by;
   return ending;
 }
@@ -94,8 +94,8 @@ JobEnding ending_by_verdict(const EndFacts& facts) {
   return ending;
 }
 
-// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only if they
-// were ordered to save and none of them started to save.
+// Returns true if all workers have finished their work. After a signal, scripts that exit with 0 count as finished only in one
+// case: they were ordered to save, and none of them started to save.
 bool all_have_finished(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const bool in_time = stop.agreement && !stop.ordered && std::ranges::none_of(facts.workers.all(), &WorkerRecord::saves_now);
@@ -125,8 +125,8 @@ agent_action::ReportRoundOver::How round_end_of(const EndFacts& facts) {
   const RoundStop& stop = facts.stop.round;
   const auto& workers = facts.workers.all();
   const bool is_script = !facts.workers.settings().workers_have_channel;
-  // A script that exits with 0 after an order to stop has not finished its work. It counts as saved only if it reported that it
-  // saves.
+  // If a script was ordered to stop and exits with 0, it has not finished its work. It counts as saved only if it has reported
+  // that it saves.
   const bool cut_short = is_script && (stop.ordered || !stop.agreement);
   const auto stopped = [&](const WorkerRecord& worker) {
     return is_script && worker.stop_requested && (cut_short || has_saved(worker, stop));

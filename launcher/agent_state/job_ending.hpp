@@ -35,8 +35,8 @@ struct JobEnding {
   bool abandons = false;  // true: the agent exits without waiting for a process that cannot be killed
 };
 
-// Returns nullopt if the job does not end, or if the restart policy must decide. In the second case the caller calls it again
-// with `verdict`.
+// Returns nullopt if the job does not end, or if the restart policy must decide. In the second case the caller must call this
+// function again with `verdict`.
 std::optional<JobEnding> ending_of(const EndFacts& facts);
 
 // Returns how the round has ended on one node of a multi-node job: done, saved or ended.

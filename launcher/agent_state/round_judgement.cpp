@@ -64,9 +64,9 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel) {
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.stop_requested && !lost_peer) return Blame::kFailed;
   if (worker.stop_requested && !worker.error && reported_before_stop(worker)) return Blame::kFailed;
-  // True if the worker failed independently of the order to stop, and its exit was only reported later. Either a signal other
-  // than the agent's killed it, or its exit code shows a failure. For ddptrain the exit codes after a stop are known, so any
-  // other code shows a failure. A script may exit with any code after a stop.
+  // True if the worker failed independently of the order to stop, and its exit was only reported later. Either a signal that
+  // the agent had not sent killed the worker, or its exit code shows a failure. For ddptrain the exit codes after a stop are
+  // known, so any other code shows a failure. A script may exit with any code after a stop.
   const bool by_itself = worker.status && !worker.killed &&
                          (worker.status->signal != 0 ? worker.status->signal != SIGTERM
                                                      : has_channel && worker.status->code > 1 && worker.status->code < 128 &&
@@ -106,10 +106,10 @@ Failure worker_failure(const RoundWorkers& workers, int rank) {
   failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;
   if (worker.error) {
     failure.message = worker.error->message;
-    // A fatal error report is the cause, even if a signal killed the worker afterwards.
+    // The error that the worker has reported is the cause, even if a signal killed the worker afterwards.
     failure.cause = cause_of(worker.error->kind);
-    // The config was valid when the job started. So a usage error now means that something has disappeared: a data folder, a
-    // mount.
+    // If workers have trained, the config was valid earlier in this job. A usage error then means, for example, that a data
+    // folder or a mount has disappeared.
     if (failure.cause == Cause::kUsage && workers.have_trained() && !worker.has_trained) failure.cause = Cause::kLateUsage;
     if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
   } else if (end.error_file) {
@@ -192,8 +192,8 @@ void JudgedRound::announce(bool regroup) {
 }
 
 void JudgedRound::note_end(const WorkerRecord& ended) {
-  // Workers compare their states before they save. So a corrupt state that is reported after an order to stop still counts as a
-  // failure.
+  // Workers compare their states before they save. So a worker that was ordered to stop may then report a corrupt state, which
+  // still counts as a failure.
   const bool by_itself = !ended.stop_requested || (ended.error && ended.error->kind == ErrorKind::kCorruptState);
   if (ended.has_failed() && by_itself && !first_failed_at_) first_failed_at_ = turn_.now.steady;
 }
@@ -239,7 +239,7 @@ FailedRound JudgedRound::record_of(const Failure& first) const {
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   if (is_out_of_memory(first.cause)) record.memory_requested = memory_requested_in(first.message);
-  // The exit status shows the agent's SIGKILL, but the cause is a usage error.
+  // If the agent has refused the worker, the exit status shows the agent's SIGKILL, but the cause is a usage error.
   if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};
   if (culprit.error) record.shrink = culprit.error->shrink;
   record.resumed_from = resumed_from_;

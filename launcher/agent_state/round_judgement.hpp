@@ -16,8 +16,8 @@ namespace ddprun {
 // Classes of failures, in order of priority. The first cause is the earliest failure in the first class that is not empty.
 enum class Blame {
   kFailed,  // hangs, or failed before it was ordered to stop
-  // Failed after the order to stop, but for another reason: it reported an error, or its signal or exit code is not that of a
-  // stop.
+  // Failed after the order to stop, but for another reason: it reported an error, or its signal or exit code cannot come from
+  // the stop.
   kFailedWhileStopped,
   kLostPeer,  // reported that the connection to another worker was lost
   kStopped,   // exited because it was ordered to stop
@@ -59,7 +59,7 @@ class JudgedRound {
 
   void note_end(const WorkerRecord& ended);
   // Call this if a regroup that has already started also handles the newest failure. The failure then does not count as the
-  // first of a round.
+  // first failure of a round.
   void forget_failure() { first_failed_at_.reset(); }
   // Returns true if a worker failed before the agent ordered it to stop.
   bool failed_before_stop() const { return first_failed_at_.has_value(); }

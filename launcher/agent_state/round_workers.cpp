@@ -38,8 +38,8 @@ bool RoundWorkers::end(const agent_event::WorkerExited& event) {
            "program that is built with ddprun's library; start any other program without a train.json");
   }
   if (ended.refused && event.status.ok())
-    // The exit status is 0, because the worker exited before the agent's SIGKILL or never sent a message. The usage error
-    // replaces it.
+    // A refused worker with status 0 exited before the agent's SIGKILL, or never sent a message. The usage error replaces this
+    // status.
     ended.status->code = static_cast<int>(ExitCode::kUsage);
   ended.end = event;
   return true;

@@ -1,6 +1,6 @@
-// The workers of one node in the current round. Between two rounds, they are those of the last round. There is one record per
-// local rank. AgentState reads the records through this class. Only reports from workers and orders to workers change them. The
-// code is pure: no I/O, no clock.
+// The workers of one node in the current round. Between two rounds, this class describes the workers of the last round. There
+// is one record per local rank. AgentState reads the records through this class. Only reports from workers and orders to
+// workers change them. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class RoundWorkers {
   bool regroupable() const { return regroupable_; }
   // Returns true if the workers run ddptrain or a program with ddprun's C++ library, and this command line has trained before.
   // A usage error that occurs later must then have another cause (Cause::kLateUsage). Always false for a plain script, whose
-  // usage errors always count as such.
+  // usage errors always count as usage errors.
   bool have_trained() const { return has_trained_ && (settings_.workers_have_channel || regroupable_); }
   std::int64_t newest_checkpoint() const { return newest_checkpoint_; }
 

@@ -28,8 +28,8 @@
 
 namespace ddprun {
 
-// Records which numbers of standbys or spares are in use, which one becomes a worker next, and how long to pause after one has
-// exited by itself.
+// Records which numbers of standbys or spares are in use, and which one becomes a worker next. Computes the pause after one
+// has exited by itself.
 class Standbys {
  public:
   using Clock = std::chrono::steady_clock;
@@ -85,7 +85,7 @@ class Standbys {
         std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return one.second.ready_since.has_value(); });
     return any_ready ? take() : std::nullopt;
   }
-  // Call this when the worker that this standby became has exited. Its number is free again.
+  // Call this when the worker that this standby became has exited. Its number can then be used again.
   void release(int number) { taken_.erase(number); }
 
   // Call this when a standby exited while it waited. Returns the pause before the next one is started. The pause doubles each
@@ -108,7 +108,7 @@ class Standbys {
   // After this call no standby is started, because none can succeed. Standbys that already wait remain usable.
   void give_up() { wanted_ = 0; }
 
-  // Call this when all processes of the round have exited. A pause continues.
+  // Call this when all processes of the round have exited. A pause that has started continues.
   void clear() {
     waiting_.clear();
     taken_.clear();

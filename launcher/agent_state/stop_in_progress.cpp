@@ -25,7 +25,7 @@ void StopInProgress::order_save(const std::vector<int>& ranks) {
 }
 
 void StopInProgress::on_ready(int rank, std::int64_t started) {
-  // The rank repeats its reply, so it has not received the agreed step.
+  // If the agreed step is already known, the rank has not received it, and repeats its reply.
   if (round.agreed_step) return send_agreed_step({rank});
   existing(round.agreement, "a worker is ready to save, but no save is in progress").ready(rank, started);
   announce_step();
@@ -43,7 +43,7 @@ void StopInProgress::announce_step() {
   if (settings_.is_member()) {
     // The coordinator picks the largest step, since workers of other nodes may have started more steps.
     turn_.act(agent_action::ReportSteps{*step});
-  } else if (!round.ordered) {  // after an order to stop it is too late to save
+  } else if (!round.ordered) {  // it is too late to save once the workers were ordered to stop
     agree_on(*step);
   }
 }

@@ -30,12 +30,12 @@
 
 namespace ddprun {
 
-// The ranks of a round agree on the step at which all of them stop and save. Each rank replies to Stop{save} with the number of
-// steps that it has started, and starts no other step. The agreed step is the largest of these numbers, since every rank can
-// reach it.
+// The ranks of a round agree on the step at which all of them stop and save. Each rank replies to Stop{save} with the number
+// of steps that it has started. It starts no other step until it knows the agreed step. The agreed step is the largest of
+// these numbers, since every rank can reach it.
 class StopAgreement {
  public:
-  // `ranks` are those of the workers that received Stop{save} and have not finished the job.
+  // `ranks` are the ranks of the workers that received Stop{save} and have not finished the job.
   explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
 
   // Call this when the rank has replied. Repeated replies have no effect.
@@ -59,13 +59,13 @@ class StopAgreement {
   std::map<int, std::int64_t> started_;
 };
 
-// The state of a stop that is reset when a new round starts.
+// The part of a stop's state that is reset when a new round starts.
 struct RoundStop {
   int deferred_signal = 0;  // signal of a stop that is deferred until the regroup has ended; 0: none
   std::optional<std::chrono::steady_clock::time_point> deferred_since{};
   std::optional<StopAgreement> agreement{};  // set if workers were ordered to save at a common step
   std::optional<std::int64_t> agreed_step{};
-  // The workers save without a lost worker; on one machine this is set only if no signal stops the job.
+  // true: the workers save without a lost worker; on one machine this is set only if no signal stops the job.
   bool without_lost = false;
   bool ordered = false;          // workers were ordered to stop or were killed, possibly before they could save
   bool self_preempted = false;   // a worker exited with kPreempted although it was not ordered to stop

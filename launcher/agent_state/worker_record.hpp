@@ -17,7 +17,7 @@ struct WorkerRecord {
   bool live = false;
   bool got_hello = false;
   bool has_sent_message = false;  // the worker has sent a message other than Hello
-  bool refused = false;           // the worker's protocol version is incompatible, or it exited with 0 without any message
+  bool refused = false;           // the worker's protocol version is incompatible, or it exited with 0 and sent no message
   bool saves_on_stop = false;     // the script has sent SavesOnStop: it can save when it is ordered to stop
   bool saves_now = false;         // the script has reached the agreed step and has started to save
   std::optional<int> standby;  // number of the standby or spare interpreter that became this worker; nullopt for a new process

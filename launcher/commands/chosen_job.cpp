@@ -74,7 +74,8 @@ bool is_match(const RunningJob& job, const std::string& word) {
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
-// True if all agents belong to one job. Agents that use the same run directory do, since only one job at a time can lock it.
+// True if all agents belong to one job. This is so if they use the same run directory, since only one job at a time can lock
+// it.
 bool are_of_one_job(const std::vector<RunningJob>& jobs) {
   const auto run_dir = [](const RunningJob& job) { return job.status.is_object() ? job.status.value("run_dir", "") : ""; };
   const std::string first = jobs.empty() ? std::string() : run_dir(jobs.front());
@@ -128,7 +129,8 @@ void answer_on_first_host(const SubcommandArguments& arguments, const std::strin
   arguments.refuse_both("--hosts", "--slurm");
   std::vector<std::string> words{subcommand};
   for (std::string& option : arguments.option_words("--hosts")) words.push_back(std::move(option));
-  // ssh starts in the home directory, so a relative path of this machine would not be found there.
+  // ssh starts in the user's home directory, where a relative path would not be found. So an existing path is passed as an
+  // absolute path.
   if (const std::string job = arguments.only_word("JOB"); !job.empty()) {
     std::error_code error;
     words.push_back(fs::exists(job, error) ? fs::absolute(job, error).string() : job);

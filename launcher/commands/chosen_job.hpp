@@ -47,11 +47,12 @@ inline Agents agents_of(const JobRequest& request) {
 // with a list of the running jobs.
 RunningJob chosen_job(const std::string& word, Agents agents = Agents::kOne);
 
-// With --slurm, runs the subcommand on a node of that Slurm job, and returns the exit code; nullopt without this option.
+// With --slurm, runs the subcommand on a node of that Slurm job, and returns the exit code. Returns nullopt if the option is
+// not given.
 std::optional<int> answer_of_slurm_job(const SubcommandArguments& arguments, const std::string& subcommand);
 
-// With --hosts, this process becomes an ssh to the first of these hosts, which runs the subcommand. Returns without this
-// option.
+// With --hosts, replaces this process by an ssh client that runs the subcommand on the first of these hosts. Returns only if
+// the option is not given.
 void answer_on_first_host(const SubcommandArguments& arguments, const std::string& subcommand);
 
 // One line per job: pid, title, state, workers, time, run directory.
@@ -60,7 +61,8 @@ std::string table_of(const std::vector<RunningJob>& jobs);
 // True if the job has several nodes and the request is not limited to this node.
 bool queries_all_nodes(const RunningJob& job, const JobRequest& request);
 
-// Human-readable status of the job and its workers. `nodes`: the status of every node that answered, at least one.
+// Human-readable status of the job and its workers. `nodes` contains the status of every node that answered, and must not be
+// empty.
 std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>& nodes);
 // Human-readable status of all nodes, or of this node alone if no other node answers.
 std::string status_of_all(const RunningJob& job, const ClusterAnswers& nodes);

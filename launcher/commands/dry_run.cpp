@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Returns the command of rank 0. For a script, its arguments are a template (as in torchrun) that is filled in for that rank.
+// Returns the command of rank 0. The arguments of a script are a template (as in torchrun), which is filled in for rank 0.
 std::vector<std::string> command_of_rank_0(const Plan& plan) {
   return plan.kind == Plan::Kind::kTrain ? plan.command : fill_arguments(plan.command, 0);
 }

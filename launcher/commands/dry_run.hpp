@@ -1,5 +1,5 @@
 // Formats the whole plan as text or JSON, for --dry-run: the commands, their environment, and the source of each value. main()
-// calls it instead of starting the job. Pure.
+// calls it instead of starting the job. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

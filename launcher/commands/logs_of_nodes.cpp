@@ -30,7 +30,8 @@ namespace {
 using nlohmann::json;
 using std::chrono::steady_clock;
 
-// Maximum number of nodes whose logs are followed. An agent that forwards the answers can handle this many at a time.
+// Maximum number of nodes whose logs are followed. An agent that forwards the answers can handle this number of queries at a
+// time.
 constexpr std::size_t kMaxFollowed = 8;
 constexpr std::chrono::seconds kLinesTimeout{12};
 // Retry interval while no node answers because the job has no coordinator.
@@ -237,7 +238,7 @@ class LogsOfNodes {
     whole_ = false;
   }
 
-  // Returns false if the node cannot provide the lines.
+  // Prints the lines in the reply of the node. Returns false if the reply contains an error instead.
   bool take_lines(ShownNode& node, const json& reply) {
     if (reply.contains("error")) {
       report_problem(node, text_of(reply, "error"));
@@ -271,7 +272,7 @@ class LogsOfNodes {
   }
 
   // Reads the remaining lines from files on this machine, since the job has ended and no node answers any more. These files
-  // belong to the workers of this machine, or to those of all nodes if the run directory is shared.
+  // belong to the workers of this machine, or to the workers of all nodes if the run directory is shared.
   void show_rest_from_here(ShownNode& node) const {
     const auto cursor = node.cursor.is_null() ? std::nullopt : parse_cursor(node.cursor);
     const std::filesystem::path logs = job_.status.value("logs", "");

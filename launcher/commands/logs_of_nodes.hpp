@@ -13,8 +13,8 @@ enum class LogsShown {
   kAll,
 };
 
-// Prints the logs; with -f until the job ends. Throws UsageError if the job writes no log files, has no such rank, or has too
-// many nodes to follow.
+// Prints the logs; with -f until the job ends. Throws UsageError if the job writes no log files, has no worker with the
+// requested rank, or has too many nodes to follow.
 LogsShown show_logs_of_nodes(const RunningJob& job, const JobRequest& request);
 
 }  // namespace ddprun

@@ -42,7 +42,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kFinalReportWait{10};
-constexpr milliseconds kUnwatchedPoll{500};  // polling interval while the last report is awaited in a folder without inotify
+constexpr milliseconds kUnwatchedPoll{500};  // polling interval for the last report if inotify does not work
 
 std::optional<std::string> text_of_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -80,7 +80,8 @@ bool has_exit(const std::string& report) {
   return report_value(document, "exit").is_object();
 }
 
-// The folder of the newest log files of each worker on this node, relative to the run directory if they are in it.
+// Returns, by rank, the folder with the newest log files of each worker on this node. The path is relative if the folder is in
+// the run directory.
 std::map<int, std::string> logs_of_workers(const json& status) {
   std::map<int, std::string> logs;
   const std::string root = status.value("logs", ""), run_dir = status.value("run_dir", "");
@@ -108,7 +109,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   int fd() const { return fd_.get(); }
-  // The number of the signal that has arrived.
+  // Reads the signal that has arrived, and returns its number.
   int take() const {
     signalfd_siginfo info{};
     return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : SIGTERM;
@@ -131,8 +132,8 @@ class RunFiles {
   }
   int fd() const { return inotify_.get(); }
   bool watched() const { return watched_; }
-  // Takes the events that have arrived. Returns true if one of them is about one of the files. The page itself may be in the
-  // same folder.
+  // Reads all inotify events that have arrived. Returns true if the report or the metrics file has changed. Other files are
+  // ignored: the HTML page that this program writes may be in the same folder, and must not cause another update.
   bool take_changes() const {
     alignas(inotify_event) char events[64 * (sizeof(inotify_event) + NAME_MAX + 1)];
     bool changed = false;
@@ -187,10 +188,11 @@ class ReportFollower {
   }
 
  private:
-  // The newest report: from the agent that writes it, else from its file. If neither has it, the text of the previous call.
+  // Updates text_. Reads the newest report from the agent that writes it, or else from its file. If both fail, text_ does not
+  // change.
   void update_report() {
     std::optional<std::string> text = writes_report_ ? query_job(job_.socket, kReportRequest) : std::nullopt;
-    // An agent of an earlier version does not know the request.
+    // An agent of an earlier version does not know this request, so its answer is not a report.
     if (text && !report_value(ReportJson::parse(*text, nullptr, false), "rounds").is_array()) text.reset();
     if (!text) text = text_of_file(report_);
     if (text) text_ = std::move(*text);
@@ -250,8 +252,8 @@ class ReportFollower {
     return 0;
   }
 
-  // Reads reports into text_ until one contains the exit code, for at most kFinalReportWait. After a success, ddprun removes a
-  // report that is in the folder for temporary files.
+  // Reads reports into text_ until one contains the exit code, for at most kFinalReportWait. If the report has disappeared,
+  // the job has succeeded: ddprun then removes a report in the folder for temporary files.
   void wait_for_exit() {
     const auto until = steady_clock::now() + kFinalReportWait;
     for (;;) {
@@ -316,7 +318,7 @@ fs::path replaceable_page(const fs::path& named) {
 }
 
 int follow_report(FollowedRun run, const fs::path& page, const std::function<void()>& first_written) {
-  const StopSignals signals;  // before the first page, so that Ctrl-C at any time stops its reloading
+  const StopSignals signals;  // created before the first page, so that the last page after a Ctrl-C does not reload itself
   ReportFollower follower(std::move(run), page);
   follower.write_now();
   first_written();

@@ -1,12 +1,13 @@
 // `ddprun report --html --follow`: rewrites the page of a running job until the job ends. subcommand_report.cpp calls it.
 //
-// The page is a file and not a server, because on a shared machine every user could connect to a port. The data comes from the
-// job's agent, through its control socket: the status, with GPUs, and the report as it is now, since the file of the report is
-// only written when a round starts or fails. The curves come from metrics.jsonl. A rewrite follows an event: inotify reports a
-// change of one of the two files, a pidfd the end of the agent (rewrite_pace.hpp).
+// The page is a file and not a server, because on a shared machine every user could connect to a port. The job's agent sends
+// the data through its control socket: the status with the GPUs, and the current report. The file of the report is not used,
+// since it is only written when a round starts or fails. The curves come from metrics.jsonl. The page is rewritten after an
+// event: inotify reports a change of report.json or metrics.jsonl, and a pidfd reports the end of the agent
+// (rewrite_pace.hpp).
 //
-// When the agent has ended, the last page is made from the file of the report. It does not reload. If the agent was killed, its
-// guardian completes this file a moment later, so the follower waits for that.
+// When the agent has ended, the last page is made from the file of the report. The last page does not reload itself. If the
+// agent was killed, its guardian completes this file a moment later, so the follower waits for that.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +28,8 @@ struct FollowedRun {
 // job, or the newest run if no job is running. Throws UsageError, for example if several jobs are running.
 FollowedRun find_followed_run(const std::string& word);
 
-// Returns the file that is replaced at each rewrite: the page that the user has named, or the target of that link. Throws
-// UsageError if it is not a regular file.
+// Returns the file that is replaced at each rewrite: the page that the user has named, or its target if the page is a symbolic
+// link. Throws UsageError if it is not a regular file.
 std::filesystem::path replaceable_page(const std::filesystem::path& named);
 
 // Rewrites the page until the job has ended or a signal arrives. `first_written` is called after the first page was written.

@@ -1,5 +1,5 @@
 // Implementation of subcommand.hpp: parses the arguments, selects the subcommand, and implements `help`, `version` and
-// `validate`. The others have their own files.
+// `validate`. The other subcommands have their own files.
 #include "launcher/commands/subcommand.hpp"
 
 #include <algorithm>
@@ -37,8 +37,8 @@ bool has_option(const SubcommandSpec& spec, std::string_view name) {
 
 enum class OptionValue { kNone, kOptional, kRequired };
 
-// Whether the option takes a value. The usage text then shows the value's name in capitals, and an optional value in brackets:
-// "[--rank N]", "[--html [FILE]]".
+// Finds out from the usage text whether the option takes a value. The text shows the name of a value in capitals, and an
+// optional value in brackets: "[--rank N]", "[--html [FILE]]".
 OptionValue value_kind(const SubcommandSpec& spec, const std::string& option) {
   const std::size_t at = spec.arguments.find(option + " ");
   if (at == std::string_view::npos) return OptionValue::kNone;

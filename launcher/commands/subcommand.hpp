@@ -15,7 +15,7 @@
 
 namespace ddprun {
 
-// "usage: ddprun ps [--json]"
+// Returns a line such as "usage: ddprun ps [--json]".
 std::string usage_of(const SubcommandSpec& spec);
 // The text of `ddprun SUBCOMMAND --help`.
 std::string help_of(const SubcommandSpec& spec);
@@ -39,7 +39,8 @@ class SubcommandArguments {
   // other value.
   std::optional<int> number(std::string_view option) const;
 
-  // The given options as words, such as "--rank=3", without the option `except`. For a command line on another node.
+  // Returns the given options as words, such as "--rank=3", except the option `except`. A command line for another node
+  // contains them.
   std::vector<std::string> option_words(std::string_view except) const;
 
   // The arguments that are not options. With spec.takes_command: all arguments. With spec.starts_program: all arguments from

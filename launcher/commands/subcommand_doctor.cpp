@@ -1,5 +1,5 @@
 // `ddprun doctor`: checks whether this machine can run a job (launcher/doctor). run_subcommand() calls it. Its arguments are
-// the job's own command, so that options, PET_* variables and values of the scheduler mean the same as at the start.
+// the job's own command. So options, PET_* variables and values of the scheduler mean the same as when the job is started.
 //
 // The call of make_plan() may hang too: it queries NVML for the number of GPUs, and the files of the config may be on a dead
 // server. So a child makes the plan, and this child starts the children for the subjects.
@@ -33,7 +33,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Limits of the whole command. docs/doctor.md promises 3 s, so 200 ms remain for the output and the end of processes.
+// Limits of the whole command. docs/doctor.md promises 3 s, so 200 ms remain to write the output and to end the processes.
 constexpr milliseconds kQuickCommand{2'800};
 constexpr milliseconds kFullCommand{80'000};
 
@@ -41,7 +41,7 @@ doctor::Check problem_of_job(const Error& problem) {
   return doctor::error("job", problem.what(), "correct the command or the config as the message states");
 }
 
-// The needs that the options alone determine. They are used without a job, or if the plan of the job has an error.
+// The needs that the options alone determine. They are used if no job is given, or if the plan of the job has an error.
 doctor::JobNeeds needs_of(const Settings& settings) {
   doctor::JobNeeds needs;
   const std::string workers = settings.text("nproc-per-node");
@@ -57,8 +57,8 @@ doctor::JobNeeds needs_of(const Settings& settings) {
   return needs;
 }
 
-// Adds an error if another job uses the run directory, or if it belongs to another config. A job on several nodes is skipped:
-// its run directory may be on another node.
+// Adds an error if another job uses the run directory, or if the directory belongs to another config. A job on several nodes
+// is skipped: its run directory may be on another node.
 void examine_run(doctor::Checks& checks, const Plan& plan) {
   if (plan.run_dir.empty() || plan.rendezvous.many()) return;
   try {
@@ -128,7 +128,7 @@ bool take_quick(std::vector<std::string>& words) {
 
 int examine_machine(const SubcommandArguments& arguments) {
   const auto start = steady_clock::now();
-  // The examination starts Python and ddptrain, which must not inherit the job's secret.
+  // The examination starts Python and ddptrain, which must not inherit the job's token.
   if (auto token = take_token_variable()) const Token wiped(std::move(*token));
   std::vector<std::string> words = arguments.words();
   const bool quick = take_quick(words);

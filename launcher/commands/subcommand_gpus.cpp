@@ -1,5 +1,5 @@
-// `ddprun gpus`: current use of the GPUs that a job on this machine can use. Agents run it as a separate process when the
-// status of their workers is requested (launcher/query/cluster/gpu_probe.hpp).
+// `ddprun gpus`: prints the current usage of the GPUs that jobs on this machine can use. Agents run it as a separate process
+// when the status of their workers is requested (launcher/query/cluster/gpu_probe.hpp).
 #include <cstdlib>
 #include <optional>
 #include <vector>

@@ -1,4 +1,5 @@
-// `ddprun ps`, `status`, `top` and `stop`: the running jobs of this user on this machine. run_subcommand() calls them.
+// `ddprun ps`, `status`, `top` and `stop`, which show or stop the running jobs of this user on this machine. run_subcommand()
+// calls them.
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -44,7 +45,7 @@ std::string exit_text_of_report(const std::string& report) {
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
 }
 
-// `here`: only this node was stopped, so the job may still be running on other nodes.
+// If `here` is true, only this node was stopped, and the job may still be running on other nodes.
 std::string ended_text(const RunningJob& job, bool here) {
   const std::string end = exit_text_of_report(job.status.value("report", ""));
   return std::string(" has ended") + (here ? " on this node" : "") + (end.empty() ? "" : ": " + end) + "\n";
@@ -95,7 +96,7 @@ bool stop_all_nodes(const RunningJob& job, bool now) {
 }
 
 // Returns why the agent on this machine is not healthy, or "" if it is healthy. A job that restarts its workers is healthy,
-// since the agent handles the failure. status --healthy uses it, as a probe of Kubernetes.
+// since the agent handles the failure. `ddprun status --healthy`, which Kubernetes can run as a probe, uses this function.
 std::string health_problem(const std::string& job_name) {
   try {
     const RunningJob job = chosen_job(job_name, Agents::kAnyOfTheJob);
@@ -107,7 +108,8 @@ std::string health_problem(const std::string& job_name) {
   }
 }
 
-// Waits until the node has left the job. The agent of `job`, which forwards our queries, may belong to the leaving node.
+// Waits until the node has left the job. The agent of `job`, which forwards our queries, may belong to the leaving node, and
+// end while we wait.
 void wait_until_left(const RunningJob& job, const ChosenNode& node) {
   const Descriptor agent(static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0)));
   const bool is_own = node.agent == number_of(job.status, "pid") && node.host == text_of(job.status, "host");

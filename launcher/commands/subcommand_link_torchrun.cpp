@@ -2,10 +2,9 @@
 // run_subcommand() calls it. A torchrun that is not a link to ddprun belongs to another package: it is left unchanged, or
 // renamed if --force is given.
 //
-// Note [A link and not a wheel]
-// The usual way with pip would be a second wheel that contains a script named torchrun. But pip replaces PyTorch's script
-// without a message, removes both scripts when the wheel is uninstalled, and restores PyTorch's script each time a new version
-// of torch is installed.
+// Note [A link and not a wheel] The usual way with pip would be a second wheel that contains a script named torchrun. But pip
+// replaces PyTorch's script without a message, and removes both scripts when the wheel is uninstalled. It also restores
+// PyTorch's script each time a new version of torch is installed.
 #include <filesystem>
 #include <string>
 #include <system_error>

@@ -1,6 +1,6 @@
 // `ddprun logs`: prints the log files of a job's workers, each line with its rank; with -f also lines written later. This file
-// handles log files on this machine, including those of a job that has ended and of all nodes in a shared run directory. Log
-// files on other nodes are requested from their agents (logs_of_nodes.hpp). run_subcommand() calls it.
+// handles log files on this machine. These include the files of a job that has ended, and the files of all nodes in a shared
+// run directory. Log files on other nodes are requested from their agents (logs_of_nodes.hpp). run_subcommand() calls it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>

@@ -1,4 +1,4 @@
-// `ddprun plot`: plots the training losses of several runs in one SVG chart. run_subcommand() calls it.
+// `ddprun plot`: plots a metric of several runs, by default the training loss, in one SVG chart. run_subcommand() calls it.
 #include <filesystem>
 #include <fstream>
 #include <set>

@@ -1,5 +1,5 @@
-// `ddprun report`: shows the events of a run as text or as an HTML page, which --follow rewrites while the job runs. Without a
-// folder it shows the newest run (report_search.hpp). run_subcommand() calls it.
+// `ddprun report`: shows the events of a run as text or as an HTML page, which --follow rewrites while the job runs. If no
+// folder is given, it shows the newest run (report_search.hpp). run_subcommand() calls it.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Starts xdg-open if there is a desktop. Returns false if the page cannot be shown. With --follow, the signals that stop this
-// command are blocked. The browser must not inherit that, since it could then not be stopped.
+// command are blocked. The browser must not inherit the blocked signals, since they could then not stop it.
 bool open_in_browser(const std::string& page) {
   if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr) return false;
   std::string name = "xdg-open";
@@ -62,7 +62,8 @@ bool open_in_browser(const std::string& page) {
 }
 
 // A file that the user named with --html is opened and written, whatever its type. The default page next to the report is
-// instead written to a temporary file and renamed, since the folder's owner may have created a link with the page's name.
+// instead written to a temporary file and renamed. The reason is that the folder's owner may have created a link with the
+// page's name.
 void write_page(bool is_named, const fs::path& page, const std::string& report, const fs::path& file) {
   try {
     CurveReader curves(RunLayout{file.parent_path()}.metrics());  // a script without --run-dir has no metrics
@@ -158,7 +159,7 @@ int show_report(const SubcommandArguments& arguments) {
   const StepParts steps = step_parts_of(RunLayout{file.parent_path()}.metrics());
   const std::string rendered = render_report(text, file.string(), steps.text(), steps.memory_text(),
                                              steps.skipped_text());              // throws if the report's format is invalid
-  print(arguments.has("--json") ? text : printable(rendered, LineEnds::kKeep));  // escaped, since it quotes workers
+  print(arguments.has("--json") ? text : printable(rendered, LineEnds::kKeep));  // escaped, since it contains worker output
   return 0;
 }
 

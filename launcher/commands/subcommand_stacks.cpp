@@ -1,6 +1,6 @@
-// `ddprun stacks` prints the current call stacks of a running job's workers, and `ddprun attach` attaches a debugger to one
-// worker on this machine. run_subcommand() calls them. Reading a stack needs py-spy, eu-stack or gdb, and permission to trace:
-// root, or kernel.yama.ptrace_scope=0.
+// `ddprun stacks` prints the current call stacks of a running job's workers. `ddprun attach` attaches a debugger to one worker
+// on this machine. run_subcommand() calls them. Reading a stack needs py-spy, eu-stack or gdb, and permission to trace: root,
+// or kernel.yama.ptrace_scope=0.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Cuts text to the size of a terminal, with one column per character, for `ddprun top`. A page that is too long or too wide
-// would scroll away at each refresh. Pure.
+// would scroll away at each refresh. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxBytes = 64U << 20;  // larger files are not read; ddptrain has 4 MB
 
-// Returns for example "2.11.0". nullopt if the file does not contain the version, because it is a custom program or an old
-// build.
+// Returns for example "2.11.0". Returns nullopt if the file does not contain the version. Custom programs and old builds do
+// not contain it.
 std::optional<std::string> libtorch_of(const fs::path& program) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(program, error);

@@ -19,7 +19,7 @@ using Type = DataConfig::Type;
 
 enum class Kind { kFile, kFolder, kEither };
 
-// Describes why the file cannot be used. The text is empty if the file exists, is of that kind, and is readable.
+// Describes why the file cannot be used. The text is empty if the file exists, is of the given kind, and is readable.
 std::string problem_with(const fs::path& path, Kind kind) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

@@ -1,6 +1,6 @@
-// Finds a custom worker program, which is named by --worker or by the config's key "worker", and runs it with --describe to get
-// its description. plan.cpp and `ddprun validate` do that before they read the rest of the config, since the program defines
-// the keys of the section "task".
+// Finds a custom worker program, which is named by --worker or by the config's key "worker". Runs it with --describe to get
+// its description. plan.cpp and `ddprun validate` do that before they read the rest of the config. The program defines the
+// keys of the section "task".
 #pragma once
 
 #include <filesystem>

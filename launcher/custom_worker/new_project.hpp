@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Writes the files and returns their names. The folder's name becomes that of the program. Throws UsageError if the name is not
-// valid for a program, or if the folder exists and is not empty, or if it can't be written.
+// Writes the files and returns their names. The folder's name becomes the name of the program. Throws UsageError if the name
+// is not valid for a program, or if the folder is not empty or can't be written.
 std::vector<std::string> write_new_project(const std::filesystem::path& folder);
 
 }  // namespace ddprun

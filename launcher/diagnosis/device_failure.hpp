@@ -1,7 +1,7 @@
 // Finds out whether a worker's error message reports a failure of its GPU. A new process would get the same error, since the
 // device is broken, missing, or must be reset by a user. Errors that a program itself can cause do not count (an illegal
-// address, out of memory, a busy device). The phrases are those of cudaGetErrorString (CUDA Runtime API, "Error Handling") and
-// of NVML. The exceptions of ddptrain and of Python contain them. The code is pure: no I/O, no clock.
+// address, out of memory, a busy device). The phrases are texts of cudaGetErrorString (CUDA Runtime API, "Error Handling") and
+// of NVML. The exceptions of ddptrain and of Python contain these texts. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Examines this machine for a job. `ddprun doctor` prints the checks, and --preflight refuses the start after an error.
+// Examines this machine for a job. `ddprun doctor` prints the checks. With --preflight, ddprun does not start the job if a
+// check reports an error.
 //
 // The table has this order: programs and their versions, names and interfaces, limits, folders, GPUs, data. Checks that need
 // several nodes or computations on a GPU are not implemented yet: the same versions on all nodes, pairwise connections, an
@@ -24,18 +25,19 @@ struct Examination {
   std::optional<TrainConfig> config{};
   bool has_custom_worker = false;   // a worker program of the user replaces ddptrain
   std::filesystem::path python{};   // the interpreter of a script; empty if the job has none
-  std::filesystem::path run_dir{};  // empty if the job writes none
+  std::filesystem::path run_dir{};  // empty if the job has no run directory
 };
 
 Examination examination_of(const Plan& plan);
 
-// Limits since `start`, even if drivers, servers or disks do not answer. The quick examination ends within kQuickLimit. The
-// full one also starts ddptrain, imports torch and reads samples of the data. These three subjects have the limit kFullLimit.
+// Time limits, measured from `start`. They are kept even if drivers, servers or disks do not answer. The quick examination
+// ends within kQuickLimit. The full examination also starts ddptrain, imports torch and reads samples of the data. These three
+// subjects have the limit kFullLimit.
 inline constexpr std::chrono::milliseconds kQuickLimit{2'500};
 inline constexpr std::chrono::milliseconds kFullLimit{70'000};
 Checks examine(const Examination& job, Depth depth, std::chrono::steady_clock::time_point start);
 
-// For --preflight: the warnings of a quick examination, one line each. Throws UsageError with all errors.
+// Makes a quick examination for --preflight. Returns its warnings, one line each. Throws UsageError with all errors.
 std::vector<std::string> preflight(const Plan& plan);
 
 }  // namespace ddprun::doctor

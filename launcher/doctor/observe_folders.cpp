@@ -76,7 +76,7 @@ void try_to_write(const fs::path& folder, FolderFacts& facts) {
 
 // ---- data ----
 
-// Limits of the sample. It finds files that cannot be read; it does not measure the disk.
+// Limits of the sample. The sample serves to find files that cannot be read, not to measure the speed of the disk.
 constexpr int kMaxFiles = 256;
 constexpr int kMaxEntries = 20'000;  // entries of a folder tree that are listed
 constexpr std::chrono::seconds kMaxTime{20};
@@ -99,7 +99,7 @@ std::vector<fs::path> sample_of_files(const fs::path& folder) {
   return chosen;
 }
 
-// Reads the first and the last block. Returns an errno, or 0.
+// Reads the first and the last block of the file. Returns an errno, or 0.
 int read_ends(const fs::path& file, std::uint64_t& bytes) {
   const Descriptor open_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (open_file.get() < 0) return errno;
@@ -153,7 +153,7 @@ DataFacts observe_data(const TrainConfig& config, bool custom_program, Depth dep
     if (steady_clock::now() - begin > kMaxTime) break;
     if (const int error = read_ends(file, facts.bytes_read); error != 0) {
       facts.read_problems.push_back(file.string() + " cannot be read: " + reason(error));
-      if (facts.read_problems.size() == 8) break;  // the first files show that the disk is broken
+      if (facts.read_problems.size() == 8) break;  // eight files are enough to show that the disk is broken
     }
     ++facts.files_read;
   }

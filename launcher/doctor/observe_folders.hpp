@@ -18,7 +18,7 @@ FolderFacts observe_folder(const std::filesystem::path& path);
 // The folder for temporary files: TMPDIR, otherwise /tmp.
 std::string temporary_folder();
 
-// `custom_program`: a worker program of the user reads the data, so no sample of it is read.
+// If `custom_program` is true, a worker program of the user reads the data, and the doctor reads no sample.
 DataFacts observe_data(const TrainConfig& config, bool custom_program, Depth depth);
 
 }  // namespace ddprun::doctor

@@ -18,7 +18,7 @@ namespace {
 
 // The records of the kernel log. Empty if this user may not read it, as in most containers.
 std::string kernel_log() {
-  constexpr std::size_t kMaxBytes = 16U << 20;  // more than the kernel's buffer usually has
+  constexpr std::size_t kMaxBytes = 16U << 20;  // larger than the kernel's buffer usually is
   const Descriptor log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::string text;
   std::array<char, 8192> record{};

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Numbers of capability.h, as bits of CapEff.
+// Capability numbers of linux/capability.h. Each one is the position of a bit in CapEff.
 constexpr int kCapIpcLock = 14, kCapSysPtrace = 19, kCapSysAdmin = 21, kCapSysResource = 24;
 
 bool has_capability(int number) {
@@ -44,7 +44,8 @@ std::optional<std::uint64_t> limit_of(__rlimit_resource resource, bool hard = fa
   return limit == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(limit);
 }
 
-// The number at the start of the file; nullopt for a missing file and without a limit ("max", or a huge number in v1).
+// Returns the number at the start of the file. Returns nullopt if the file is missing or sets no limit ("max", or a huge
+// number in v1).
 std::optional<std::uint64_t> number_in(const fs::path& file) {
   constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;
   const auto text = read_kernel_file(file.c_str());
@@ -53,8 +54,9 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return number >= kNoLimit ? std::nullopt : std::optional(number);
 }
 
-// The cgroups of this process with that controller, from its own up to the root of each mounted tree (v1 and v2). In a
-// container without a cgroup namespace, the path in /proc is not mounted, and the mount's root is the container's own cgroup.
+// Returns the cgroups of this process with that controller, from the innermost up to the root of each mounted tree (v1 and
+// v2). In a container without a cgroup namespace, the path in /proc is not mounted. The mount's root is then the container's
+// own cgroup.
 std::vector<fs::path> cgroups_with(std::string_view controller) {
   const fs::path root = "/sys/fs/cgroup";
   std::vector<fs::path> folders;

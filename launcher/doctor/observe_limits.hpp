@@ -11,7 +11,8 @@ SharedMemoryFacts observe_shared_memory();
 ClockFacts observe_clock();
 TraceFacts observe_tracing();
 
-// The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. For the table only.
+// The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. The text is used only in
+// the doctor's table.
 std::string describe_cgroups();
 
 }  // namespace ddprun::doctor

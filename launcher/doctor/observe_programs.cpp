@@ -37,7 +37,7 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// Why the program did not end with exit code 0; empty if it did.
+// Describes why the program did not end with exit code 0. The text is empty if it did.
 std::string problem_of(const ProgramOutput& output, milliseconds limit) {
   using End = ProgramOutput::End;
   switch (output.end) {
@@ -92,7 +92,7 @@ PythonFacts observe_python(const std::filesystem::path& python, Depth depth, con
   const auto line = [&](std::size_t i) { return i < lines.size() ? std::string(lines[i]) : std::string(); };
   facts.version = line(0);
   if (facts.version.empty()) {
-    // A slow interpreter is not a broken one: the job itself has no such limit.
+    // A slow interpreter is not an error, since the job itself has no such time limit.
     if (output.end != ProgramOutput::End::kTimedOut) facts.problem = problem.empty() ? "it printed nothing" : problem;
     return facts;
   }

@@ -1,5 +1,5 @@
-// Reads the facts about programs. The quick facts only search for files and start Python once. The full facts start ddptrain
-// and import torch, which takes seconds.
+// Reads the facts about programs. For the quick facts, the code only searches for files and starts Python once. For the full
+// facts, it also starts ddptrain and imports torch, which takes seconds.
 #pragma once
 
 #include <filesystem>

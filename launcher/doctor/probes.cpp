@@ -52,7 +52,7 @@ Checks checks_of(const Probe& probe) {
 int result_pipe_of_this_process = -1;
 
 // A library such as NVML may print lines, which must not appear among the lines of --json. A child that blocks in the kernel
-// must not keep the doctor's standard error open either, because a reader of that stream would wait for it.
+// must not keep the doctor's standard error open either: a reader of that stream would wait for it.
 void detach_streams() {
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (null < 0) return;
@@ -65,7 +65,7 @@ void detach_streams() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // the parent ended before prctl()
   detach_streams();
-  // If this child can never be killed, the reader of an inherited pipe would wait for its end without a limit.
+  // If this child can never be killed, the reader of an inherited pipe would wait for the pipe's end without a limit.
   if (result_pipe_of_this_process >= 0) ::close(result_pipe_of_this_process);
   result_pipe_of_this_process = output;
   write_all(output, json_lines_of(checks_of(probe)));
@@ -92,7 +92,7 @@ Child start_child(const Probe& probe) {
   return child;
 }
 
-// Reads what is available. Closes the pipe at its end, or if the child writes more than checks can need.
+// Reads the bytes that are available. Closes the pipe at its end, or if the child has written more bytes than checks can have.
 void read_available(Child& child) {
   std::array<char, 16384> chunk{};
   for (;;) {

@@ -30,7 +30,8 @@ nlohmann::ordered_json failure_json(const Failure& failure);
 // "part_s". "rank" is missing if no rank could be identified as the cause.
 nlohmann::ordered_json straggler_json(const Straggler& event);
 
-// Adds "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL". Also adds "core_dumped" if a core was dumped.
+// Adds the status to the object, for example "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL". Also adds
+// "core_dumped" if a core was dumped.
 void add_status(nlohmann::ordered_json& object, const ExitStatus& status);
 
 }  // namespace ddprun

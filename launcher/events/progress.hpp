@@ -1,5 +1,5 @@
-// Formats progress as text for users: a bar on a terminal, a plain line otherwise, durations, and the estimated remaining time.
-// The code is pure: no I/O, no clock.
+// Formats progress as text for users: a bar for a terminal, a plain line for other outputs, durations, and the estimated
+// remaining time. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ddprun {
 
-// "0.4 s", "12 s", "1 min 23 s", "2 h 05 min", "3 d 04 h".
+// Returns a text such as "0.4 s", "12 s", "1 min 23 s", "2 h 05 min" or "3 d 04 h".
 std::string format_duration(double seconds);
 
-// "1,407".
+// Returns a text such as "1,407".
 std::string format_count(std::int64_t number);
 
 // The displayed progress: the newest message, completed with values from earlier messages.

@@ -27,7 +27,7 @@ class RoundModel : public RunObserver {
     std::int64_t epoch = -1;  // -1: unknown
     std::int64_t started_ns = 0;
     std::int64_t last_message_ns = 0;  // time of the worker's last message; 0: no message so far
-    std::optional<double> own_s{};     // seconds per step without waiting for other ranks
+    std::optional<double> own_s{};     // seconds per step, not counting the wait for other ranks
     std::optional<double> waiting_s{};
     std::optional<ExitStatus> ended{};
   };

@@ -155,8 +155,8 @@ struct StopIsSlow {
   std::int64_t time_ns;
 };
 std::string describe(const StopIsSlow& event);
-// Some workers of a script exited with code 0 some time ago, without an order to stop, while others on this node are still
-// running. Emitted at most once per round.
+// Some workers of a script exited with code 0 some time ago, although they were not ordered to stop. Others on this node are
+// still running. Emitted at most once per round.
 struct WorkersLeft {
   double seconds;
   std::vector<int> ended;    // ranks; the first of them exited `seconds` ago
@@ -164,8 +164,8 @@ struct WorkersLeft {
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// From now on the agent ignores the messages of a script's worker, since the worker uses a different major version of the
-// protocol or sent invalid messages. The job continues.
+// From now on the agent ignores the messages of a script's worker. The worker uses a different major version of the protocol,
+// or has sent invalid messages. The job continues.
 struct HelperIgnored {
   int rank;
   std::string why;

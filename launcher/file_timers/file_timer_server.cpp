@@ -107,8 +107,8 @@ void FileTimerServer::wait_for_first() {
 }
 
 // The session id of a process identifies its worker: each worker is a session leader, and its child processes belong to that
-// session unless they have left it. If another process has reused the pid of the process that set the timer, its session
-// matches no worker.
+// session unless they have left it. If another process has reused the pid of the process that set the timer, the session of
+// the new process matches no worker.
 std::optional<agent_event::TimerExpired> worker_of_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
   const auto found = std::find(workers.begin(), workers.end(), session);

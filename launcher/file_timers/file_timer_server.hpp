@@ -1,6 +1,6 @@
 // The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). It creates the named pipe for the workers, reads
-// their requests, waits for the earliest deadline and reports overdue workers. It does not poll, and reports a worker within
-// milliseconds. launcher/agent/agent_shell.cpp owns one if the environment enables it.
+// their requests, waits for the earliest deadline and reports overdue workers. It does not poll, and reports an overdue worker
+// within milliseconds. launcher/agent/agent_shell.cpp creates this object if the environment enables file timers.
 #pragma once
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ class FileTimerServer {
 };
 
 // Finds the worker that set the timer. `workers` are pids by local rank; 0: the worker has ended. Returns nullopt if none of
-// them set it.
+// these workers has set it.
 std::optional<agent_event::TimerExpired> worker_of_timer(const TimerRequest& request, const std::vector<pid_t>& workers);
 
 }  // namespace ddprun

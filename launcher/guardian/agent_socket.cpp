@@ -37,8 +37,8 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
-  // If the agent was killed while notices were still unread, the kernel reports ECONNRESET once. The agent's last requests can
-  // be read after that.
+  // If the agent was killed before it had read all notices, the kernel reports ECONNRESET once. After that, the agent's last
+  // requests can still be read.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;
@@ -68,7 +68,8 @@ void AgentSocket::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    // If the socket is full, the event loop waits until it is writable; if it is closed, receive() detects that.
+    // If the socket is full, the event loop waits until the socket is writable. If the socket is closed, receive() detects
+    // this.
     if (n < 0) return;
     outbox_.pop_front();
   }

@@ -38,8 +38,8 @@ class AgentSocket {
   // Returns true after the agent has closed its end, or if reading fails.
   bool agent_is_gone() const { return agent_gone_; }
 
-  // Queues a notice. flush() sends it after all current work. If each started worker woke the agent, the agent and the starting
-  // workers would compete for CPUs.
+  // Queues a notice. flush() sends it after all current work. If each notice of a started worker woke the agent immediately,
+  // the agent and the starting workers would compete for CPUs.
   void notify(const Notice& notice);
   // Sends as many notices as the socket accepts now. The other notices remain queued for the next call.
   void flush();

@@ -42,7 +42,7 @@ void send_death_notice(const DeathNotice& notice) {
     if (::poll(&polled, 1, kRetryMs) <= 0) continue;
     const ssize_t size = ::recv(fd, answer.data(), answer.size(), MSG_DONTWAIT);
     if (size == static_cast<ssize_t>(notice.size) && std::memcmp(answer.data(), notice.text.data(), notice.size) == 0) return;
-    // No process has this UDP port open, so recv() failed immediately. This wait delays the next try.
+    // If no process has this UDP port open, recv() fails immediately. This wait delays the next try.
     if (size < 0) ::poll(nullptr, 0, kRetryMs);
   }
 }

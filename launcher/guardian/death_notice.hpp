@@ -19,8 +19,8 @@ struct DeathNotice {
   std::array<char, 512> record{};  // path of the agent's record, or empty; the path of its lock file has ".lock" appended
 };
 
-// Removes the dead agent's record and sends the message until the other node has sent it back, for at most ten seconds. Sends
-// nothing if another agent has already locked the record.
+// Removes the dead agent's record and sends the message repeatedly until the other node has sent it back, for at most ten
+// seconds. Sends nothing if another agent has already locked the record.
 void send_death_notice(const DeathNotice& notice);
 
 }  // namespace ddprun::guardian

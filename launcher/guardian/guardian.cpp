@@ -19,8 +19,8 @@ namespace ddprun::guardian {
 void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // If the guardian is stopped when the agent dies, SIGCONT continues it. If the agent died before this call, the guardian
-  // detects the closed socket.
+  // If the guardian is stopped (SIGSTOP) when the agent dies, SIGCONT continues it. If the agent died before this call, the
+  // guardian detects the closed socket.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   // The process name does not contain "ddprun", so "pkill -9 ddprun" does not kill the guardian, which must end the workers.
   ::prctl(PR_SET_NAME, "job-guardian");
@@ -30,8 +30,8 @@ void guardian_main(const GuardianSettings& settings) {
     guardian.emplace(settings);
     guardian->run();
   } catch (const std::exception&) {
-    // The event loop has failed, so the guardian can only kill its workers, as below. The agent detects the closed socket and
-    // reports the failure.
+    // If the event loop has failed, the guardian can only kill its workers, as the code below does. The agent detects the
+    // closed socket and reports the failure.
   }
   // The console is closed before the workers are killed, since readers of ddprun's output wait until it is closed. Killing may
   // take long if a worker cannot be killed.

@@ -1,7 +1,8 @@
 // The guardian: a small process between the agent and its workers (docs/internals/decisions/guardian/guardian.md). It is the
 // parent of the workers and the subreaper of all processes that they leave behind. When the agent has exited, it kills all of
-// them. If the agent died without kCleanShutdown, the guardian also completes the report. It has one thread and its own
-// session, does not use Asio, and only SIGKILL can end it. guardian_link.hpp starts it and owns the agent's end of the socket.
+// them. If the agent has died and has not sent kCleanShutdown, the guardian also completes the report. The guardian has one
+// thread and its own session, and does not use Asio. Only SIGKILL can end it. guardian_link.hpp starts it and owns the agent's
+// end of the socket.
 #pragma once
 
 #include <sys/resource.h>

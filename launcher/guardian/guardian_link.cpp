@@ -212,7 +212,8 @@ void GuardianLink::send(const guardian::Request& request, std::span<const int> f
       ::poll(&polled, 1, -1);
       continue;
     }
-    // The kernel limits the number of descriptors in flight; it falls when the guardian receives some.
+    // The kernel limits the number of descriptors that were sent and not yet received. This number falls when the guardian
+    // receives some of them.
     if (errno == ETOOMANYREFS) {
       ::sched_yield();
       continue;

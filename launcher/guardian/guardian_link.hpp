@@ -1,6 +1,6 @@
 // The agent's connection to the guardian (the process that is the parent of all workers). It starts the guardian, sends it
-// requests to start, signal and sweep workers, and passes its notices to the agent. AgentShell owns one; agent_socket.hpp is
-// the guardian's end. When the connection closes, the guardian kills every worker and exits.
+// requests to start, signal and sweep workers, and passes its notices to the agent. AgentShell owns an object of this class;
+// agent_socket.hpp is the guardian's end. When the connection closes, the guardian kills every worker and exits.
 #pragma once
 
 #include <sys/types.h>
@@ -52,11 +52,11 @@ class GuardianLink {
 
   // Requests the start of a worker. The caller still owns the descriptors. Throws std::system_error.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
-  // Makes a spare interpreter a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The number
-  // stays the same.
+  // Makes a spare interpreter a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The spare
+  // keeps its number.
   void activate(int spare, const std::vector<std::string>& environment);
-  // With kStops, the signal is part of a stop of the worker. The worker then counts as running until the processes that it
-  // leaves behind have exited. With signal 0 no signal is sent.
+  // kStops means that the signal stops the worker. The worker then counts as running until the processes that it leaves behind
+  // have exited. If the signal is 0, no signal is sent.
   enum class Purpose { kAny, kStops };
   void signal(int worker, int signal, Purpose purpose = Purpose::kAny);
   // Reports to the guardian which process has sent a message on this worker's channel.

@@ -247,23 +247,23 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   deadline_.set_at(deadline_ns);
 }
 
-// Kills the workers. Another coordinator may lead the job by now and may have started a round, which must not run at the same
-// time as these workers.
+// Kills the workers. Another coordinator may lead the job by now and may have started a round. That round must not run at the
+// same time as these workers.
 void Guardian::on_lease_expired() {
   if (!deadline_.take_expiry()) return;
   for (auto& [number, worker] : workers_.all()) worker.lease_expired = !worker.spare;
   sweeper_.on_lease_expired();
 }
 
-// Clears the state of the previous round. This is done after the notice of the round's end was sent, while the agent is busy
-// with it.
+// Clears the state of the previous round. This is done after the notice of the round's end was sent, while the agent handles
+// this notice.
 void Guardian::begin_next_round() {
   workers_.forget_ended();
   cgroups_.end_round();
   memory_.begin();
 }
 
-// Sends queued notices. If some remain, the loop waits until the socket is writable.
+// Sends queued notices. If some notices remain queued, the loop waits until the socket is writable.
 void Guardian::flush() {
   if (agent_.agent_is_gone()) return;
   agent_.flush();

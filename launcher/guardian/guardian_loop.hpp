@@ -82,7 +82,7 @@ class Guardian final : private LeftoverSweeper::Guardian {
   rlimit open_files_;
   int epoll_ = -1;
   int signals_ = -1;
-  KernelTimer deadline_{CLOCK_BOOTTIME};  // fires when the worker lease expires; never set on a single machine
+  KernelTimer deadline_{CLOCK_BOOTTIME};  // fires when the worker lease expires; never set in a job on a single machine
   KernelTimer placing_{CLOCK_MONOTONIC};  // fires when the round's workers must be moved into cgroups
   const CgroupFolders folders_ = cgroups_of_this_process();
   WorkerCgroups cgroups_{folders_};

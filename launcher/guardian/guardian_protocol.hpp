@@ -25,8 +25,8 @@ struct Request {
     kCleanShutdown,   // the agent exits normally and its report is complete; no reply
     kDeadline,        // kill all workers at deadline_ns; replaces the previous deadline; no reply
     kSetDeathNotice,  // send `death_notice` if the agent dies; replaces the previous one; no reply
-    // end the processes that the round left behind, as `how` requires; the reply is kSwept when the round waits for none of
-    // them
+    // end the processes that the round left behind, as `how` requires; the reply is kSwept, sent when the round no longer
+    // waits for any of them
     kSweep,
     kReport,    // memfd with the current report, which the guardian writes if the agent dies before writing it; no reply
     kStore,     // one listening socket of the store for this round's scripts; kStoreMessage notices may follow
@@ -49,7 +49,7 @@ struct Request {
   std::int32_t spare = 0;         // kSpawn: SpawnRequest::spare
   std::int32_t only_this_machine = 0;  // kStore: 1: the store closes connections from other machines
   std::int32_t more_follow = 0;        // kStore: 1: more sockets of the same store follow
-  std::int64_t deadline_ns = 0;  // kDeadline: on CLOCK_BOOTTIME, which continues while the machine is suspended; 0: no deadline
+  std::int64_t deadline_ns = 0;        // kDeadline: time on CLOCK_BOOTTIME, which runs while the machine is suspended; 0: none
   DeathNotice death_notice{};
 };
 

@@ -36,8 +36,8 @@ inline std::int64_t monotonic_us() {
 // stops the job. Here the parent is the guardian.
 //
 // If the sender has already exited, it may be a worker's `kill` command or a process outside of the job. Such an outside
-// process may have sent its SIGINT to the agent too, and a second SIGINT would make the agent kill the workers. So the signal
-// of an exited sender is forwarded as SIGTERM. Ctrl-C never reaches the guardian, which has its own session.
+// process may have sent its SIGINT to the agent too. A second SIGINT would make the agent kill the workers. So the signal of
+// an exited sender is forwarded as SIGTERM. Ctrl-C never reaches the guardian, which has its own session.
 inline void pass_on(const signalfd_siginfo& info, AgentSocket& agent) {
   const auto sender = static_cast<pid_t>(info.ssi_pid);
   const bool gone = sender > 0 && ::kill(sender, 0) != 0 && errno == ESRCH;

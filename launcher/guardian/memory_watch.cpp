@@ -75,7 +75,7 @@ const std::optional<CgroupFolder>& MemoryWatch::tree() const {
 
 MemoryWatch::Counts MemoryWatch::count() const {
   Counts counts;
-  // The root cgroup counts the OOM kills of the whole machine, so its counter does not show kills of this job.
+  // The counter of the root cgroup is not used: it counts the OOM kills of the whole machine.
   if (tree() && !tree()->is_root()) counts.job = oom_kills_in(tree()->folder, version());
   counts.machine = value_in(proc_ / "vmstat", "oom_kill ");
   return counts;

@@ -34,11 +34,11 @@ class MemoryWatch {
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
   void begin();  // call this at the start of a round; later increases of the counters then belong to that round
   // Returns the evidence about a worker that has exited. After SIGKILL all counters are read. After any other end only the
-  // counter of the worker's cgroup is read, and the others only if that one has increased. This keeps restarts fast: most
-  // workers exit on request, and the next round starts only after all exits are handled.
+  // counter of the worker's cgroup is read. The other counters are read only if that counter has increased. This keeps
+  // restarts fast: most workers exit on request, and the next round starts only after all exits are handled.
   MemoryEvidence take(const ExitStatus& status, const WorkerCgroup& cgroup) const;
-  // evidence_of() returns the result of take() together with the worker's peak memory. If the counters do not show which
-  // process was killed, it also reads the kernel log.
+  // The argument of evidence_of(), which returns the result of take() together with the worker's peak memory. If the counters
+  // do not show which process was killed, it also reads the kernel log.
   struct EndedWorker {
     ExitStatus status{};
     pid_t pid = 0;

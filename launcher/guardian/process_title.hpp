@@ -12,8 +12,8 @@
 
 namespace ddprun::guardian {
 
-// Overwrites this process's arguments in memory. The title is cut to the length of all arguments together. Has no effect
-// without /proc.
+// Overwrites this process's arguments in memory. The title is cut to the length of all arguments together. Has no effect if
+// /proc is not mounted.
 inline void set_process_title(std::string_view title) {
   const std::string stat = read_kernel_file("/proc/self/stat").value_or("");  // a stream would cost 15 page faults
   // Index of the field in /proc/self/stat that has the start address of the arguments. The next field has their end address.

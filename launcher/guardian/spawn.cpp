@@ -4,8 +4,8 @@
 // starts in a fraction of that time.
 //
 // Note: the order of calls in the child. No call after PR_SET_PDEATHSIG may clear this setting. The setting has no effect if
-// the parent is already dead, so getppid() is checked afterwards. Signal dispositions are reset before signals are unblocked,
-// so that a signal that was blocked until then kills the child and is not lost.
+// the parent is already dead, so getppid() is checked afterwards. Signal dispositions are reset before signals are unblocked.
+// So a signal that was blocked until then kills the child and is not lost.
 #include "launcher/guardian/spawn.hpp"
 
 #include <fcntl.h>

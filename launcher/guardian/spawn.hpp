@@ -51,9 +51,9 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
-// Returns oom_score_adj for a worker whose parent has the value `inherited`. The value is raised so that the OOM killer chooses
-// a worker before the agent. A value above kWorker is not changed, since lowering it needs a capability. A negative value is
-// not changed either, since it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
+// Returns oom_score_adj for a worker whose parent has the value `inherited`. The value is raised so that the OOM killer
+// chooses a worker before the agent. A value above kWorker is not changed, since lowering it needs a capability. A negative
+// value is not changed either: it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
 constexpr long worker_oom_score(long inherited) {
   constexpr long kWorker = 500;  // the maximum is 1000
   return inherited < 0 || inherited > kWorker ? inherited : kWorker;

@@ -32,7 +32,8 @@ bool writable(const fs::path& folder) {
   return ::access(folder.c_str(), W_OK) == 0 && ::access((folder / "cgroup.procs").c_str(), W_OK) == 0;
 }
 
-// Removes the folders of jobs whose guardian was killed too. A folder with processes or with a running guardian stays.
+// Removes the folders of earlier jobs whose guardian was killed together with the agent. A folder with processes or with a
+// running guardian stays.
 void remove_leftovers(const fs::path& parent) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -98,7 +99,8 @@ fs::path WorkerCgroups::folder_now(pid_t pid) const {
   return tree ? tree->folder : fs::path();
 }
 
-// Moves the process only if it is still in the cgroup where it was started. Otherwise another program has moved it.
+// Moves the process only if it is still in the cgroup where it was started. If it is in another cgroup, another program has
+// moved it.
 bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
   return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
 }
@@ -107,7 +109,7 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
   const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
   if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
-    // For an exiting process, cgroup v1 shows the root cgroup, which is not the worker's.
+    // For an exiting process, cgroup v1 shows the root cgroup, which is not the worker's cgroup.
     if (guardian::is_ending(pid)) return false;
     placed_[worker] = {now, oom_kills_in(now, version)};
     return false;

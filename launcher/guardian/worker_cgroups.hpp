@@ -5,7 +5,7 @@
 // the sweep.
 //
 // Note: workers are moved into their cgroups 0.2 s after their start (guardian_loop.cpp). The first move of a process between
-// cgroups waits for an RCU grace period of the kernel, which takes 10 ms on an idle machine. Jobs that are shorter than 0.2 s
+// cgroups waits for an RCU grace period of the kernel. This takes 10 ms on an idle machine. Jobs that are shorter than 0.2 s
 // avoid this delay.
 #pragma once
 
@@ -23,12 +23,12 @@ class WorkerCgroups {
  public:
   explicit WorkerCgroups(const CgroupFolders& folders);
 
-  // Moves the worker and its descendants into the worker's cgroup. A process that another program has moved before (cgexec,
-  // systemd-run, a scheduler) is not moved, since the limits of its new cgroup apply. Returns false if the worker itself was
-  // not moved.
+  // Moves the worker and its descendants into the worker's cgroup. If another program has already moved a process (cgexec,
+  // systemd-run, a scheduler), the process is not moved. The limits of its new cgroup must stay in effect. Returns false if
+  // the worker itself was not moved.
   bool place(int worker, pid_t pid);
-  // Returns the cgroup of this round's worker: its own, or the one into which another program has moved it. The folder is empty
-  // if the cgroup is unknown.
+  // Returns the cgroup of this round's worker: the worker's own cgroup, or the cgroup into which another program has moved the
+  // worker. The folder is empty if the cgroup is unknown.
   WorkerCgroup cgroup_of(int worker) const;
   // Sends SIGKILL to all processes in the workers' cgroups.
   void kill() const;

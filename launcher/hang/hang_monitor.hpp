@@ -1,6 +1,7 @@
 // The system side of HangState (launcher/hang/hang_state.hpp). It owns the timer and the tool that reads stacks, and it reads
 // the state of processes. It carries out HangState's actions when a round seems to hang. The agent (agent_shell.cpp) reports
-// progress to it, feeds its findings to AgentState, and stops it at the end of the round. It makes no decisions.
+// progress to the monitor, and passes the monitor's findings to AgentState. It stops the monitor at the end of the round. The
+// monitor makes no decisions.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,7 @@ bool is_stopped(char process_state) {
 HangState::Actions HangState::begin_round(const Round& round, Time now) {
   actions_ = end_round();
   round_ = round;
-  // If the workers run a script, only the node of rank 0 watches for a hang, and its result applies to the whole job. On other
+  // If the workers run a script, only the node of rank 0 watches for a hang. Its result applies to the whole job. On other
   // nodes the script may print nothing, so their agents cannot detect progress.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnobserved : HangWatch::Others::kNone;
@@ -167,7 +167,8 @@ bool HangState::moved_since(Time now) const {
 
 void HangState::inquire(const HangView& view, Time now) {
   suspects_.clear();
-  // The verdict compares the positions of all workers, so all of them are queried. If one of them cannot be queried, none is.
+  // The verdict compares the positions of all workers, so all of them are queried. If one of them cannot be queried, none of
+  // them is queried.
   bool all_can = true;
   for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank)
     all_can = all_can && (of_rank(view.workers, rank).pid <= 0 || can_query(rank));
@@ -196,8 +197,8 @@ void HangState::check_answers(Time now) {
   });
   if (awaited) return;
   phase_ = Phase::kJudging;
-  // The verdict is not made here but when a timer fires, which happens immediately: other messages that arrived with the answer
-  // may report progress.
+  // The verdict is made when a timer fires, and not here. The timer fires immediately, but after other messages that arrived
+  // together with the answer. These messages may report progress.
   set_timer(now);
 }
 
@@ -216,8 +217,8 @@ void HangState::judge(const HangView& view, Time now) {
     observations.push_back(suspect.observation);
   }
   verdict_ = judge_hang(observations);
-  // If all ranks of this node wait, the culprit may be on another node. That node's agent finds it after its own time limit and
-  // after it has read its stacks. So this agent waits that long before it decides.
+  // If all ranks of this node wait, the culprit may be on another node. That node's agent finds the culprit after its own time
+  // limit, and after it has read the stacks on that node. So this agent waits that long before it decides.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_check_) {
     second_check_ = true;
     phase_ = Phase::kWaiting;

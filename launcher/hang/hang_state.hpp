@@ -1,13 +1,13 @@
 // Finds out whether a round hangs and which rank is to blame, as a pure state machine. Its inputs are messages of the workers,
 // the time, and the state of the worker processes. Its outputs are timers, position queries, stack reads and finally the
-// findings. hang_watch.hpp has the time limits, and hang_verdict.hpp finds the culprit. launcher/hang/hang_monitor.hpp feeds
-// the machine and carries out its actions.
+// findings. hang_watch.hpp has the time limits, and hang_verdict.hpp finds the culprit. launcher/hang/hang_monitor.hpp
+// provides the inputs and carries out the actions.
 //
 //     watching -- no progress in time --> querying -- answers, or no time left --> judging -> reading stacks -> reported
 //     judging -- the culprit may be on another node --> waiting -> querying
 //
-// Progress of any rank before the verdict ends the inquiry, and the machine watches again. After the findings are reported, it
-// does nothing until the next round.
+// If any rank makes progress before the verdict, the inquiry ends, and the state machine watches again. After the findings are
+// reported, the state machine does nothing until the next round.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // true: all workers can be queried; false (a script): only ranks that have reported steps can
+  bool channel = false;  // true: all workers can be queried; false (a script): only ranks with reported steps can be queried
   bool python = false;
   std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
 };
@@ -53,7 +53,7 @@ struct CancelTimer {};
 struct QueryPosition {
   int rank = 0;
 };
-// Reads the call stack of that process. The answer is stack_read() or cannot_read_stacks().
+// Reads the call stack of that process. The caller answers with stack_read() or cannot_read_stacks().
 struct ReadStack {
   long pid = 0;
   std::chrono::milliseconds at_most{};
@@ -86,7 +86,7 @@ class HangState {
 
   explicit HangState(HangSettings settings) : settings_(settings), watch_(settings.limits) {}
 
-  // Each function returns actions, which the caller must carry out in this order.
+  // Each function returns actions, which the caller must carry out in the returned order.
   Actions begin_round(const Round& round, Time now);
   Actions end_round();
   Actions on_message(int rank, const channel::FromWorker& message, Time now);

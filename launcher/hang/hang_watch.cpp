@@ -43,9 +43,9 @@ void HangWatch::begin_round(int workers, Activity first, Others others, Time now
 }
 
 // The duration of the previous activity may change its learned time limit, but only if the activity was finished. A step that
-// an evaluation or a save has interrupted is ignored. The parts of the start are ignored, since the time to load a library does
-// not predict the time to load data. The time in phase kSaving is ignored too, because a background save only copies data in
-// this phase. on_checkpoint_written() receives the time of the whole save.
+// an evaluation or a save has interrupted is ignored. The phases of the start are ignored, since the time to load a library
+// does not predict the time to load data. The time in phase kSaving is ignored too, because a background save only copies data
+// in this phase. on_checkpoint_written() receives the time of the whole save.
 void HangWatch::entered(int rank, Activity next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);

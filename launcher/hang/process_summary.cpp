@@ -89,7 +89,7 @@ const char* meaning_of(char state) {
 
 std::string waits_in(long pid) {
   const std::string where = proc_line(pid, "wchan");
-  const std::string call = proc_line(pid, "syscall");  // "202 0x7f...", "running", or empty without the permission
+  const std::string call = proc_line(pid, "syscall");  // "202 0x7f..." or "running"; empty if reading is not permitted
   std::string text;
   if (!where.empty() && where != "0") text = "; the main thread waits in " + where;
   if (call.starts_with("running")) return text + "; the main thread is running";

@@ -82,7 +82,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
 
   void await_end() {
     end.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      // If the tool is not reaped yet, a debugger traces it and must wait for it first.
+      // If the tool cannot be reaped yet, a debugger traces the tool, and the debugger must reap it first.
       if (!error && !self->reap()) self->await_end();
     });
   }

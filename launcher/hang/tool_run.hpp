@@ -1,6 +1,6 @@
 // Runs an external tool that may take long or hang. It runs in parallel to the event loop and is killed after a time limit. If
-// the tool is slow to exit, the event loop reaps it later without blocking. stack_tool.cpp uses it to read call stacks,
-// launcher/query/cluster/gpu_probe.cpp to read the use of GPUs.
+// the tool is slow to exit, the event loop reaps it later without blocking. stack_tool.cpp uses it to read call stacks, and
+// launcher/query/cluster/gpu_probe.cpp uses it to read the usage of GPUs.
 #pragma once
 
 #include <chrono>

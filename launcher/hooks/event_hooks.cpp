@@ -202,8 +202,8 @@ void EventHooks::start(Kind& kind, const Variables& variables) {
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value.substr(0, value.find('\0')));
   std::vector<std::string> words{"/bin/sh", "-c", kind.command};
   const std::vector<char*> arguments = pointers_to(words), environment_pointers = pointers_to(environment);
-  // The parent waits until the child has closed its copies of the parent's descriptors. Otherwise the child would keep the
-  // socket that reserves the master port for a moment, and the next round could not reserve this port.
+  // The parent waits until the child has closed its copies of the parent's descriptors. The child's copies would keep the
+  // socket open that reserves the master port, and the next round could not reserve this port.
   int closed[2] = {-1, -1};
   if (::pipe2(closed, O_CLOEXEC) != 0) return notify_(kind.option + " could not be started: " + std::strerror(errno));
   const pid_t agent = ::getpid();

@@ -1,8 +1,8 @@
-// Runs the commands of --on-failure and --on-checkpoint. It is an observer of the agent's events, made by
-// launcher/launch/run_plan.cpp. It starts a shell for the command, and the job does not wait for it. For each option, one
-// command runs at a time and at most one waits: a newer event replaces the waiting one. A command counts as running until all
-// processes that it has started have ended. A command that runs too long is killed with its process group. When the agent dies,
-// all processes of the commands are killed.
+// Runs the commands of --on-failure and --on-checkpoint. The class observes the agent's events; launcher/launch/run_plan.cpp
+// creates it. It starts a shell for each command, and the job does not wait for the shell. For each option, one command runs
+// at a time and at most one waits: a newer event replaces the waiting one. A command counts as running until all processes
+// that it has started have ended. A command that runs too long is killed with its process group. When the agent dies, all
+// processes of the commands are killed.
 //
 // A command's stdin is /dev/null, and its output goes to stderr. It gets ddprun's environment without secrets, DDPRUN_EVENT,
 // and the variables that docs/command-line.md lists.
@@ -63,7 +63,7 @@ class EventHooks : public RunObserver {
   std::function<void(const std::string&)> notify_;
   Kind failure_;
   Kind checkpoint_;
-  std::string newest_checkpoint_;  // the newest reported checkpoint, since several ranks may report the same one
+  std::string newest_checkpoint_;  // newest reported path, since several ranks may report the same checkpoint
 };
 
 }  // namespace ddprun

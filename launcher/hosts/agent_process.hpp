@@ -21,7 +21,7 @@ struct AgentProcess {
   pid_t pid = 0;
   Descriptor ended{};   // a pidfd, readable when the process has ended
   Descriptor output{};  // the pipe of its stdout; does not block
-  Descriptor errors{};  // the pipe of its stderr; does not block
+  Descriptor errors{};  // the pipe of its stderr, in non-blocking mode
 };
 
 // Runs this program with the arguments `words`, including argv[0], and exactly these variables, whose memory is wiped. Its

@@ -1,11 +1,12 @@
-// Implementation of agent_supervisor.hpp: an event loop over the connection, the agent's pipes and the Unix socket at which a
-// later connection attaches.
+// Implementation of agent_supervisor.hpp: an event loop over the connection, the agent's pipes, and the Unix socket through
+// which a later connection takes over the agent.
 //
-// Note: bytes that were written to a connection before its loss may not have arrived. The first messages of the next
-// connection start with the part that was not yet written, so the console may miss some lines. The agent's log files have them.
+// Note: bytes that were written to a connection before its loss may not have arrived. The next connection starts with the
+// bytes that were not yet written, so the console may miss some lines. The agent's log files have them.
 //
 // Note: the process that sshd has started only waits, and its child is the supervisor. A later connection has such a process
-// too. When the supervisor gives a connection up, this process exits. sshd then ends the session, so the other side notices.
+// too. When the supervisor closes a connection, this process exits. sshd then ends the session, so the other side detects the
+// end of the connection.
 #include "launcher/hosts/agent_supervisor.hpp"
 
 #include <fcntl.h>
@@ -54,11 +55,12 @@ using std::chrono::steady_clock;
 
 constexpr int kMeetingPort = 29400;            // the default port at which nodes meet
 constexpr milliseconds kSilence{30'000};       // the other side sends a message every 5 s
-constexpr milliseconds kResultKept{30'000};    // after the end of the agent, for a connection that is made again
-constexpr std::size_t kMaxUnsent = 256 << 10;  // with a connection: above it, the agent's pipes are not read
-constexpr std::size_t kMaxKept = 64 << 10;     // without a connection: older output is dropped
+constexpr milliseconds kResultKept{30'000};    // time for which the result waits for a new connection
+constexpr std::size_t kMaxUnsent = 256 << 10;  // limit while a connection exists: above it, the agent's pipes are not read
+constexpr std::size_t kMaxKept = 64 << 10;     // limit while no connection exists: above it, the oldest output is dropped
 
-// Waits for a message that arrives before the event loop runs. nullopt: the input ended, or was silent for kSilence.
+// Waits for a message that arrives before the event loop runs. Returns nullopt if the input has ended, or if no bytes arrive
+// for kSilence.
 std::optional<HostMessage> wait_for_message(int fd, MessageReader& reader) {
   std::array<char, 16384> bytes{};
   for (;;) {
@@ -72,8 +74,8 @@ std::optional<HostMessage> wait_for_message(int fd, MessageReader& reader) {
   }
 }
 
-// The address at which the other hosts reach this one. The address at which sshd accepted the connection is reachable from the
-// user's machine. A loopback address is reachable only from this host.
+// Returns the address at which the other hosts reach this host. The user's machine has reached sshd at an address of this
+// host, so this address is preferred. A loopback address is not used, since only this host can reach it.
 std::string own_address(const std::string& interface) {
   if (!interface.empty()) return address_of_interface(interface);
   const char* const connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
@@ -86,7 +88,7 @@ std::string own_address(const std::string& interface) {
 
 class AgentSupervisor {
  public:
-  // `session`: to the process that sshd has started. It exits when this is closed.
+  // `session` is a socket to the process that sshd has started. That process exits when this socket is closed.
   AgentSupervisor(OpenRequest request, MessageReader reader, Descriptor session)
       : request_(std::move(request)), reader_(std::move(reader)), attached_(std::move(session)) {
     const auto copy_of = [](int fd) { return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)); };
@@ -125,8 +127,8 @@ class AgentSupervisor {
   bool has_connection() const { return in_.get() >= 0; }
   bool has_ended() const { return result_.has_value(); }
 
-  // Without a command, the supervisor ends with its connection. Afterwards it ends when the result was delivered, or when the
-  // result was kept for long enough without a connection.
+  // Before the agent was started, the supervisor ends when its connection ends. Afterwards it ends when the result was
+  // delivered, or when the result was kept for long enough without a connection.
   bool is_over() const {
     if (quits_) return true;
     if (!started_) return !has_connection();
@@ -259,7 +261,7 @@ class AgentSupervisor {
     }
   }
 
-  // Returns false if no more bytes are available now.
+  // Reads bytes from a pipe of the agent and sends them as a message. Returns false if no more bytes are available now.
   bool forward(Descriptor& from, MessageKind kind) {
     std::array<char, 32768> bytes{};
     const ssize_t count = from.get() < 0 ? 0 : ::read(from.get(), bytes.data(), bytes.size());
@@ -269,7 +271,7 @@ class AgentSupervisor {
     return count > 0;
   }
 
-  // A process that the agent has left behind may keep the pipes open, so only the bytes that are available now are read.
+  // A process that the agent has left behind may keep the pipes open. So only the bytes that are available now are read.
   void reap() {
     int status = 0;
     while (::waitpid(agent_.pid, &status, 0) < 0 && errno == EINTR) {
@@ -286,7 +288,7 @@ class AgentSupervisor {
     send(MessageKind::kEnded, *result_);
   }
 
-  // A new connection replaces the present one, which may be broken without a sign.
+  // A new connection replaces the present one, which may be broken although no error was reported.
   void take_over() {
     auto connection = attach_socket_->receive();
     if (!connection) return;
@@ -304,12 +306,12 @@ class AgentSupervisor {
 
   OpenRequest request_;
   MessageReader reader_;
-  Descriptor attached_;  // to the process of the connection's ssh session
+  Descriptor attached_;  // socket to the process that sshd has started for this connection
   std::optional<AttachSocket> attach_socket_;
   Descriptor in_;  // the connection; -1 while there is none
   Descriptor out_;
   Descriptor signals_;
-  std::optional<HeldPort> port_;  // until the agent uses it
+  std::optional<HeldPort> port_;  // the port that is reserved until the agent uses it
   WriteQueue queue_;
   std::size_t dropped_ = 0;
   AgentProcess agent_;
@@ -329,7 +331,7 @@ void wait_for_end_of_file(int socket) {
   }
 }
 
-// Runs in the child.
+// Runs in the child, which is the supervisor.
 int supervise(const OpenRequest& request, MessageReader reader, Descriptor session) {
   ::setsid();
   AgentSupervisor supervisor(request, std::move(reader), std::move(session));

@@ -5,11 +5,11 @@
 namespace ddprun {
 
 // Exchanges messages (host_messages.hpp) over the standard input and output, until the agent has ended and its result was
-// delivered. Returns the exit code of this process, which does not depend on the agent's.
+// delivered. Returns the exit code of this process, which does not depend on the exit code of the agent.
 //
-// The connection counts as lost if standard input is closed, or silent for 30 s: without traffic, the kernel of this host may
-// not detect for hours that the other machine is unreachable. Another process of this subcommand then passes its own standard
-// input and output to this one, through a Unix socket in the user's control folder.
+// The connection counts as lost if standard input is closed, or if no bytes arrive for 30 s. The kernel of this host may need
+// hours to detect that the other machine is unreachable. Another process of this subcommand then passes its own standard input
+// and output to this process. It uses a Unix socket in the user's control folder.
 int supervise_agent_over_ssh();
 
 }  // namespace ddprun

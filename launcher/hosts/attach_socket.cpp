@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file name differs from that of an agent's control socket, so `ddprun ps` ignores it. It is short, since the path of a
-// socket has at most 107 bytes.
+// The file name differs from the name of an agent's control socket, so `ddprun ps` ignores it. It is short, since the path of
+// a socket has at most 107 bytes.
 fs::path socket_in(const fs::path& folder, const std::string& id) {
   return folder / ("ssh-" + id);
 }

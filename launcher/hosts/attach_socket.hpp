@@ -1,5 +1,6 @@
-// The Unix socket at which a new ssh connection takes over a running agent. The supervisor of the agent listens in the user's
-// control folder. The process of the new connection passes its standard input and output, and then only waits.
+// A Unix socket through which a new ssh connection takes over a running agent. The agent's supervisor listens on the socket,
+// which is in the user's control folder. The process that the new connection has started sends the descriptors of its standard
+// input and output to the supervisor. Then it waits until the supervisor closes the connection.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +14,7 @@ namespace ddprun {
 struct AttachedConnection {
   Descriptor in;
   Descriptor out;
-  Descriptor process;  // to the process that passed them; it ends when this is closed
+  Descriptor process;  // socket to the process that sent `in` and `out`; that process ends when this socket is closed
 };
 
 class AttachSocket {
@@ -24,7 +25,7 @@ class AttachSocket {
   AttachSocket(const AttachSocket&) = delete;
   AttachSocket& operator=(const AttachSocket&) = delete;
 
-  // Descriptors to wait for; -1 if there is none.
+  // Descriptors that the event loop must poll for input; -1 if there is none.
   int listener() const { return listener_.get(); }
   int arriving() const { return arriving_.get(); }
 
@@ -34,12 +35,12 @@ class AttachSocket {
  private:
   std::filesystem::path path_;
   Descriptor listener_;
-  Descriptor arriving_;  // to a process that passes its connection
-  Descriptor in_;        // the first descriptor that it has passed
+  Descriptor arriving_;  // socket to a process that is sending its two descriptors
+  Descriptor in_;        // the first descriptor that this process has sent
 };
 
-// Passes this process's standard input and output to the supervisor that listens under the name `id`. Returns when the
-// supervisor no longer uses them. Returns false if no supervisor listens there.
+// Sends the descriptors of this process's standard input and output to the supervisor that listens under the name `id`.
+// Returns when the supervisor no longer uses them. Returns false if no supervisor listens under this name.
 bool attach_to_supervisor(const std::string& id);
 
 }  // namespace ddprun

@@ -17,7 +17,8 @@ constexpr std::int64_t kMaxWorkers = 4096;
   throw UsageError("--hosts: expected " + expected + ", but got '" + printable(entry) + "'");
 }
 
-// Only letters that occur in names, addresses and user names. A name that starts with '-' would be an option of ssh.
+// True if the text contains only characters of host names, addresses and user names. ssh would take a name that starts with
+// '-' for an option.
 bool is_target(std::string_view text) {
   const auto allowed = [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c >= 0x80 ||

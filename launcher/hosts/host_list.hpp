@@ -1,4 +1,4 @@
-// Parses the value of --hosts: the machines on which ddprun starts agents over ssh. Pure.
+// Parses the value of --hosts: the machines on which ddprun starts agents over ssh. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct Host {
 
 inline constexpr std::size_t kMaxHosts = 512;  // each host needs an ssh process
 
-// Parses "a,bob@b:4,[fd00::7]:2". Throws UsageError for an empty entry, a count outside 1 to 4096, a name that ssh would take
-// for an option, and a host that occurs twice.
+// Parses "a,bob@b:4,[fd00::7]:2". Throws UsageError for an empty entry, a count outside 1 to 4096, and a host that occurs
+// twice. Also throws it for a name that ssh would take for an option.
 std::vector<Host> parse_hosts(std::string_view text);
 
 }  // namespace ddprun

@@ -6,7 +6,7 @@
 // reads them, and other users of both machines cannot see them.
 //
 // The startup files of a shell may print text before the supervisor starts. A reader therefore skips all bytes before the
-// greeting line of the supervisor. Pure.
+// greeting line of the supervisor. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ enum class MessageKind : char {
   kOpen = 'i',    // the fields of OpenRequest
   kRun = 'r',     // the fields of RunRequest
   kSignal = 's',  // the number of a signal for the agent
-  kPing = 'p',    // the connection works
+  kPing = 'p',    // sent regularly, to show that the connection works
   kQuit = 'q',    // the result has arrived, so the supervisor can exit
   // from the supervisor
-  kReady = 'h',     // address and free port of this host, empty except on the first one: it waits for kRun
+  kReady = 'h',     // this host waits for kRun; from the first host: its address and a free port
   kAttached = 'a',  // the agent of an earlier connection still runs
   kUnknown = 'u',   // this host has no agent of this job
   kRefused = 'f',   // why the agent cannot be started here
@@ -44,7 +44,7 @@ inline constexpr std::size_t kMaxMessageBytes = 8 << 20;
 
 std::string encode(MessageKind kind, std::string_view content);
 
-// Fields may contain any byte except the zero byte. An argument or a variable cannot contain it.
+// The fields may contain any byte except the zero byte, which cannot occur in arguments and variables.
 std::string join_fields(const std::vector<std::string>& fields);
 std::vector<std::string> split_fields(std::string_view content);
 
@@ -60,7 +60,7 @@ struct OpenRequest {
   bool is_first = false;  // the first of several hosts: the supervisor sends an address and a free port
 };
 std::string to_content(const OpenRequest& request);
-// nullopt if the content is not valid.
+// Returns nullopt if the content is not valid.
 std::optional<OpenRequest> parse_open_request(std::string_view content);
 
 struct RunRequest {

@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Options that --hosts sets for each agent, or that contradict it.
+// Options that --hosts sets for each agent, or that contradict --hosts.
 constexpr std::array<std::string_view, 8> kSetByHosts{"nnodes",       "node-rank",  "master-addr", "rdzv-endpoint",
                                                       "rdzv-backend", "standalone", "local-addr",  "arbiter"};
 // Options of this process, which the agents do not get.
@@ -80,7 +80,7 @@ std::vector<std::string> agent_words(const Arguments& arguments, std::span<const
 }
 
 std::vector<std::string> ssh_words(const std::string& target, const std::string& program, std::span<const std::string> words) {
-  // The user's login shell may be any shell. All of them accept `exec sh -c` with words in single quotes.
+  // The user may have any login shell. All usual shells accept `exec sh -c` with words in single quotes.
   std::string command =
       "exec sh -c 'if [ -x \"$0\" ]; then exec \"$0\" \"$@\"; else exec ddprun \"$@\"; fi' " + shell_quoted(program);
   for (const std::string& word : words) command += " " + shell_quoted(word);

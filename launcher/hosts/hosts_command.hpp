@@ -1,5 +1,5 @@
 // The commands of `ddprun --hosts`: the options that it refuses, the command of each agent, the command line of ssh, and the
-// variables that the agents get. hosts_loop.cpp and --dry-run use it. Pure.
+// variables that the agents get. hosts_loop.cpp and --dry-run use it. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace ddprun {
 // The hidden subcommand that ssh starts on each host.
 inline constexpr std::string_view kSuperviseCommand = "supervise-over-ssh";
 
-// Where the nodes meet.
+// The address and port at which the nodes meet.
 struct MeetingPlace {
   std::string address;
   std::string port;
@@ -28,16 +28,16 @@ void refuse_options_of_nodes(const Settings& settings);
 std::vector<std::string> agent_words(const Arguments& arguments, std::span<const Host> hosts, std::size_t rank,
                                      const MeetingPlace& place);
 
-// The command line of ssh, which runs `words` of ddprun on the host. The remote shell gets one command. It starts the ddprun
-// at the path of this one, or else the ddprun on PATH.
+// Returns the command line of ssh, which runs ddprun with the arguments `words` on the host. The remote shell gets one
+// command. This command starts the ddprun at the path `program`, or else the ddprun on PATH.
 std::vector<std::string> ssh_words(const std::string& target, const std::string& program, std::span<const std::string> words);
 
 // The variables of `environment` ("NAME=value") that are sent to the agents: those that choose the programs and libraries, and
 // the settings of PyTorch's libraries.
 std::vector<std::string> forwarded_variables(std::span<const std::string> environment);
 
-// The variables of an agent: those of the supervisor, replaced by the forwarded ones. The local PATH comes before the remote
-// one. Variables that would start `ddprun --hosts` again are removed.
+// The variables of an agent: the supervisor's own variables, some of them replaced by forwarded variables. The local PATH
+// comes before the remote PATH. Variables that would start `ddprun --hosts` again are removed.
 std::vector<std::string> agent_variables(std::span<const std::string> own, std::span<const std::string> forwarded);
 
 // The text of --dry-run: the command of each agent.

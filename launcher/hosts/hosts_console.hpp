@@ -1,6 +1,6 @@
-// The console of a job on several hosts: forwards the output of the agents to stdout and stderr of this process, in whole lines
-// with the host's name as a prefix. hosts_loop.cpp uses it. It never blocks, so a console that nothing reads does not keep this
-// process from sending pings to the hosts.
+// The console of a job on several hosts: forwards the output of the agents to stdout and stderr of this process, in whole
+// lines with the host's name as a prefix. hosts_loop.cpp uses it. It never blocks, so this process sends pings to the hosts
+// even if no program reads the console.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ class HostsConsole {
   HostsConsole(const std::vector<std::string>& names, bool json);
 
   void add(std::size_t host, Stream stream, std::string_view bytes);
-  // Also shows the line that has no end yet.
+  // Call this when the output of the host has ended. It also shows an unfinished last line.
   void end(std::size_t host);
-  // A message of this process.
+  // Shows a message of this process.
   void print(const std::string& text);
 
   bool is_full() const { return output_.queue.bytes() + errors_.queue.bytes() > kMaxWaiting; }
-  // The descriptors to wait for until they are writable; -1 if there is nothing to write.
+  // The descriptors that the event loop must poll until they are writable; -1 if no text waits.
   int output_fd() const;
   int errors_fd() const;
   void write(Stream stream);  // call it when the descriptor is writable
-  void write_all_now();       // at the end; blocks
+  void write_all_now();       // call it at the end of the job; blocks
 
  private:
   static constexpr std::size_t kMaxWaiting = 1 << 20;

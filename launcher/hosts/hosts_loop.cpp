@@ -43,10 +43,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kPingInterval{5000};   // a supervisor counts a connection as lost after 30 s of silence
-constexpr milliseconds kRetireTimeout{2000};  // for the last ssh processes, after the end of the job
+constexpr milliseconds kRetireTimeout{2000};  // time in which the last ssh processes must exit after the end of the job
 constexpr std::size_t kMaxErrorText = 4096;
 
-// 8 random hexadecimal digits. They distinguish the jobs of one user.
+// Returns 8 random hexadecimal digits, which distinguish the jobs of one user.
 std::string random_id() {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::random_device random;
@@ -55,7 +55,7 @@ std::string random_id() {
   return text;
 }
 
-// Signals that stop the job, without those that the caller of this process ignores (nohup).
+// Returns the signals that stop the job, except signals that this process was started to ignore (nohup).
 std::vector<int> signals_to_forward(const Settings& settings) {
   std::vector<int> signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   const std::string handled = settings.text("signals-to-handle");
@@ -70,7 +70,7 @@ std::vector<int> signals_to_forward(const Settings& settings) {
 
 struct SshConnection {
   PipedProcess ssh;
-  int serial;  // unlike its address, it is not used again for a later connection
+  int serial;  // number of this connection; a later connection may have the same memory address, but never the same number
   MessageReader reader{MessageReader::Start::kAfterGreeting};
   WriteQueue queue{};
   std::string errors{};   // the last bytes of ssh's stderr
@@ -200,7 +200,8 @@ class HostsRun {
     reap_retired();
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       const pollfd* const of_host = &ready[3 + 4 * i];
-      // An event may close the connection of any host, so each step checks whether it is still the polled one.
+      // An event may close the connection of any host. So each step checks whether the host still has the connection that was
+      // polled.
       const auto is_ready = [&](std::size_t which) { return of_host[which].revents != 0 && is_open(i, serials[i]); };
       if (is_ready(1)) read_errors(*connections_[i]);
       if (is_ready(0)) read_output(i);
@@ -241,11 +242,12 @@ class HostsRun {
 
   void write_to(std::size_t host) {
     SshConnection& connection = *connections_[host];
-    // ssh has closed its input, so it is about to end.
+    // If ssh has closed its input, it is about to end, so the queued messages are dropped.
     if (!connection.queue.write_to(connection.ssh.input.get(), WriteQueue::kNoLimit)) connection.queue = WriteQueue();
   }
 
-  // Returns false if no more bytes are available now, or the connection was closed.
+  // Reads the output of ssh and handles the messages in it. Returns false if no more bytes are available now, or if the
+  // connection was closed.
   bool read_output(std::size_t host) {
     SshConnection& connection = *connections_[host];
     std::array<char, 65536> bytes{};
@@ -292,7 +294,7 @@ class HostsRun {
       case MessageKind::kEnded:
         return take_end(host, fields);
       default:
-        return;  // messages to a supervisor
+        return;  // other messages are only sent to a supervisor
     }
   }
 

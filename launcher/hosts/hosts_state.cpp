@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr int kSignalBase = 128;  // an agent that signal N killed counts as exit code 128 + N
 
-// The pauses before the attempts to connect again.
+// Returns the pause before an attempt to connect again.
 milliseconds pause_before(int attempt) {
   constexpr milliseconds kFirst{500};
   constexpr int kMaxDoublings = 5;  // 16 s
@@ -25,7 +25,7 @@ bool is_consequence(int code) {
   return code == static_cast<int>(ExitCode::kPeersMissing) || code == static_cast<int>(ExitCode::kMinority);
 }
 
-// With these codes, an agent ends before it joins the others.
+// True for the exit codes with which an agent ends before it has joined the other agents.
 bool never_joined(int code) {
   return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kTokenRefused);
 }
@@ -200,8 +200,8 @@ void HostsState::start_agent(std::size_t host) {
   actions_.emplace_back(hosts_action::StartAgent{host});
 }
 
-// While other agents run, they may wait for this node, so the attempts continue. Otherwise they end some time after the
-// supervisor has ended its agent.
+// While other agents run, they may wait for this node, so the attempts continue. If no other agent runs, the attempts stop
+// some time after the supervisor has ended its agent.
 void HostsState::try_later(std::size_t host, Time now) {
   HostState& state = hosts_[host];
   if (!state.lost_at) state.lost_at = now;

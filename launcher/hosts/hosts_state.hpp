@@ -1,11 +1,11 @@
 // The decisions of `ddprun --hosts`, as a state machine: when agents are started, and what happens if a connection or an agent
-// ends. hosts_loop.cpp supplies the events and carries out the actions. Pure: the caller passes the time.
+// ends. hosts_loop.cpp supplies the events and carries out the actions. The code is pure: the caller passes the time.
 //
 // The problem: an ssh connection may break while the job is healthy, for example when a laptop sleeps. If the agent ended with
-// its connection, a short interruption would end the job. If the agent did not, nothing would end it after the death of the
-// local process. So each agent has a supervisor on its host (agent_supervisor.hpp), which keeps the agent running without a
-// connection, but only for --hosts-timeout. During this time the local process connects again, and continues to show the
-// agent's output. After this time the supervisor sends SIGTERM, and the agent saves and ends.
+// its connection, a short interruption would end the job. If the agent always kept running, it would not end after the death
+// of the local process. So each agent has a supervisor on its host (agent_supervisor.hpp), which keeps the agent running
+// without a connection, but only for --hosts-timeout. During this time the local process connects again, and continues to show
+// the agent's output. After this time the supervisor sends SIGTERM, and the agent saves and ends.
 //
 // The phases of a host:
 //
@@ -14,8 +14,8 @@
 //   kLost -> kRestarts -> kRuns                     the host was rebooted: its agent is started again, with the same rank
 //   kRuns -> kRestarts                              a signal killed the agent, or it was cut off, and other agents run
 //
-// No agent starts before all hosts are ready, so that a mistake on one host does not leave agents that wait on the others. If
-// an agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never comes.
+// No agent starts before all hosts are ready. So a mistake on one host does not leave waiting agents on the other hosts. If an
+// agent fails and others still run after `end_timeout`, the others get SIGTERM: they would wait for a node that never comes.
 #pragma once
 
 #include <chrono>
@@ -69,11 +69,11 @@ using HostsEvent = std::variant<hosts_event::Ready, hosts_event::Attached, hosts
                                 hosts_event::AgentEnded, hosts_event::Disconnected, hosts_event::Signalled>;
 
 namespace hosts_action {
-// After Close no further event of the host's old connection may follow.
+// After this action, the caller must pass no further event of the host's old connection.
 struct Close {
   std::size_t host;
 };
-struct Connect {  // starts ssh; attach: to the agent that an earlier connection has started
+struct Connect {  // starts ssh; `attach` is true if the agent was started over an earlier connection
   std::size_t host;
   bool attach = false;
 };
@@ -98,19 +98,20 @@ class HostsState {
 
   std::vector<HostsAction> start(Time now);
   std::vector<HostsAction> on(const HostsEvent& event, Time now);
-  // Call it when deadline() has passed. Other calls change nothing.
+  // Call it when deadline() has passed. An earlier call changes nothing.
   std::vector<HostsAction> on_time(Time now);
   std::optional<Time> deadline() const;
 
-  // Where the nodes meet, as the first host reported it.
+  // The address and port at which the nodes meet, as reported by the first host.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
   bool finished() const { return finished_; }
-  // Not empty if the agents could not be started: why, with the exit code of this program.
+  // Describes why the agents could not be started; empty if they were started. exit_code() then returns the code for this
+  // program.
   const std::string& problem() const { return problem_; }
-  // The first failure of an agent. An agent that missed another node (80) or was cut off (86) is only a consequence, so such
-  // codes count only without others.
+  // Returns the exit code of the first agent that failed. The codes 80 (another node was missing) and 86 (the agent was cut
+  // off) are only consequences. They are returned only if no agent has failed with another code.
   int exit_code() const;
 
  private:
@@ -120,9 +121,9 @@ class HostsState {
     std::optional<Time> answer_by{};   // deadline of the supervisor's answer
     std::optional<Time> connect_at{};  // the next attempt
     std::optional<Time> lost_at{};     // when the connection was lost
-    int attempts = 0;                  // since the loss
+    int attempts = 0;                  // number of attempts since the loss
     int restarts = 0;
-    std::vector<int> signals{};  // to be sent when the host is connected again
+    std::vector<int> signals{};  // signals that must be sent when the host is connected again
   };
 
   void handle(const hosts_event::Ready& event, Time now);

@@ -33,7 +33,8 @@ fs::path required_ssh() {
   return *ssh;
 }
 
-// The path of this program as the user called it, since the Python of its environment is found next to it.
+// Returns the path of this program as the user called it, with symbolic links. In a virtual environment, Python is in the
+// folder of this path.
 fs::path called_program(const Arguments& arguments) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);

@@ -13,8 +13,8 @@ namespace ddprun {
 // ExitCode::kPeersMissing if a host cannot be reached. With --dry-run, it only prints the commands of the agents.
 int run_on_hosts(const Arguments& arguments);
 
-// For `ddprun status`, `stop` and `logs` with --hosts: this process becomes an ssh to the first host, which runs `words` of
-// ddprun there. Returns only by an exception: UsageError if ssh cannot be started.
+// For `ddprun status`, `stop` and `logs` with --hosts: replaces this process by an ssh client that runs ddprun with the
+// arguments `words` on the first host. Throws UsageError if ssh cannot be started.
 [[noreturn]] void run_on_first_host(const std::string& hosts, const std::vector<std::string>& words);
 
 }  // namespace ddprun

@@ -22,7 +22,7 @@ std::string last_line(std::string_view text) {
   return printable(cut_to(text, kMaxBytes));
 }
 
-// A colon and the last line; "" if there is none.
+// Returns a colon and the last line, or "" if there is no line.
 std::string quoted(std::string_view errors) {
   const std::string line = last_line(errors);
   return line.empty() ? "" : ": " + line;

@@ -1,4 +1,4 @@
-// Turns the end of an ssh process into one line for the user. Pure.
+// Turns the end of an ssh process into one line for the user. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct SshProblem {
   bool is_usage = false;  // the user must correct something; otherwise the host may become reachable
 };
 
-// `target`: as in the command line of ssh. `program`: the path of ddprun on this machine. `version`: of ddprun.
+// `target` is the host in the command line of ssh, `program` the path of ddprun on this machine, and `version` its version.
 SshProblem ssh_problem(const SshEnd& end, const std::string& target, const std::string& program, const std::string& version);
 
 }  // namespace ddprun

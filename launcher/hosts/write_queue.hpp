@@ -1,5 +1,5 @@
 // Bytes that wait until a descriptor can be written without blocking. agent_supervisor.cpp and hosts_loop.cpp use it, since a
-// broken network must not block their event loops. One thread only.
+// broken network must not block their event loops. Use it on one thread only.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ class WriteQueue {
   // contain a token. Returns false if the other end is closed.
   bool write_to(int fd, std::size_t max_bytes);
 
-  // Writes everything, also if the descriptor would block. Stops if the other end is closed.
+  // Writes everything, and blocks while the descriptor is not writable. Stops if the other end is closed.
   void write_blocking(int fd);
 
-  // For a new descriptor: a part that was written only partially is written again from its start.
+  // Call this for a new descriptor. A part that was written only partially is then written again from its start.
   void restart_part() { offset_ = 0; }
 
-  // Adds the parts of another queue after the own ones.
+  // Adds the parts of another queue after the parts of this queue.
   void append(WriteQueue other);
 
   // Drops the oldest parts until at most `max_bytes` are left. Returns the number of dropped bytes.
@@ -34,7 +34,7 @@ class WriteQueue {
 
  private:
   std::deque<std::string> parts_;
-  std::size_t offset_ = 0;  // written bytes of the first part
+  std::size_t offset_ = 0;  // number of bytes of the first part that were written
   std::size_t bytes_ = 0;   // in all parts
 };
 

@@ -18,8 +18,8 @@ enum class DirectoryRole {
 
 enum class DirectoryLeader { kThisAgent, kAnotherAgent, kHolderOfLock };
 
-// The agent that leads in the directory, as far as the settings determine it. `network` is nullopt if the job has one machine,
-// and `run_dir` is empty only for a script without --run-dir. Pure.
+// Returns which agent leads in the directory, as far as the settings determine this. `network` is nullopt if the job has one
+// machine, and `run_dir` is empty only for a script without --run-dir. The code is pure: no I/O, no clock.
 DirectoryLeader leader_by_settings(const std::optional<NetworkStart>& network, const std::filesystem::path& run_dir);
 
 struct LeaderSteps {
@@ -27,10 +27,10 @@ struct LeaderSteps {
   std::function<void()> open;     // a UsageError from open() is final, unless another agent has opened the directory
 };
 
-// Runs `steps` if this agent should lead, and returns kLead if they succeed. One command may start two agents on one machine at
-// the same time, so the role is decided again if the directory could not be opened. Returns kFollow if another agent leads, and
-// records in `network` that this node does not lead. Probes the lock only if the leader is its holder, since a probe takes the
-// lock for a moment.
+// Runs `steps` if this agent should lead, and returns kLead if they succeed. One command may start two agents on one machine
+// at the same time. So the role is decided again if the directory could not be opened. Returns kFollow if another agent leads,
+// and records in `network` that this node does not lead. Probes the lock only if the settings do not determine the leader
+// (kHolderOfLock), since a probe takes the lock for a moment.
 DirectoryRole acquire_or_follow(const std::filesystem::path& run_dir, std::optional<NetworkStart>& network,
                                 const LeaderSteps& steps);
 

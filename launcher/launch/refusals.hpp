@@ -1,4 +1,4 @@
-// Checks that make a start fail before it creates or starts anything. main() calls them for a dry run, and to check the master
+// Checks that refuse a job before anything is created or started. main() calls them for a dry run, and to check the master
 // port of a job on one machine. start_training.cpp calls them to check for checkpoints of an earlier run. All functions throw
 // UsageError and change nothing.
 #pragma once
@@ -12,13 +12,12 @@ bool has_checkpoints(const Plan& plan);  // true if the run directory has checkp
 // Refuses `--resume never` if there are checkpoints: the folder would then contain checkpoints of two different trainings.
 void refuse_mixed_history(const Plan& plan);
 
-// Refuses a master port that is in use, if no other port may replace it. This only probes the port; the agent reserves it when
-// a round starts.
+// Refuses a master port that is in use, if no other port may replace it. This function only probes the port; the agent
+// reserves the port when a round starts.
 void refuse_taken_port(const Plan& plan);
 
-// For --dry-run: refuses everything that a start would refuse, as far as it can be detected without a start. It checks the
-// files that the config names, and the run directory. In a multi-node job the directory is not checked, since it may be on
-// another node.
+// For --dry-run: makes the checks of a real start that are possible if nothing is started. It checks the files that the config
+// names, and the run directory. In a multi-node job the directory is not checked, since it may be on another node.
 void refuse_invalid_start(const Plan& plan);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// A temporary folder that is removed at the end of a scope. A node whose config may differ from the file of the leading node
-// has its own config file in such a folder: start_training.cpp, and `ddprun join` in main().
+// A temporary folder that is removed at the end of a scope. start_training.cpp, and main() for `ddprun join`, write a node's
+// own config file to such a folder. This config may differ from the file of the leading node.
 #pragma once
 
 #include <filesystem>

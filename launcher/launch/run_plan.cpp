@@ -1,5 +1,5 @@
-// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created once the agent has
-// its io_context.
+// Implementation of run_plan.hpp. The report is opened before the guardian is forked. The console is created after the agent
+// has created its io_context.
 #include "launcher/launch/run_plan.hpp"
 
 #include <algorithm>
@@ -41,7 +41,8 @@ void warn_unwritten(ConsoleWriter& console, const std::filesystem::path& report,
                                     "; the file contains an earlier state of the run");
 }
 
-// Reports nodes that failed often, and adds the failures of this job's nodes to the history on the thread of the agent's files.
+// Reports nodes that failed often, and adds the failures of this job's nodes to the history. The history is written on the
+// thread of the agent's files.
 std::unique_ptr<NodeHistoryObserver> node_history_of(const Plan& plan, const AgentAccess& agent, const NodeHistory& history,
                                                      const std::function<void(const std::string&)>& notify) {
   const NodeFailureCollector::Job job{.several_nodes = plan.rendezvous.many(),

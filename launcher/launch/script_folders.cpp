@@ -28,7 +28,7 @@ void make(const fs::path& folder, const char* what) {
   if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
 }
 
-// `parent`/<run id>_<random letters>, as in torchrun.
+// Creates the folder `parent`/<run id>_<random letters>, as torchrun does.
 std::optional<fs::path> folder_of_run(const fs::path& parent, std::string run_id) {
   std::replace(run_id.begin(), run_id.end(), '/', '_');
   return make_unique_folder(parent, run_id + "_");
@@ -59,8 +59,8 @@ bool sends_output_to_files(const OutputPlan& output) {
   return output.redirects.any() || output.tee.any();
 }
 
-// Removes what a run with no restarts and no logs leaves: empty folders and a report. It removes only known names, which is
-// faster than a search. If any other file exists, the last rmdir fails and the result is false.
+// Removes the files of a run that had no restarts and wrote no logs: empty folders and a report. It removes only known names,
+// which is faster than a search. If any other file exists, the last rmdir fails and the result is false.
 bool remove_created_files(const ScriptFolders& folders, int workers) {
   const fs::path round = round_folder(folders.files.log_root, LogLayout::kAttempts, 0, 0);
   for (int rank = 0; rank < workers; ++rank) ::rmdir(worker_folder(round, LogLayout::kAttempts, rank, rank).c_str());
@@ -122,7 +122,7 @@ void release_script_folders(const ScriptFolders& folders, const Plan& plan, int 
   if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
   std::error_code ignored;
   if (exit_code != 0 || !removed_on_success(folders, plan)) return;
-  // The folder attempt_1 shows that the job was restarted, so the files are kept.
+  // If the folder attempt_1 exists, the job was restarted, and the files are kept.
   if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;
   if (!remove_created_files(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
 }

@@ -1,5 +1,6 @@
-// Starts a job that runs a script, module or program. It creates the log folders, locks the run directory if there is one (or
-// follows the agent that holds the lock), and runs the plan. main() calls it after all checks that need no folder.
+// Starts a job that runs a script, module or program. It creates the log folders and runs the plan. If there is a run
+// directory, it locks the directory, or follows the agent that holds the lock. main() calls it after all checks that need no
+// folder.
 #pragma once
 
 #include <optional>

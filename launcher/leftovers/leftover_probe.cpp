@@ -1,7 +1,7 @@
 // Implementation of leftover_probe.hpp.
 //
-// Note: which processes count as connected. A shell passes descriptor 3, the worker channel, to all processes that it starts,
-// so a daemon of a start script also has this descriptor. An open descriptor is therefore not enough. A process counts as
+// Note: which processes count as connected. A shell passes descriptor 3, the worker channel, to all processes that it starts.
+// So a daemon of a start script also has this descriptor. An open descriptor is therefore not enough. A process counts as
 // connected if it has sent a message on the channel, or if it has a connection to the store.
 #include "launcher/leftovers/leftover_probe.hpp"
 
@@ -157,7 +157,7 @@ bool runs_program(const std::vector<std::string>& words, const std::vector<std::
   if (words.size() >= command.size() && std::equal(command.rbegin(), command.rend(), words.rbegin())) return true;
   const std::string program = program_word(command);
   if (program.empty()) return false;
-  // The name of a shell does not identify the job's program, so commands such as "sh -c ..." and "bash run.sh" must match in
+  // The name of a shell does not identify the job's program. So commands such as "sh -c ..." and "bash run.sh" must match in
   // all words.
   const std::string name = program.substr(program.rfind('/') + 1);
   for (const char* const shell : {"sh", "bash", "dash", "zsh", "ksh", "env"}) {

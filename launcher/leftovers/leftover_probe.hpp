@@ -1,6 +1,6 @@
 // Collects facts from /proc about a process that a worker may have left behind, and about all its descendants: which worker
 // started it, whether it works for the job, and whether it uses a device or a port. LeftoverSweeper calls it for each such
-// process. One process takes a few tenths of a millisecond.
+// process. The probe of one process takes a few tenths of a millisecond.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ struct WorkerMark {
   std::string rank{};                  // value of the worker's variable RANK; empty if unknown
   std::vector<std::string> command{};  // the command line with which the worker was started
   int store_port = 0;                  // value of the worker's variable MASTER_PORT; 0 if unknown
-  pid_t channel_pid = 0;               // the process that has sent messages on the worker's channel; 0: none has
+  pid_t channel_pid = 0;               // the process that has sent messages on the worker's channel; 0: no process has
   // Signals that end programs by default and were sent to the worker's process group; bit 0 is signal 1.
   std::uint64_t signals = 0;
   bool ordered = false;  // the worker has received the stop request on its channel

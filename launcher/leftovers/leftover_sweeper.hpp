@@ -1,5 +1,5 @@
-// Passes the /proc state of processes that workers left behind to SweepState, and carries out SweepState's orders: signals, and
-// messages to the agent. The guardian owns one, and calls scan() when a child has ended or the timer fires.
+// Passes the /proc state of processes that workers left behind to SweepState, and carries out SweepState's orders: signals,
+// and messages to the agent. The guardian owns a LeftoverSweeper, and calls scan() when a child has ended or the timer fires.
 #pragma once
 
 #include <sys/types.h>

@@ -1,10 +1,11 @@
 // Finds out which TCP sockets another process has: sockets that listen, and connections with a given port.
 //
 // The problem is the time. /proc/PID/net/tcp lists all sockets of the machine. To print it, the kernel walks a hash table with
-// 262,144 entries on a machine of 24 GiB: 7 ms for IPv4, and again for IPv6. A new round had to wait for this scan if a process
-// of the old round was still exiting. So each socket is copied into this process instead (pidfd_getfd, Linux 5.6), which then
-// queries the copy for its addresses and closes it. This takes a few microseconds, and does not affect the connection. The
-// kernel allows it for descendants with the same user. Where it refuses, as in some containers, the tables are read.
+// 262,144 entries on a machine of 24 GiB: 7 ms for IPv4, and again for IPv6. A new round had to wait for this scan if a
+// process of the old round was still exiting. So each socket is copied into this process instead (pidfd_getfd, Linux 5.6).
+// This process then queries the copy for its addresses and closes it. This takes a few microseconds, and does not affect the
+// connection. The kernel allows it for descendants with the same user. If the kernel refuses, as in some containers, the
+// tables are read.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// Implementation of process_tree.hpp: /proc/self/task/<tid>/children where the kernel has it, a scan of /proc otherwise.
+// Implementation of process_tree.hpp: /proc/self/task/<tid>/children if the kernel has it, otherwise a scan of /proc.
 #include "launcher/leftovers/process_tree.hpp"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // Finds and kills the descendants of this process. This process is a subreaper, so its children include every orphan below it.
-// The guardian uses this module, and so does the agent if the guardian has died. Killing children until there are none reaches
-// every descendant, because the children of a dead child become children of the subreaper.
+// The guardian uses this module, and so does the agent if the guardian has died. The children of a dead child become children
+// of the subreaper. So if this process kills its children until none is left, it reaches every descendant.
 #pragma once
 
 #include <sys/types.h>

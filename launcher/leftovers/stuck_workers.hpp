@@ -1,5 +1,5 @@
-// Detects workers that wait in the kernel and cannot be interrupted (state D), for example because of a dead network file
-// system or a GPU driver that does not respond. TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is the time after which such a
+// Detects workers that wait in the kernel and cannot be interrupted (state D). Causes are, for example, a dead network file
+// system, or a GPU driver that does not respond. TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is the time after which such a
 // worker counts as lost. The code is pure except for process_state(), which reads /proc. launcher/leftovers/stuck_monitor.hpp
 // checks only while that variable is set.
 #pragma once

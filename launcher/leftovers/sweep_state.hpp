@@ -46,8 +46,8 @@ class SweepState {
  public:
   using Time = std::chrono::milliseconds;   // time of a monotonic clock
   static constexpr Time kGrace{1000};       // time in which a leftover may end by itself; also the time between scans
-  static constexpr Time kStarting{60'000};  // until it has this age, a busy process may still be loading its libraries
-  static constexpr Time kIdle{60'000};  // a leftover that is not connected counts as doing no work if it is idle for this long
+  static constexpr Time kStarting{60'000};  // a busy process below this age may still be loading its libraries
+  static constexpr Time kIdle{60'000};      // an unconnected leftover that is idle for this long does no work for the job
 
   using Order = agent_action::Sweep;
   using How = Order::How;
@@ -65,7 +65,7 @@ class SweepState {
     Time age{0};
     std::int64_t cpu_ticks = 0;  // CPU time of the process and all its descendants, from which `busy` is computed
   };
-  // The way in which a worker ended that has left processes behind.
+  // How a worker with leftover processes has ended.
   enum class Ended { kStopped, kDone, kFailed };
   struct Orders {
     bool kill_cgroups = false;
@@ -162,12 +162,12 @@ class SweepState {
   }
 
   // Call this when the coordinator has not answered in time. Another coordinator may lead the job by now, and only the workers
-  // of its round may run. So all children are killed.
+  // of that coordinator's round may run. So all children are killed.
   Orders on_lease_expired() {
     lease_expired_ = true;
     return {.kill_children = true};
   }
-  // Call this when the worker lease was extended, or no longer ends.
+  // Call this when the worker lease was extended, or has no time limit any more.
   void on_lease_renewed() { lease_expired_ = false; }
 
   // Returns true if the round no longer waits for any process. Returns true only once.
@@ -193,7 +193,7 @@ class SweepState {
     bool kept = false;  // belongs to an earlier round
     bool named = false;
     std::optional<How> how;  // set by a sweep
-    Time kill_delay{0};      // time to SIGKILL from SIGTERM, or from the signal that reached the process
+    Time kill_delay{0};      // time between SIGTERM, or another signal that reached the process, and SIGKILL
     Time since{0};
     Time born{0};     // start time, computed from the process's age when it was first observed
     Time busy_at{0};  // time when the process was last observed to be busy
@@ -256,7 +256,7 @@ class SweepState {
       orders.kill.push_back(pid);
       if (one.how != How::kKill) name(pid, one, orders);
     };
-    // When this time is over, the process may have executed its own program.
+    // After kGrace the process may have executed its own program, so it is examined again at that time.
     if (now < one.since + kGrace) scan_at(one.since + kGrace);
     if (!one.how) {  // no sweep applies to this leftover yet, so its worker may still count as running
       const auto worker = ended_.find(one.worker);

@@ -1,5 +1,5 @@
 // Finds the cgroup folders of a process, from the texts of /proc/PID/cgroup and /proc/self/mountinfo. The guardian finds its
-// own folders at its start, and those of each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
+// own folders at its start, and the folders of each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
 #pragma once
 
 #include <filesystem>

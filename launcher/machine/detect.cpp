@@ -27,7 +27,7 @@ std::optional<fs::path> find_next_to_self(std::string_view name) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
   fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
-  if (program.empty()) {  // without /proc: the path that was passed to exec
+  if (program.empty()) {  // if /proc is not mounted, use the path that was passed to exec
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
     const auto* const exec_path = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     std::error_code error;

@@ -21,7 +21,7 @@ namespace ddprun {
 struct Machine {
   std::function<int()> cpus;  // number of CPUs that a job may use; at least 1
   std::function<int()> gpus;  // number of GPUs visible to a worker
-  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // path of that executable on PATH
+  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;  // searches PATH for an executable
   // Returns the path of an executable with that name in the folder of the running ddprun.
   std::function<std::optional<std::filesystem::path>(std::string_view)> next_to_self;
   std::function<int()> xpus = [] { return 0; };  // number of Intel GPUs visible to a worker
@@ -43,7 +43,8 @@ struct Machine {
 
 Machine this_machine();
 
-// The number of CPUs in the affinity mask, and the tightest cgroup quota (v1 or v2) of all ancestors, which limits that number.
+// The number of CPUs in the affinity mask, and the CPU quota: the tightest cgroup quota (v1 or v2) of this process and all
+// ancestors.
 struct CpuCount {
   int affinity = 1;
   double quota = 0;  // quota of CPU time, in CPUs; 0: no quota

@@ -1,6 +1,6 @@
-// Counts the CPUs that this process may use: those of sched_getaffinity, limited by the tightest cgroup quota between its
-// cgroup and the root. In a container without a cgroup namespace, /proc shows a path that is not mounted. The root of the mount
-// is then the container's own cgroup.
+// Counts the CPUs that this process may use: the CPUs in its affinity mask, limited by the tightest cgroup quota between its
+// cgroup and the root. In a container without a cgroup namespace, /proc shows a path that is not mounted. The root of the
+// mount is then the container's own cgroup.
 #include <sched.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // Finds the GPUs of this machine, and which of them are visible to a worker, without LibTorch. NVML, which is loaded at run
-// time, provides UUIDs and PCI bus ids. Without NVML the files /dev/nvidia* give the number of GPUs. detect.cpp calls these
-// functions, and only on demand.
+// time, provides UUIDs and PCI bus ids. If NVML is missing, the files /dev/nvidia* give the number of GPUs. detect.cpp calls
+// these functions, and only on demand.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct DriverGpus {
 };
 DriverGpus query_driver();
 
-// The current use of a device, as reported by NVML.
+// The current usage of a device, as reported by NVML.
 struct GpuUse {
   std::string uuid{};
   std::optional<unsigned> percent{};  // percentage of time during which a kernel ran; nullopt if unknown (MIG slice)
@@ -40,7 +40,7 @@ struct GpuUse {
   std::optional<std::uint64_t> total_bytes{};
   std::vector<std::uint32_t> pids{};  // processes that use the device for computing; at most 256
 };
-// Returns the current use of the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. Returns
+// Returns the current usage of the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. Returns
 // nullopt if NVML is not installed or does not answer. The call may take long, and may hang in the kernel if a driver is
 // broken. So call it in a separate process.
 std::optional<std::vector<GpuUse>> use_of_gpus(const std::optional<std::string>& visible);
@@ -68,10 +68,10 @@ DriverHealth health_of_gpus();
 // Finds the GPUs from the device files only, since NVML takes a tenth of a second or more to start.
 std::vector<GpuDevice> gpus_by_device_nodes();
 
-// Returns the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. The rules are those of CUDA. The
-// first entry decides whether all entries are indices or UUIDs. A UUID may be shortened as long as it stays unique. The list
-// ends at the first invalid entry. If a device is named twice, no device is visible. Each named MIG slice counts as a device.
-// If the devices' own UUIDs are unknown, each UUID is accepted. The code is pure: no I/O, no clock.
+// Returns the devices that CUDA lists for this value of CUDA_VISIBLE_DEVICES, in CUDA's order. The function applies the rules
+// of CUDA. The first entry decides whether all entries are indices or UUIDs. A UUID may be shortened as long as it stays
+// unique. The list ends at the first invalid entry. If a device is named twice, no device is visible. Each named MIG slice
+// counts as a device. If the devices' own UUIDs are unknown, each UUID is accepted. The code is pure: no I/O, no clock.
 std::vector<GpuDevice> visible_gpus(const std::vector<GpuDevice>& devices, const std::optional<std::string>& visible);
 
 // Returns the number of render nodes in the folder `drm` that belong to Intel's drivers.

@@ -99,7 +99,7 @@ std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // The socket of a node is that of the node's first CPU. So the first CPU of each node is enough to find the nodes of a
+  // The socket of a node is the socket of the node's first CPU. So the first CPU of each node is enough to find the nodes of a
   // socket.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;

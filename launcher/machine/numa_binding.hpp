@@ -13,8 +13,8 @@ namespace ddprun {
 enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 // Returns one ascending list of CPU numbers for each local rank. `topology.gpu_nodes` has the NUMA node of each visible GPU;
-// local rank i belongs to GPU i. Without GPUs the local ranks are distributed over the NUMA nodes that have CPUs, alternating
-// between sockets. The modes are:
+// local rank i belongs to GPU i. If there are no GPUs, the local ranks are distributed over the NUMA nodes that have CPUs,
+// alternating between sockets. The modes are:
 //   node          the CPUs of the GPU's node
 //   socket        the CPUs of all nodes of that socket
 //   exclusive     an equal number of the node's cores, in order; a remainder goes to the first GPUs of the node
@@ -22,7 +22,7 @@ enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 // Only CPUs that this process may use are assigned. Throws UsageError if a rank would get none.
 std::vector<std::vector<int>> bind_workers(const Topology& topology, Numa mode, int workers);
 
-// {0,1,2,3,8} -> "0-3,8"
+// Returns a text such as "0-3,8" for {0,1,2,3,8}.
 std::string cpu_list(const std::vector<int>& cpus);
 
 const char* name_of(Numa mode);

@@ -157,7 +157,7 @@ HeldPort HeldPort::exactly(int port, std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   int fd = bound_socket(port);
   while (fd < 0 && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
-    // Throws if a running agent has the port, instead of waiting; a killed agent no longer reserves it.
+    // If a running agent has reserved the port, this throws and does not wait. A killed agent no longer reserves the port.
     refuse_if_held_by_ddprun(port);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     fd = bound_socket(port);

@@ -2,17 +2,17 @@
 // launcher/tcp_store/master_endpoint.hpp keeps the port reserved across rounds.
 //
 // Only rank 0's TCPStore or the agent's store may listen on a reserved port, and no other program. The kernel compares the
-// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a reserving socket with
-// that option allows rank 0's TCPStore to listen, since TCPStore sets the option
-// (docs/internals/decisions/launcher/held-master-port.md). But it also allows any other server on the machine that sets it. Two
-// sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens on the port, admit()
-// clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does every usual server of
-// the same user.
+// options of both sockets. Two sockets with SO_REUSEADDR may share a port until one of them listens. So a reserving socket
+// with that option allows rank 0's TCPStore to listen, since TCPStore sets the option
+// (docs/internals/decisions/launcher/held-master-port.md). But it also allows any other server on the machine that sets
+// SO_REUSEADDR. Two sockets of one user with SO_REUSEPORT may share a port in any state. So while the agent's store listens on
+// the port, admit() clears SO_REUSEADDR and sets SO_REUSEPORT. Then a program of another user gets EADDRINUSE, and so does
+// every usual server of the same user.
 //
-// Note: two jobs whose sockets set the same option could bind the same port, and each would assume that it alone has the port.
-// So each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,
-// and the kernel frees them when the process ends. Any local user can bind such a name without binding the port. In that case a
-// second test decides: the port is free if a socket without options can bind it.
+// Note: two jobs whose sockets set the same option could bind the same port. Each would assume that it alone has the port. So
+// each job also binds an abstract Unix socket named after the port. Like ports, these names belong to the network namespace,
+// and the kernel frees them when the process ends. Any local user can bind such a name without binding the port. In that case
+// a second test decides: the port is free if a socket without options can bind it.
 #pragma once
 
 #include <chrono>
@@ -47,8 +47,8 @@ enum class PortListener { kRank0, kAgentsStore };
 
 class HeldPort {
  public:
-  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has no
-  // free port, UsageError if the range has none.
+  // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has
+  // no free port, and UsageError if the range has none.
   static HeldPort any(const PortRange& range = {});
   // Reserves exactly that port. If another program uses it, waits up to `timeout` for its release. Throws UsageError if another
   // program still listens on it or another agent has reserved it.

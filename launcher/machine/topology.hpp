@@ -9,8 +9,8 @@
 namespace ddprun {
 
 struct Topology {
-  // The number of a core or cache is that of its lowest CPU, whether this process may use that CPU or not. NUMA nodes and
-  // sockets have the system's numbers.
+  // A core or cache has the number of its lowest CPU, whether this process may use that CPU or not. NUMA nodes and sockets
+  // have the system's numbers.
   struct Cpu {
     int id = 0;
     int core = 0;

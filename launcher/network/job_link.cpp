@@ -23,8 +23,8 @@ namespace {
 using rendezvous::NodeNotice;
 namespace member_action = rendezvous::member_action;
 
-// Maximum time for which the start of a round waits for the name resolver. Its answer shows whether the master's name is a
-// loopback name on this node.
+// Maximum time for which the start of a round waits for the name resolver. The resolver's answer shows whether the master's
+// name is a loopback name on this node.
 constexpr std::chrono::seconds kResolverTimeout{2};
 
 // True for events about a round's workers. If the round's release (the message that starts the round) is delayed, these events
@@ -222,7 +222,7 @@ void JobLink::handle(rendezvous::StoreAnswer&& event) {
 }
 
 void JobLink::handle(NodeNotice&& notice) {
-  // The handler of StopWorkers publishes the end of a round, so a second notice is dropped.
+  // The handler of StopWorkers publishes the end of a round, so this notice about the same end is dropped.
   if (notice.kind == NodeNotice::Kind::kRoundOver) return;
   if (notice.kind == NodeNotice::Kind::kReleased) {
     if (closes_meet_port_) shell_.close_meet_port();
@@ -233,8 +233,8 @@ void JobLink::handle(NodeNotice&& notice) {
   agent_.publish(NodesChanged{std::move(notice), realtime_ns()});
 }
 
-// Handles a query to the store of ddptrain's workers. A new round starts with an empty store. The workers of the old round have
-// ended, so its waiters are dropped.
+// Handles a query to the store of ddptrain's workers. A new round starts with an empty store. The workers of the old round
+// have ended, so the waiting requests of the old round are dropped.
 void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
   if (event.query.round != store_round_) {
     store_.clear();
@@ -255,10 +255,10 @@ void JobLink::publish_notice(NodeNotice::Kind kind, std::string text) {
 
 // ---- the round's master ----
 
-// Returns the master's address as this node should use it. In a static job the first coordinator may have a different address
-// on each node, because of a NAT or a tunnel. The address that the user typed on this node works here, so it replaces the
-// address in the release. This applies only to the first coordinator's master. The port of that master is the coordinator's
-// listening port or the typed port. The master of a later coordinator has a different port.
+// Returns the master's address as this node should use it. In a job with static rendezvous the first coordinator may have a
+// different address on each node, because of a NAT or a tunnel. The address that the user typed on this node works here, so it
+// replaces the address in the release. This applies only to the first coordinator's master. The port of that master is the
+// coordinator's listening port or the typed port. The master of a later coordinator has a different port.
 rendezvous::Address JobLink::named_master(const rendezvous::Release& release) const {
   const RendezvousPlan& meeting = plan_.rendezvous;
   const rendezvous::Address& master = release.master;

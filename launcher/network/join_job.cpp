@@ -118,7 +118,7 @@ std::string fetch(const rendezvous::Address& endpoint, const Token& token, const
   }
 }
 
-// Adds the option as a user types it. A flag has no other meaning if it is given more than twice.
+// Adds the option as a user types it. A flag is added at most twice, since further repetitions have no effect.
 void add_option(std::vector<std::string>& words, const OptionSpec& option, const Setting& setting) {
   const std::string name = "--" + std::string(option.name);
   if (!option.is_flag()) return words.push_back(name + "=" + setting.value);

@@ -30,7 +30,8 @@ struct JoinedJob {
 // run, since another machine has chosen it. Throws UsageError, TokenError, and Error with ExitCode::kPeersMissing.
 JoinedJob fetch_job(std::span<const std::string> args, const Environment& environment);
 
-// Changes the plan into that of a node that joins the job. Another node is the coordinator, at the address that the user typed.
+// Changes the plan into the plan of a node that joins the job. Another node is the coordinator, at the address that the user
+// typed.
 void follow(Plan& plan, const JoinedJob& job);
 
 }  // namespace ddprun

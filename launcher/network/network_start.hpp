@@ -1,6 +1,6 @@
-// Determines from the plan how this node finds the others. The result states whether this node is the first coordinator, and
-// contains the job's token and the settings of a coordinator. main() calls prepare_network() before anything is started. It
-// resolves names, checks this machine's addresses and reads the token.
+// Determines from the plan how this node finds the other nodes. The result states whether this node is the first coordinator,
+// and contains the job's token and the settings of a coordinator. main() calls prepare_network() before anything is started.
+// It resolves names, checks this machine's addresses and reads the token.
 #pragma once
 
 #include <optional>

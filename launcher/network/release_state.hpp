@@ -1,4 +1,5 @@
-// Stores the release of the current round, and the next release while it waits for the resolver. Part of JobLink. Pure.
+// Stores the release of the current round, and the next release while it waits for the resolver. JobLink owns it. The code is
+// pure: no I/O, no clock.
 //
 // A new release may wait for the resolver for up to two seconds. Held workers keep running in that time, and their events and
 // store replies must use the ranks of the current round. The next release therefore becomes the current one only when it is

@@ -46,7 +46,8 @@ std::string local_end_of(int fd) {
   return ip.to_string();
 }
 
-// The listener sets short timeouts for connections of agents. A store client gets TCP's defaults, as from a TCPStore in rank 0.
+// The listener sets short timeouts for connections of agents. The connection of a store client gets TCP's defaults, as if the
+// client had connected to a TCPStore in rank 0.
 void disable_user_timeout(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);

@@ -1,14 +1,14 @@
 // Passes the clients of a script's store from the agent's port to the process that serves the store. JobLink owns an object of
 // this class.
 //
-// The problem: in a static job the agents meet at MASTER_PORT, and the scripts' store is expected at the same port. Two
+// The problem: with static rendezvous the agents meet at MASTER_PORT, and the scripts' store is expected at the same port. Two
 // processes cannot share the port: with two listening sockets, the kernel would give each connection to either of them. The
 // store's process cannot be the only listener, because it exists for one round only. Between two rounds no node could join.
 //
 // So only the agent listens on the port, for the whole job. The first byte of a connection distinguishes the peers. An agent
-// starts with a TLS record (0x15 or 0x16), a store client with its first query (VALIDATE, 0). During a round this class sends
-// the descriptor of each client through a Unix socket to the store's process. The process reads that socket instead of a
-// listening socket.
+// starts with a TLS record (0x15 or 0x16), and a store client starts with its first query (VALIDATE, 0). During a round this
+// class sends the descriptor of each client through a Unix socket to the store's process. The process reads that socket
+// instead of a listening socket.
 //
 // Other nodes may start their workers before this node has a store. A client that connects between two rounds therefore waits
 // here for the next store.

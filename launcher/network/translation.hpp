@@ -1,6 +1,6 @@
-// Converts between the actions and events of an agent's state machine (launcher/agent_state) and those of the member on its
-// node (rendezvous/member). launcher/network/job_link.cpp passes the results on. The simulation of whole agents uses the same
-// functions without sockets and processes. Pure.
+// Converts actions of an agent's state machine (launcher/agent_state) to events of the member on its node (rendezvous/member).
+// Also converts actions of the member to events of the agent. launcher/network/job_link.cpp passes the results on. The
+// simulation of whole agents uses the same functions without sockets and processes. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,11 @@
 // Collects the failures of nodes from the events of a job. Only the agent that leads records them, so that each failure is
-// recorded once. Pure.
+// recorded once. The code is pure: no I/O, no clock.
 //
 // A lost node is not recorded immediately. A coordinator that is cut off loses all other nodes, although only its own network
-// has failed. So the collector keeps lost nodes until this agent starts the next round or ends the job. Only a coordinator with
-// a majority can do that. A coordinator without a majority steps down, and its collector drops them. If the coordinator itself
-// is lost, each other node keeps its host name, and the one that becomes the next coordinator records it.
+// has failed. So the collector keeps lost nodes until this agent starts the next round or ends the job. Only a coordinator
+// with a majority can do that. A coordinator without a majority steps down, and its collector drops the lost nodes. If the
+// coordinator itself is lost, each other node stores the coordinator's host name, and the next coordinator records the
+// failure.
 #pragma once
 
 #include <string>

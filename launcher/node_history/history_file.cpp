@@ -56,7 +56,7 @@ std::string problem_with(const fs::path& file, const std::string& what) {
   return "the history of node failures, " + file.string() + ", " + what;
 }
 
-// Opens and locks the file. The kernel releases the lock when the descriptor is closed, also if this process is killed.
+// Opens and locks the file. The kernel releases the lock when the descriptor is closed, even if this process is killed.
 Descriptor locked(const fs::path& file) {
   Descriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.get() < 0) throw std::system_error(errno, std::generic_category(), file.string());
@@ -76,7 +76,7 @@ NodeHistoryFile::Content NodeHistoryFile::read() const {
   } catch (const LaterFormat&) {
     return {.problem = problem_with(file(), "is of a later version of ddprun, so it is not read")};
   } catch (const std::exception&) {
-    // Read again with the lock. Another process may have replaced a damaged file in the meantime.
+    // The file is read again with the lock, since another process may have replaced a damaged file in the meantime.
   }
   try {
     const Descriptor lock = locked(lock_file());

@@ -18,7 +18,7 @@ namespace ddprun {
 
 class NodeHistoryFile {
  public:
-  // `folder`: may be empty or missing. The first failure creates it.
+  // `folder` may be empty or missing. The first failure creates it.
   explicit NodeHistoryFile(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   struct Content {

@@ -1,5 +1,5 @@
-// Reports the failing nodes of a job at its start, and adds the failures of its nodes to the history. An observer of the agent;
-// launcher/launch creates it. It has no I/O: the constructor's functions do that.
+// Reports the failing nodes of a job at its start, and adds the failures of its nodes to the history. The class is an observer
+// of the agent; launcher/launch creates it. This class does no I/O: it calls the functions that the constructor receives.
 #pragma once
 
 #include <functional>

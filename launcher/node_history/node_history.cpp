@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Clocks of nodes may differ. An entry further in the future than this is an error, and would never expire.
+// Clocks of nodes may differ. An entry that is further in the future than this is wrong, and would never expire.
 constexpr std::chrono::seconds kMaxAhead = std::chrono::days(1);
 
 bool counts(const NodeFailure& failure, std::int64_t now_s) {
@@ -19,7 +19,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-// Keeps the newest kMaxFailuresPerHost entries of each host, and the newest kMaxFailures entries in all.
+// Keeps the newest kMaxFailuresPerHost entries of each host, and the newest kMaxFailures entries in total.
 NodeHistory within_limits(const NodeHistory& sorted) {
   std::map<std::string, std::size_t> of_host;
   NodeHistory kept;

@@ -5,15 +5,15 @@
 // failures to blame a machine.
 //
 // The idea. Each run adds the failures of its nodes to one file: host, time, cause and run. A host with kFailuresOfFailingNode
-// failures within kHistoryWindow is failing. Later runs report it at their start, and may leave it out
+// failures within kHistoryWindow is failing. Later runs report this host at their start, and may leave it out
 // (--exclude-failing-nodes).
 //
 // Which failures count. The node itself must be the likely cause: its agent was lost (machine, network or kernel), its GPU
-// failed, its workers computed a different state, or a process hangs in the kernel. A worker that throws an exception or needs
-// too much memory is most likely a fault of the program, and would make the node of rank 0 look bad.
+// failed, its workers computed a different state, or a process hangs in the kernel. If a worker throws an exception or needs
+// too much memory, most likely the program is at fault. Such failures would mostly be counted for the node of rank 0.
 //
 // The history is bounded: old entries expire, and one host has at most kMaxFailuresPerHost entries, so a broken machine cannot
-// evict the others. Pure.
+// evict the others. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ inline constexpr std::chrono::seconds kHistoryWindow = std::chrono::days(7);
 inline constexpr int kFailuresOfFailingNode = 3;
 inline constexpr std::size_t kMaxFailuresPerHost = 20;
 inline constexpr std::size_t kMaxFailures = 500;
-inline constexpr std::size_t kMaxFailureText = 255;  // bytes of a host, a cause or a run; longer texts are cut
+inline constexpr std::size_t kMaxFailureText = 255;  // maximum bytes of a host, cause or run name; longer texts are cut
 
 // True if a failure with this cause counts as a failure of its node.
 bool is_node_failure(Cause cause);
@@ -59,7 +59,7 @@ struct FailingNode {
 // The hosts with at least kFailuresOfFailingNode failures within kHistoryWindow, those with the most failures first.
 std::vector<FailingNode> failing_nodes(const NodeHistory& history, std::int64_t now_s);
 
-// "gpu7 failed 3 times in the last 7 days (2 lost, 1 device)"
+// Returns a text such as "gpu7 failed 3 times in the last 7 days (2 lost, 1 device)".
 std::string describe(const FailingNode& node);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// `ddprun bench`: a job whose program is `ddptrain bench` (trainer/bench). Pure.
+// `ddprun bench`: a job whose program is `ddptrain bench` (trainer/bench). The code is pure: no I/O, no clock.
 #pragma once
 
 #include <span>

@@ -32,8 +32,7 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
-// Escapes backslashes, which are special inside fish's single quotes. fish accepts the way in which shell_quoted() escapes a
-// quote.
+// Escapes backslashes, which are special inside fish's single quotes. fish also accepts the escaped quotes of shell_quoted().
 std::string fish_text(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == '\\' ? std::string("\\\\") : std::string(1, c);

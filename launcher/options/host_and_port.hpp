@@ -1,4 +1,4 @@
-// Parses HOST:PORT as users write it, for every option that names another machine. Pure.
+// Parses HOST:PORT as users write it, for every option that names another machine. The code is pure: no I/O, no clock.
 //
 // An IPv6 address with a port needs brackets. Without brackets the text is ambiguous. After a wrong guess ddprun would wait ten
 // minutes for a host that does not exist. "fd00::7:29499" is not an address, since a group has at most four digits.
@@ -29,7 +29,8 @@ inline bool is_ipv6(std::string_view text) {
   return ::inet_pton(AF_INET6, std::string(text.substr(0, zone)).c_str(), &address) == 1;
 }
 
-// If the text is an IPv6 address and a port without brackets, returns the form with brackets for a message. Otherwise nullopt.
+// If the text is an IPv6 address and a port without brackets, returns the form with brackets for a message. Returns nullopt
+// for any other text.
 inline std::optional<std::string> with_brackets(std::string_view text) {
   text = without_spaces_around(text);
   const std::size_t colon = text.rfind(':');

@@ -1,5 +1,5 @@
 // --print-man: returns the manual page, generated from the tables of options and subcommands. main() calls it, and the build
-// generates the installed file with it. Pure.
+// generates the installed file with it. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

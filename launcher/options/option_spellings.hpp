@@ -1,6 +1,6 @@
 // Converts argv to a uniform notation before CLI11 parses it. It accepts names with dashes or underscores, unique prefixes,
 // short options, and values after '='. It also finds the program, which is the first positional argument, and does not change
-// any argument after it. CLI11 supports none of this. options.cpp calls normalise(). Pure.
+// any argument after it. CLI11 supports none of this. options.cpp calls normalise(). The code is pure: no I/O, no clock.
 #pragma once
 
 #include <span>

@@ -32,8 +32,8 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
   CLI::App app;
   app.set_help_flag();  // disables CLI11's own --help, since the table contains --help
   std::map<std::string, std::string, std::less<>> given;
-  // Only the given options are registered with CLI11; their names have already been checked. Registering all options took a
-  // third of all instructions of a start.
+  // Only the given options are registered with CLI11; their names have already been checked. Registering all options would
+  // take a third of the instructions that a start of ddprun executes.
   for (const OptionSpec* option : options_in(options)) {
     const std::string name(option->name);
     if (!option->is_flag()) {
@@ -117,8 +117,8 @@ bool environment_has(std::string_view prefix) {
 }  // namespace
 
 Environment process_environment() {
-  // Most environments contain no variable with the prefix DDPRUN_ or PET_, and a start looks up a name with each prefix for
-  // each option. Without such a variable the lookups are skipped.
+  // A start looks up a name with each of the prefixes DDPRUN_ and PET_ for each option. Most environments contain no such
+  // variable. If no such variable exists, the lookups are skipped.
   return [ours = environment_has("DDPRUN_"),
           torchruns = environment_has("PET_")](std::string_view name) -> std::optional<std::string> {
     if ((!ours && name.starts_with("DDPRUN_")) || (!torchruns && name.starts_with("PET_"))) return std::nullopt;

@@ -1,5 +1,6 @@
 // Converts argv and the environment into settings: the effective value of each option in the table, and its source. main()
-// calls parse_arguments(), and plan.cpp interprets the values. Pure: the caller passes the environment as a function.
+// calls parse_arguments(), and plan.cpp interprets the values. The code is pure: the caller passes the environment as a
+// function.
 #pragma once
 
 #include <filesystem>
@@ -79,8 +80,8 @@ std::string help_line(const OptionSpec& option);
 // Returns the text of `ddprun join --help`.
 std::string join_help_text();
 
-// The two parts of an entry of --help-all, which the manual page uses as well. left_side() returns for example "  -t, --tee
-// STREAMS", explanation() one or more sentences.
+// The two parts of an entry of --help-all, which the manual page uses as well. left_side() returns for example "-t, --tee
+// STREAMS" with an indent, and explanation() returns one or more sentences.
 std::string left_side(const OptionSpec& option);
 std::string explanation(const OptionSpec& option);
 

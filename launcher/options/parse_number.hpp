@@ -1,5 +1,5 @@
 // Parses numbers in the text of options, in the form that users and Python write. Spaces around the number and a plus sign are
-// allowed; other text around the number is not. Pure.
+// allowed; other text around the number is not. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <charconv>

@@ -1,9 +1,10 @@
 // Implementation of scheduler.hpp.
 //
-// Note: which values are used. A step of Slurm and mpirun have started this very process, so their variables come first. The
-// variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the job
-// uses only this machine, even if the scheduler has started agents on other nodes. The scheduler's rank of a node is used only
-// together with the scheduler's address. If the user gave a different address, Slurm's node 0 does not own it.
+// Note: which values are used. The variables of a Slurm step and of mpirun describe this process itself, so they come first.
+// The variables of SkyPilot, dstack and Kubernetes describe the machine or the pod. --nnodes 1 or --standalone means that the
+// job uses only this machine, even if the scheduler has started agents on other nodes. The scheduler's rank of a node is used
+// only together with the scheduler's address. If the user gave a different address, the node with Slurm rank 0 may not have
+// that address.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ namespace {
 // Slurm uses higher step ids for the batch script, the external step and interactive allocations.
 constexpr std::int64_t kMaxStepId = 0xfffffff0;
 
-// The default ports of Slurm's steps. They are below the ephemeral ports of Linux (from 32768), and not among the ports that
-// Slurm (6817 to 6819), etcd, Prometheus and similar services use by default.
+// The default ports of Slurm's steps. They are below the ephemeral ports of Linux (from 32768). Slurm (6817 to 6819), etcd,
+// Prometheus and similar services use none of them by default.
 constexpr int kLowestPort = 13000;
 constexpr int kHighestPort = 28999;
 
@@ -52,8 +53,8 @@ class SchedulerReader {
     int number;
     std::string source;
   };
-  // Adds the address at which the agents meet, its port, and this agent's rank, unless the user gave them. Without `port`, no
-  // port is added, so the default of the option applies.
+  // Adds the address at which the agents meet, its port, and this agent's rank, unless the user gave them. If `port` is
+  // nullopt, no port is added, so the default of the option applies.
   void offer_place(const std::string& master, const std::string& master_source, std::int64_t rank,
                    const std::string& rank_source, const std::optional<Port>& port = {}) {
     if (!is_static()) {
@@ -101,10 +102,10 @@ bool in_step(const SchedulerReader& read) {
   return step >= 0 && step < kMaxStepId && read.number("SLURM_NODEID") >= 0;
 }
 
-// True if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task would run the
-// whole job and write the same checkpoints. The function then throws UsageError, even for a step on a single node. There are
-// two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the user has
-// counted the agents, and the result is false.
+// True if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task would run
+// the whole job and write the same checkpoints. In that case the function throws UsageError, even for a step on a single node.
+// There are two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the
+// user has given the number of agents, and the result is false.
 bool has_one_agent_per_node(const SchedulerReader& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty() || read.is_standalone()) return true;
@@ -117,8 +118,9 @@ bool has_one_agent_per_node(const SchedulerReader& read) {
       "set the number of workers with --nproc-per-node; or use --standalone if each task is a separate job");
 }
 
-// The job id of the step. In a heterogeneous job, all components have the first one's id in SLURM_JOB_ID, and each component
-// numbers its steps from 0. If the step runs in one component only, we therefore use the id of this component.
+// Returns the job id of the step. In a heterogeneous job, SLURM_JOB_ID contains the id of the first component in all
+// components, and each component numbers its steps from 0. If the step runs in one component only, we therefore use the id of
+// this component.
 std::string job_of_step(const SchedulerReader& read) {
   const std::int64_t components = read.number("SLURM_HET_SIZE");
   constexpr std::int64_t kMaxComponents = 1000;
@@ -167,7 +169,7 @@ void check_allocation(SchedulerReader& read) {
 // The nodes of a job, as a scheduler describes them to each node.
 struct NodesOfScheduler {
   std::string scheduler;    // for sources and messages: "SkyPilot"
-  std::int64_t nodes = -1;  // their number, from the variable `nodes_name`
+  std::int64_t nodes = -1;  // number of nodes, from the variable `nodes_name`
   std::string nodes_name;
   std::int64_t rank = -1;  // rank of this node
   std::string rank_name;
@@ -268,8 +270,8 @@ std::string name_of_first_pod(const std::string& full_name, const std::string& i
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. Without --nnodes, the
-// pods of an indexed Job may also be independent jobs on one machine each.
+// Reads the index of a pod, but only if the user gave --nnodes. No variable contains the number of pods. If --nnodes is not
+// given, the pods of an indexed Job may also be independent jobs on one machine each.
 void read_pod(SchedulerReader& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
   if (!read.knows_nodes() || read.wants_one_machine()) return;
@@ -282,7 +284,8 @@ void read_pod(SchedulerReader& read, const std::string& index, const Settings& g
 }  // namespace
 
 int port_of_slurm_step(std::int64_t job, std::int64_t step, int low, int high) {
-  // The next job ids have the next ports, and these jobs often run on the same nodes. So steps of one job are far apart.
+  // Jobs with consecutive ids get consecutive ports, and often run on the same nodes. So the ports of two steps of one job are
+  // far apart.
   constexpr std::int64_t kStepDistance = 6101;
   constexpr std::int64_t kMaxId = std::int64_t{1} << 40;
   const std::int64_t place =
@@ -295,7 +298,8 @@ SchedulerSettings scheduler_settings(const Settings& given, const Environment& e
   SchedulerReader read(given, environment);
   const std::string index = read.text("JOB_COMPLETION_INDEX");
   if (!read.text("OMPI_COMM_WORLD_RANK").empty()) {
-    // Before Slurm's variables: in an allocation, mpirun starts a daemon on each node as a step, and the agents inherit them.
+    // Open MPI's variables are read before Slurm's variables. In a Slurm allocation, mpirun starts a daemon on each node as a
+    // Slurm step. So the agents also inherit the variables of this step.
     read_openmpi(read);
   } else if (in_step(read)) {
     read_step(read);

@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// Quotes one word if it contains a special character: it's becomes 'it'\''s'. Pure.
+// Quotes one word if it contains a special character: the word it's becomes 'it'\''s'. The code is pure: no I/O, no clock.
 std::string shell_quoted(const std::string& argument);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 // Implementation of console.hpp: one function for each kind of event. Progress events arrive many times a second. The progress
-// bar is therefore redrawn at most every 100 ms, and progress lines without a terminal appear at most every 2 s.
+// bar is therefore redrawn at most every 100 ms. If the console is not a terminal, progress lines replace the bar, and are
+// printed at most every 2 s.
 #include "launcher/output/console.hpp"
 
 #include <csignal>

@@ -197,8 +197,9 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // Returns true if `bytes` more may be queued. A lossless stream always accepts worker lines, because the agent stops reading
-  // from the workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue is full.
+  // Returns true if a text of this many bytes may be queued. A lossless stream always accepts worker lines, because the agent
+  // stops reading from the workers while the queue is long. ddprun's own lines cannot wait, so they are dropped if the queue
+  // is full.
   bool has_space_for(std::size_t bytes, Origin origin) const {
     if (queued() == 0 || (origin == Origin::kWorkers && lossless_)) return true;
     const std::size_t limit = origin == Origin::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
@@ -326,7 +327,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   int open_source_ = kNoSource;  // the worker stream whose unfinished line is last on the console
   std::string buffer_;
   std::size_t written_ = 0;
-  std::uint64_t dropped_ = 0;  // lines dropped since the last notice
+  std::uint64_t dropped_ = 0;  // lines dropped since the last message about dropped lines
   std::uint64_t dropped_total_ = 0;
   // Errno of the last failed write, or 0; final after all text was written.
   std::shared_ptr<int> write_error_ = std::make_shared<int>(0);

@@ -71,8 +71,8 @@ class ConsoleWriter {
   // caller must not write the rest of it.
   bool part(Stream stream, int source, std::string_view full_text, std::string_view more, bool ends);
 
-  // Draws a new progress bar in place of the old one; an empty text removes it. Has no effect without a terminal or while text
-  // waits in the queue.
+  // Draws a new progress bar in place of the old one; an empty text removes it. Has no effect if there is no terminal, or
+  // while text waits in the queue.
   void set_bar(std::string_view text);
 
   // Returns the stream on which the console shows the worker output that was written to `stream`. With --json it is always

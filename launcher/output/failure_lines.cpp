@@ -68,7 +68,7 @@ std::string traceback(const Failure& failure) {
 
 std::string described(const Failure& failure, std::size_t index) {
   const int code = !failure.status ? 0 : failure.status->signal != 0 ? -failure.status->signal : failure.status->code;
-  // torchrun prints the signal's name since version 2.12.
+  // Since version 2.12, torchrun prints the name of the signal.
   const std::string signal = code < 0 ? " (" + signal_name(failure.status->signal) + ")" : "";
   const std::string local_rank = std::to_string(failure.local_rank >= 0 ? failure.local_rank : failure.rank);
   return "[" + std::to_string(index) + "]:\n" +                                                                     //
@@ -104,7 +104,7 @@ std::vector<std::string> early_exits(const std::map<int, std::int64_t>& left, st
           " earlier"};
 }
 
-// Returns true if a Python script failed because it tried to read from standard input after its end.
+// Returns true if a Python script failed because it tried to read from standard input, which had already ended.
 bool failed_at_input_end(const Failure& failure) {
   const auto reports_eof = [](const std::string& text) {
     return text.find("EOFError") != std::string::npos || text.find("bdb.BdbQuit") != std::string::npos;

@@ -64,7 +64,8 @@ class FailureLines : private ConsoleLines {
   bool shows_all_stderr() const;  // true if the console shows the stderr of every worker on this node
 
  private:
-  // Durations are measured on this clock, because the wall clock, from which events have their time stamps, may be set.
+  // Durations are measured on this clock. The time stamps of events are not used for this, because the wall clock may be
+  // changed while the job runs.
   using Clock = std::chrono::steady_clock;
 
   bool shows_stderr_of(int local_rank) const;

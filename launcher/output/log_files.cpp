@@ -105,7 +105,7 @@ class LogReader {
   }
 
   // Reads at most `most` bytes from one stream of a worker. At the end of a file it continues with the file of the worker's
-  // next round. Each piece in a reply adds to its size, so one call adds at most two pieces.
+  // next round. Each piece increases the size of the reply, so one call adds at most two pieces.
   void read_on(LogPosition& place, std::size_t most) {
     const std::size_t before = answer_.pieces.size();
     for (auto round = round_of(place); round != rounds_.end();) {

@@ -1,6 +1,6 @@
 // Reads single keys that the user presses while a subcommand redraws the screen. The user need not press Enter, and the keys
-// are not echoed. The terminal's settings are restored at the end, even if a signal terminates or stops this process. Without a
-// terminal, or in the background, no keys are read.
+// are not echoed. The terminal's settings are restored at the end, even if a signal terminates or stops this process. No keys
+// are read without a terminal or in the background.
 #pragma once
 
 #include <termios.h>

@@ -38,8 +38,8 @@ class WorkerLogs {
   WorkerLogs(const WorkerLogs&) = delete;
   WorkerLogs& operator=(const WorkerLogs&) = delete;
 
-  // Selects how make_worker() handles an error file in the worker's directory. kStale: it removes the file if the file is older
-  // than now, since an earlier round wrote it. kNone: it keeps the file.
+  // Selects how make_worker() handles an error file in the worker's directory. kStale: it removes a file that was written
+  // before this call, since an earlier round wrote it. kNone: it keeps the file.
   enum class ErrorFiles { kNone, kStale };
   void make_round(const std::filesystem::path& folder);
   void make_worker(const std::filesystem::path& folder, ErrorFiles error_files);

@@ -1,12 +1,12 @@
 // Distributes the output of workers. The bytes from a worker's pipe are written unchanged to its log file and line by line to
 // the console. With ddptrain each console line starts with the rank; with a script the options decide
-// (worker_output_route.hpp). If a stream goes only to a file, the worker writes to the file directly, and this class does not
+// (worker_output_route.hpp). If a stream goes only to a file, the worker writes to the file directly. This class then does not
 // receive the bytes.
 //
-// Neither the console nor a file system may block the agent. So each destination has a queue with a limit. The reader of a pipe
-// (launcher/agent/output_reader.hpp) stops reading while the file's queue is full. It also stops while a console that must show
-// everything is behind. The worker then blocks in write(2). A slow terminal may instead drop lines that are also in a log file,
-// and the console reports their number.
+// Neither the console nor a file system may block the agent. So each destination has a queue with a limit. The reader of a
+// pipe (launcher/agent/output_reader.hpp) stops reading while the file's queue is full. It also stops while the console is
+// slow, if the console must show the whole output. The worker then blocks in write(2). A slow terminal may instead drop lines
+// that are also in a log file, and the console reports their number.
 //
 // Limits: kQueueBytes in console_writer.hpp, kMaxWaiting in worker_logs.hpp, kMaxLineBytes in line_splitter.hpp.
 #pragma once

@@ -36,7 +36,7 @@ struct OutputRoute {
 OutputRoute route_of(const OutputPlan& plan, KeptFiles kept, int local_rank, Stream stream);
 
 // Returns the prefix for a worker's lines: the template with ${role_name}, ${rank}, ${local_rank} and ${hostname} replaced by
-// their values, also if they have no braces. "$$" becomes "$". Other names stay unchanged.
+// their values, even if they are written without braces. "$$" becomes "$". Other names stay unchanged.
 std::string line_prefix(std::string_view prefix_template, const RankAssignment& worker, std::string_view host);
 
 }  // namespace ddprun

@@ -1,7 +1,7 @@
 // Applies torchrun's template rules to the arguments of each worker's command. $local_rank and ${local_rank} become the
 // worker's local rank, and $$ becomes a single dollar sign. Any other text after a dollar sign is unchanged
 // (docs/internals/torchrun-contract.md). The agent applies the rules to scripts, modules and programs, but not to jobs with a
-// train.json. Pure.
+// train.json. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <functional>

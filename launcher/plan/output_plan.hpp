@@ -48,7 +48,7 @@ struct OutputPlan {
   StreamsByRank redirects{};
   StreamsByRank tee{};  // streams that are written to the file and, with a prefix before each line, to the console
   // --local-ranks-filter: the console shows only the output of these local ranks. nullopt if it shows the output of all ranks.
-  // Log files are complete in any case.
+  // The log files contain the output of all ranks.
   std::optional<std::set<int>> local_ranks_filter{};
   // Lines of --tee streams that contain one of these texts are also written to attempt_N/filtered_{stdout,stderr}.log.
   std::vector<std::string> stdout_filters{};

@@ -109,7 +109,7 @@ struct Plan {
   int metrics_port = 0;  // port of --metrics-port; 0: metrics are not served
   int verbosity = 0;     // -1 quiet, 0, 1, 2
   bool dry_run = false;
-  bool preflight = false;           // --preflight: the start ends if the doctor finds an error
+  bool preflight = false;           // --preflight: the job is not started if the doctor finds an error
   bool virtual_local_rank = false;  // true: every worker gets LOCAL_RANK=0, and CUDA_VISIBLE_DEVICES names its only GPU
   Numa numa = Numa::kNone;
   std::vector<WorkerPlace> places;  // by local rank

@@ -112,7 +112,7 @@ void warn_of_port_outside(Plan& plan, int port) {
   plan.warnings.push_back("the requested port " + std::to_string(port) + " is outside " + text_of(range));
 }
 
-// Refuses a range with fewer ports than this node needs, even if it is the only one of the job on its machine.
+// Refuses a range with fewer ports than this node needs, even if no other node of the job runs on its machine.
 void refuse_too_few_ports(const Plan& plan) {
   const PortRange& range = plan.rendezvous.port_range;
   // Several nodes: the rendezvous port, a listener of the agent, and two ports between which MASTER_PORT alternates.

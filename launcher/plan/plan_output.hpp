@@ -1,4 +1,5 @@
-// Reads torchrun's output options into an OutputPlan: redirects, tee, filters and prefix. plan.cpp calls it. Pure.
+// Reads torchrun's output options into an OutputPlan: redirects, tee, filters and prefix. plan.cpp calls it. The code is pure:
+// no I/O, no clock.
 #pragma once
 
 #include <set>

@@ -24,8 +24,8 @@ void choose_input(Plan& plan, const Machine& machine);
 
 // Returns the variables that make only one GPU visible to a worker (--virtual-local-rank), by the rule of torchrun 2.15. The
 // GPU is entry number `local_rank` of HIP_VISIBLE_DEVICES, or of CUDA_VISIBLE_DEVICES if the first variable is empty or not
-// set. If neither is set, it is the local rank itself. The result sets CUDA_VISIBLE_DEVICES, and also HIP_VISIBLE_DEVICES if
-// that was the source. Throws UsageError if the list is too short. Pure.
+// set. If neither is set, the GPU is the one whose index is the local rank. The result sets CUDA_VISIBLE_DEVICES, and also
+// HIP_VISIBLE_DEVICES if that was the source. Throws UsageError if the list is too short. The code is pure: no I/O, no clock.
 std::vector<WorkerPlace::Variable> only_device_of(int local_rank, const Environment& environment);
 
 // Reads --virtual-local-rank and --numa-binding into the plan.

@@ -72,8 +72,8 @@ bool is_python_name(std::string_view word) {
 }
 
 // True if the file contains a single JSON object, so it is a config with a wrong suffix, such as T.JSON or train.conf.
-// kind_of() then reports the suffix. Otherwise Python would fail with a misleading message: "true" is not defined. "{}" is also
-// valid Python, but a useful script contains more than one JSON object.
+// kind_of() then reports the suffix. Without this check, Python would fail with a misleading message: "true" is not defined.
+// "{}" is also valid Python, but a useful script contains more than one JSON object.
 bool contains_json_object(const fs::path& file) {
   std::error_code error;
   constexpr std::uintmax_t kMaxBytes = 4u << 20;  // the same limit as for a config
@@ -83,7 +83,7 @@ bool contains_json_object(const fs::path& file) {
   const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
   while (in.get(first) && is_before_text(first)) {
   }
-  if (!in || first != '{') return false;  // almost every script ends here, so JSON is rarely parsed
+  if (!in || first != '{') return false;  // for almost every script the function returns here, so JSON is rarely parsed
   in.seekg(0);
   return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
 }
@@ -145,8 +145,8 @@ std::optional<fs::path> executable_python_in(const fs::path& folder) {
   return ::access(python.c_str(), X_OK) == 0 ? std::optional(std::move(python)) : std::nullopt;
 }
 
-// Returns the Python of the virtual or conda environment that contains ddprun, or a link to ddprun. torchrun also uses the
-// Python with which it was installed. nullopt if ddprun is not in such an environment.
+// Returns the Python of the virtual or conda environment that contains ddprun or a link to ddprun. torchrun also uses the
+// Python with which it was installed. Returns nullopt if ddprun is not in such an environment.
 std::optional<fs::path> python_of_own_environment(const Arguments& arguments, const Machine& machine) {
   const char* const name = arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun";
   std::error_code ignored;

@@ -1,5 +1,5 @@
 // Reads and checks torchrun's options for multi-node jobs: --nnodes, --node-rank, --rdzv-*, --standalone, --local-addr.
-// plan_network.cpp calls it and then chooses the master address and port. Pure.
+// plan_network.cpp calls it and then chooses the master address and port. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

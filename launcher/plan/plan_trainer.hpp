@@ -15,8 +15,9 @@ namespace ddprun {
 
 inline constexpr int kMaxWorkers = 4096;  // maximum number of workers on one machine, and maximum of --standby
 
-// Reads --resume into plan.resume and plan.resume_from, and records the sources of --resume and --fresh. `named`: the value of
-// --resume as an absolute path, which is not used for auto and never. Call it after plan.run_dir and plan.fresh are set.
+// Reads --resume into plan.resume and plan.resume_from, and records the sources of --resume and --fresh. `named` is the value
+// of --resume as an absolute path; it is not used if the value is "auto" or "never". Call it after plan.run_dir and plan.fresh
+// are set.
 void choose_resume(Plan& plan, const Settings& settings, const std::filesystem::path& named);
 
 // Throws UsageError if --resume names a checkpoint that does not exist. In a multi-node job it accepts any path, since the
@@ -25,7 +26,8 @@ void choose_resume(Plan& plan, const Settings& settings, const std::filesystem::
 void require_resume_path(const Plan& plan, const Settings& settings);
 
 // Reads --recovery into plan.regroup_limit and records the source. The default depends on the number of workers and on the
-// rendezvous, so both must be set before. `through_nccl`: each worker has its own GPU.
+// rendezvous, so both must be set before. `through_nccl` is true if each worker has its own GPU, so that NCCL connects the
+// workers.
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 
 // Reads --recovery for a program or a script. It has an effect only for C++ training loops that report that they can regroup
@@ -36,9 +38,9 @@ void choose_recovery_of_program(Plan& plan, const Settings& settings);
 // this job. Call it after workers, rendezvous, restarts, recovery, device and placement are chosen.
 void choose_standbys(Plan& plan, const Settings& settings);
 
-// Finds the user's worker program, which --worker or the config names, sets plan.worker, and records the source. Call it before
-// the config is read, since the program defines some of its keys. `by_config`: an absolute path, or "" if the config names no
-// program.
+// Finds the user's worker program, which --worker or the config names, sets plan.worker, and records the source. Call it
+// before the config is read, since the program defines some of its keys. `by_config` is an absolute path, or "" if the config
+// names no program.
 void choose_custom_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,
                           const std::filesystem::path& cwd);
 

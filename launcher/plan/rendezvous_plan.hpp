@@ -20,8 +20,8 @@ struct RendezvousPlan {
   // --node-rank, for static rendezvous; nullopt: the node that has the endpoint's address gets rank 0
   std::optional<int> node_rank;
 
-  // Address at which the nodes meet: the master address with the static backend, the endpoint with c10d. An empty host means
-  // this machine.
+  // Address at which the nodes meet: the master address with the static backend, or the endpoint with c10d. An empty host
+  // means this machine.
   std::string host;
   int port = 0;  // 0: any free port
   // --local-addr: address at which other nodes reach this node; empty if it is determined automatically
@@ -32,8 +32,8 @@ struct RendezvousPlan {
   std::string arbiter_host;
   int arbiter_port = 0;
 
-  std::chrono::milliseconds join_timeout{600'000};  // time limit until min_nodes have joined; static also calls it "timeout"
-  // after min_nodes have joined: time to wait for more nodes, up to max_nodes (torchrun: 30 s)
+  std::chrono::milliseconds join_timeout{600'000};  // time until min_nodes have joined; in static rendezvous also "timeout"
+  // time to wait for more nodes, up to max_nodes, after min_nodes have joined (torchrun: 30 s)
   std::chrono::milliseconds last_call_timeout{2'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};
   bool exclude_failing_nodes = false;  // --exclude-failing-nodes

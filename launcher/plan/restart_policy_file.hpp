@@ -1,6 +1,6 @@
 // Reads the file of --restart-policy: the user's restart rules as JSON with comments. As for a train.json, all errors of the
-// file are reported together, each with line, column, JSON pointer and the nearest valid name. plan_restarts.cpp calls it.
-// launcher/restart_policy/restart_policy.hpp explains the rules, and docs/failures.md the format.
+// file are reported together. Each has the line, column, JSON pointer and the nearest valid name. plan_restarts.cpp calls it.
+// launcher/restart_policy/restart_policy.hpp explains the rules, and docs/failures.md explains the format.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,8 @@ struct RestartPolicyFile {
 
 // Throws UsageError.
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file);
-// Parses the text of a restart policy file. `name`: the file's name for error messages. Throws UsageError. Pure.
+// Parses the text of a restart policy file. `name`: the file's name for error messages. Throws UsageError. The code is pure:
+// no I/O, no clock.
 RestartPolicyFile parse_restart_policy(std::string_view text, const std::string& name);
 
 }  // namespace ddprun

@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Threshold in nanoseconds (100 ms) above which a difference between the two clocks means that the wall clock was set. A small
-// difference does not, because the clocks are read one after the other.
+// Threshold in nanoseconds (100 ms) above which a difference between the two clocks means that the wall clock was set. Smaller
+// differences occur because the clocks are read one after the other.
 constexpr std::int64_t kClockStepThreshold = 100'000'000;
 
 std::optional<std::string> read_file(const fs::path& file) {

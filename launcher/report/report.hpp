@@ -43,8 +43,8 @@ class Report : public RunObserver {
   // still exists.
   //
   // Writes of the report must not delay the start of workers. So the texts about a failure and about the next round reach
-  // `keep` immediately, but the file only after `later`. With kUnlessSuccessful the first text is also written only after
-  // `later`, since a short successful job needs no report.
+  // `keep` immediately. They are written to the file only after `later`. With kUnlessSuccessful the first text is also written
+  // only after `later`, since a short successful job needs no report.
   using Later = std::function<void(std::function<void()> act)>;
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
@@ -53,8 +53,8 @@ class Report : public RunObserver {
   const std::string& warning() const { return warning_; }
   // Returns the text of the current document.
   std::string text() { return document_.text(); }
-  // Returns the current document on one line, for a client of the control socket. Unlike the file, which is only written at
-  // failures and at the start of rounds, it contains the newest step and the time until now.
+  // Returns the current document on one line, for a client of the control socket. The file is only written at failures and at
+  // the start of rounds. This text, in contrast, contains the newest step and the time until now.
   std::string line() { return document_.line(realtime_ns(), clock_was_set_ns()); }
 
  private:

@@ -272,7 +272,7 @@ void ReportDocument::add(const RoundFailed& event) {
   add_consequences(failed, event.consequences);
   for (const Json& worker : failed["workers"]) {
     // True if the worker exited with code 0 before the failure, although it was not ordered to stop. It may have caused the
-    // failure of the others.
+    // failure of the other workers.
     const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
                       worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
     if (left) failed["left_early"].push_back(worker["rank"]);

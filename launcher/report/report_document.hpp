@@ -1,6 +1,6 @@
-// The document of report.json, to which each event of a run adds its data. Report (report.hpp) owns one and writes its text to
-// the file. The document is stored as JSON instead of structs, so that unknown fields of an earlier invocation are preserved.
-// The code is pure: no I/O, no clock.
+// The document of report.json, to which each event of a run adds its data. Report (report.hpp) owns the document and writes
+// its text to the file. The document is stored as JSON instead of structs, so that unknown fields of an earlier invocation are
+// preserved. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +44,13 @@ struct ReportFacts {
 class ReportDocument {
  public:
   // `earlier` is the text of the existing file. The new document continues it, or ignores it if it is not a report. `pid` is
-  // that of this agent.
+  // the pid of this agent.
   ReportDocument(ReportFacts facts, std::string host, int pid, const std::optional<std::string>& earlier);
 
   // The time at which the file must contain an event's change. kNow: immediately. kDeferred: a short time later. kLater: a
   // short time later, but only if the agent is still running then. kLast: immediately, and no other text follows.
   enum class Write { kNo, kNow, kDeferred, kLater, kLast };
-  // Adds the event to the document. The two times are those of TimeAccount::on().
+  // Adds the event to the document. TimeAccount::on() explains the two times.
   Write on(const RunEvent& event, std::int64_t clock_was_set_ns, std::int64_t latest_ns);
   std::string text();
   // Returns the document of a running job on one line, without '\n'. Its times include the time since the newest event.

@@ -118,14 +118,14 @@ ReportMetrics metrics_of(const ReportJson& report, std::optional<std::int64_t> n
   }
   if (now_ns && !figures.rounds.empty()) {
     RoundSpan& newest = figures.rounds.back();
-    // A round of an earlier start has no end if its agent was killed.
+    // If the agent of an earlier start was killed, its last round has no end.
     const bool of_this_start =
         report_integer_at(*newest.round, "invocation") + 1 == std::ssize(report_value(report, "invocations"));
     newest.runs = of_this_start && !report_value(*newest.round, "ended_ns").is_number();
     if (newest.runs) newest.end_ns = std::max(newest.begin_ns, *now_ns);
   }
   // The report of a long run lacks the rounds in the middle. Its member "failures" counts the failures of all rounds, so these
-  // counts replace those that were computed from the rounds.
+  // counts replace the counts that were computed from the rounds.
   if (const ReportJson& counted = report_value(report, "failures"); counted.is_object()) {
     causes.clear();
     figures.failures = 0;

@@ -1,6 +1,6 @@
-// Metrics derived from a report.json, for report_text.cpp and launcher/report_page: the use of time, the frequency of each
-// failure, and the rounds on a time line. A value that is missing or has an unexpected type is skipped, since a different
-// version of ddprun may have written the report. The code is pure: no I/O, no clock.
+// Metrics derived from a report.json, for report_text.cpp and launcher/report_page: how the run used its time, how often each
+// failure occurred, and the rounds on a time line. A value that is missing or has an unexpected type is skipped, since a
+// different version of ddprun may have written the report. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ MetricList evaluation_metrics(const ReportJson& evaluation);
 std::string failed_rank_text(const ReportJson& failure);
 
 // Describes when a rank became a straggler, such as "rank 1, compute: 41.2 ms per step, the others 30.1 ms, at step 370".
-// Returns "" for an entry about the end of that state.
+// Returns "" for an entry about the recovery of a straggler.
 std::string straggler_text(const ReportJson& straggler);
 
 struct RoundSpan {

@@ -1,7 +1,7 @@
 // Limits the size of report.json and the work to format it.
 //
-// A job may fail ten thousand times, and hundreds of workers may fail together. With all rounds and failures in full, the
-// report would grow without a limit, and each event would format all of it again. Two limits keep it below a few megabytes:
+// A job may fail ten thousand times, and hundreds of workers may fail together. If all rounds and failures were kept in full,
+// the report would grow without a limit. Each event would format all of it again. Two limits keep it below a few megabytes:
 // - If there are many rounds, only the first 20 and the last 80 are kept. Older rounds lose the evidence of consequences.
 // - If a round has many consequences, only the first 8 are kept in full. The others are listed as rank numbers by cause.
 //

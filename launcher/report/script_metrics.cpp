@@ -55,7 +55,7 @@ class ScriptMetrics::Files {
     std::error_code ignored;
     const std::filesystem::path file = layout_.metrics();
     if (begin == Begin::kRun && std::filesystem::is_regular_file(file, ignored)) {
-      // This run starts from step 0, so the existing file belongs to an earlier run.
+      // If this run starts from step 0, an existing file belongs to an earlier run.
       std::filesystem::rename(file, name_for_an_earlier_run(file), ignored);
     }
     log_ = std::make_unique<MetricsLog>(file, step, problem);

@@ -16,7 +16,7 @@ namespace ddprun {
 
 class StepParts {
  public:
-  // `step` is the last step before the first line that is passed to take(). Without this call it is 0.
+  // `step` is the last step before the first line that is passed to take(). If this function is not called, that step is 0.
   void begin_after(std::int64_t step) { step_before_ = step; }
   // Adds a line of the file. The lines must be added in file order. Lines that are not step lines, or lack the parts, do not
   // change the times.

@@ -41,7 +41,7 @@ class TimeAccount {
           std::int64_t latest_ns = std::numeric_limits<std::int64_t>::max());
 
   const Seconds& seconds() const { return seconds_; }
-  // Returns the sums up to a time between two events. The arguments are those of on() at that time. The account does not
+  // Returns the sums up to a time between two events. The arguments have the same meaning as in on(). The account does not
   // change.
   Seconds seconds_at(std::int64_t time_ns, std::int64_t clock_was_set_ns) const;
   const Round& round() const { return round_; }

@@ -21,7 +21,7 @@ struct ChartMark {
 std::string chart_html(const std::string& name, const std::string& unit, const std::string& curve,
                        const std::vector<svg::Point>& points, const std::vector<ChartMark>& marks);
 
-// Small images for legends, with the classes of the marks.
+// Small images for legends. They have the CSS classes of the marks.
 inline constexpr const char* kFailureKey =
     "<svg class=\"key\" viewBox=\"-6 -11 12 11\" aria-hidden=\"true\"><path class=\"failure\" d=\"M0 -1l-5 -9h10Z\"/></svg>";
 inline constexpr const char* kResumedKey =

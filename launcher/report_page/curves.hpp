@@ -3,8 +3,8 @@
 //
 // A page of a running job is built every few seconds, and the file of a long run has a million lines. So the reader keeps the
 // curves and its position, and reads only new lines. After a failure, the job removes the lines of the steps that it repeats,
-// and appends others. The reader detects this, because the last line that it has read is then no longer in its place. Each line
-// contains its time, so even a repeated step has a different line. The reader then reads the file again from the start.
+// and appends new lines. The reader detects this, because the last line that it has read is then no longer in its place. Each
+// line contains its time, so even a repeated step has a different line. The reader then reads the file again from the start.
 #pragma once
 
 #include <cstdint>

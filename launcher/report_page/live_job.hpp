@@ -1,5 +1,6 @@
 // The state of a running job that the page of `ddprun report --follow` shows. It comes from the answers of the job's agents to
-// a status query (docs/schemas/status.schema.json). The texts are those of `ddprun status`. The code is pure: no I/O, no clock.
+// a status query (docs/schemas/status.schema.json). The texts are the same as in `ddprun status`. The code is pure: no I/O, no
+// clock.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Builds the page of `ddprun report --html`: one HTML page about a run, which loads no other file. It shows the end of the run,
-// a time line of rounds with their failures, curves with marks at failures, the parts of the run's time, and a table of
-// metrics. The evidence of each failure can be unfolded. For a job that runs (--follow), it also shows workers and stragglers,
-// and reloads itself. The code is pure: no I/O, no clock.
+// Builds the page of `ddprun report --html`: one HTML page about a run, which loads no other file. It shows the end of the
+// run, and a time line of rounds with their failures. It also shows curves with marks at failures, the parts of the run's
+// time, and a table of metrics. The evidence of each failure can be unfolded. For a job that runs (--follow), it also shows
+// workers and stragglers, and reloads itself. The code is pure: no I/O, no clock.
 //
-// Each subject has a file: page_rounds, page_workers, page_time and chart. page_style has the colours and the script.
+// Each part of the page has a file: page_rounds, page_workers, page_time and chart. page_style has the colours and the script.
 #pragma once
 
 #include <chrono>

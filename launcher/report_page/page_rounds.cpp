@@ -87,8 +87,8 @@ std::string bar_of_round(const RoundSpan& span, const TimeScale& scale) {
          format_duration(static_cast<double>(span.end_ns - span.begin_ns) / kNsPerSecond) + "</title></rect>\n";
 }
 
-// Returns the mark of a failure. Its triangle is in a nested SVG element, because SVG can place an element by percent, but not
-// the points of a path.
+// Returns the mark of a failure. Its triangle is in a nested SVG element: SVG can place an element by percent, but not the
+// points of a path.
 std::string mark_of_failure(const RoundSpan& span, bool kept, const TimeScale& scale) {
   return "<svg class=\"at\" x=\"" + percent_text(scale.percent(span.end_ns)) + "\" y=\"13\"><path class=\"failure" +
          (kept ? " kept" : "") + "\" d=\"M0 0l-6 -10h12Z\"><title>round " +

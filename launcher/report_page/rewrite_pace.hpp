@@ -1,7 +1,7 @@
 // Decides when `ddprun report --follow` rewrites its page (report_follower.hpp). A change of the run's files causes a rewrite,
-// but at most one in kMinInterval, since a job may write hundreds of steps per second. Some changes cause no event: those of
-// the workers' memory and GPUs, and files that another machine writes to a network file system. So the page is rewritten at
-// least once in kMaxInterval. The code is pure: no I/O, no clock.
+// but at most one in kMinInterval: a job may write hundreds of steps per second. Some changes cause no event: changes of the
+// workers' memory and GPU usage, and writes of another machine to a network file system. So the page is rewritten at least
+// once in kMaxInterval. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <algorithm>

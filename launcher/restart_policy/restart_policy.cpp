@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// Returns the exit code of the job: that of the worker whose failure is the first cause (decision 4,
+// Returns the exit code of the job: the exit code of the worker whose failure is the first cause (decision 4,
 // docs/internals/decisions/launcher/exit-codes.md). Returns kBudgetSpent if that worker's exit status does not reflect the
 // failure, for example after a hang.
 int exit_code_of(const FailedRound& round) {
@@ -60,13 +60,13 @@ const char* hopeless_reason(Cause cause) {
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
   // Two out-of-memory failures at the same step count as the same only if they requested the same amount. A different amount
-  // shows that the script has changed its memory use in between, so a restart may help.
+  // shows that the memory usage of the script has changed in between, so a restart may help.
   return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_requested == b.memory_requested);
 }
 
-// Returns true if round number `round` made progress. For the newest round the result may still change from false to true: only
-// after the next round has started is it known whether survivors held a newer step.
+// Returns true if round number `round` made progress. For the newest round the result may still change from false to true: the
+// start of the next round shows whether survivors held a newer step.
 bool made_progress(std::span<const FailedRound> history, std::size_t round) {
   if (history[round].has_newer_checkpoint()) return true;
   return round + 1 < history.size() && survivors_held_more(history.first(round + 1), history[round + 1]);
@@ -279,9 +279,9 @@ rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::
   if (!is_free(failed)) ++history.used;
   ++used_for_cause;
   if (verdict.restart) ++after.restart_count;
-  // In two cases the other workers may have a valid training state, which they save. After kLateUsage the config was valid when
-  // the job started, so only the replacement failed. Bad data is a usage error of a rank that has already trained in this
-  // round. In this case the next start would read the same bad data and fail again, so the job does not end with kPreempted.
+  // In two cases the other workers may have a valid training state, which they save. After kLateUsage the config was valid
+  // when the job started, so only the replacement failed. Bad data is a usage error of a rank that has already trained in this
+  // round. In this case the next start would read the same bad data and fail again. So the job does not end with kPreempted.
   const bool bad_data = failed.cause == Cause::kUsage && failed.step > std::max<std::int64_t>(failed.resumed_from, 0);
   verdict.others_save = !verdict.restart && (failed.cause == Cause::kLateUsage || bad_data);
   verdict.preempted_once_saved = !bad_data;

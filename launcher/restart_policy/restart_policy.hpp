@@ -19,8 +19,7 @@
 // `refill_by_progress` this restart is the first one of a full budget. The next round starts at step 200 and fails at step 250
 // in the same way, without a new checkpoint. So the rule about repeated failures ends the job with kNoProgress.
 //
-// The cost: a job that is killed twice at random before it has saved ends early, if both kills hit the same rank at the same
-// step.
+// The cost: if two random kills hit the same rank at the same step before the job has saved, the job ends early.
 #pragma once
 
 #include <array>

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxTokenBytes = 16 << 10;
 constexpr std::int64_t kMaxSeconds = 2'147'483'647;  // the server's field has 32 bits
 
-// "2026-11-29T10:30:45Z"
+// Returns a text such as "2026-11-29T10:30:45Z".
 std::string utc_text(std::int64_t realtime_ns) {
   using namespace std::chrono;
   const sys_seconds time{floor<seconds>(nanoseconds(realtime_ns))};
@@ -32,7 +32,7 @@ std::string utc_text(std::int64_t realtime_ns) {
 
 class MetricEntries {
  public:
-  // The first metric with a name is kept.
+  // If several metrics have the same name, the first one is kept.
   void add(const std::string& name, std::string value) {
     const bool known = std::ranges::any_of(entries_, [&](const Json& entry) { return entry["name"] == name; });
     if (known || name.empty() || name.size() > kMaxStatusText || value.size() > kMaxStatusText) return;

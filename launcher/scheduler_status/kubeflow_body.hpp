@@ -1,5 +1,5 @@
 // Converts the progress of a job to the format of Kubeflow's status server (KEP-2779 of kubeflow/trainer). Also parses the
-// server's address and token. Pure.
+// server's address and token. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,11 @@ struct HttpsUrl {
   std::string path = "/";  // with the query
 };
 
-// nullopt if the text is not an https URL, or if it contains a user name, spaces or control characters.
+// Returns nullopt if the text is not an https URL, or if it contains a user name, spaces or control characters.
 std::optional<HttpsUrl> parse_https_url(std::string_view text);
 
-// The content of a bearer token file, without the line end. nullopt if it is empty, too long, or has characters that a header
-// cannot contain.
+// Returns the content of a bearer token file, without the line end. Returns nullopt if the content is empty, too long, or has
+// characters that a header cannot contain.
 std::optional<std::string> bearer_token(std::string_view file_content);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 // One request to Kubeflow's status server. The agent starts a separate process for it (progress_poster.hpp), because the
-// request blocks, and because the agent of a job on one machine does not load OpenSSL.
+// request blocks. Another reason is that the agent of a job on one machine does not load OpenSSL.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // Decides when to send the progress of a job to its scheduler. Schedulers limit requests, so at least kMinInterval passes
-// between two of them. The last one, at the end of the job, does not wait: otherwise a finished job would keep an old
-// percentage. Pure.
+// between two requests. At the end of the job the last request is sent immediately. So the scheduler does not show an old
+// percentage for a finished job. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <chrono>

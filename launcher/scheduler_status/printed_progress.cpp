@@ -22,7 +22,7 @@ bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || c == '_';
 }
 
-// Lower case, without colours and cursor movements (ESC [ ... letter).
+// Returns the line in lower case, without colours and cursor movements (ESC [ ... letter).
 std::string plain_lower(std::string_view line) {
   std::string plain;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -45,7 +45,7 @@ struct Count {
   std::size_t end = 0;  // index after the digits
 };
 
-// A whole number at this place; nullopt for "0.5", "12k" and numbers that are too large.
+// Returns the whole number at this place. Returns nullopt for "0.5", "12k" and numbers that are too large.
 std::optional<Count> count_at(std::string_view text, std::size_t at) {
   std::int64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
@@ -60,7 +60,7 @@ struct Found {
   std::int64_t at = 0, of = 0;
 };
 
-// "450/1000", "450 of 1000" or "450" at this place.
+// Reads a position such as "450/1000", "450 of 1000" or "450" at this place.
 std::optional<Found> position_at(std::string_view text, std::size_t at) {
   const auto first = count_at(text, at);
   if (!first) return std::nullopt;
@@ -76,7 +76,7 @@ std::optional<Found> position_at(std::string_view text, std::size_t at) {
   return total && total->value > 0 && first->value <= total->value ? Found{first->value, total->value} : std::optional<Found>();
 }
 
-// The position after a whole word: "epoch 2/10", "epoch: [2/10]", "'epoch': 2".
+// Reads the position after the word, such as "epoch 2/10", "epoch: [2/10]" or "'epoch': 2".
 std::optional<Found> position_after(std::string_view text, std::string_view word) {
   for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
     const std::size_t end = at + word.size();
@@ -142,7 +142,7 @@ bool PrintedProgress::read_step(std::string_view line) {
   return false;
 }
 
-// A bar of tqdm: "train: 45%|####5     | 450/1000 [00:10<00:12, 45.00it/s, loss=0.23]".
+// Reads a bar of tqdm: "train: 45%|####5     | 450/1000 [00:10<00:12, 45.00it/s, loss=0.23]".
 bool PrintedProgress::read_bar(std::string_view line) {
   const std::size_t percent = line.find("%|");
   if (percent == std::string_view::npos || percent == 0 || !is_digit(line[percent - 1])) return false;

@@ -1,5 +1,6 @@
-// The progress in the lines that a program prints. A program that does not report its steps over the worker channel still has a
-// status. progress_poster.cpp passes it the output of rank 0. Pure.
+// Finds the progress of a program in the lines that it prints. So ddprun can send a status even for a program that does not
+// report its steps over the worker channel. progress_poster.cpp passes the output of rank 0 to this class. The code is pure:
+// no I/O, no clock.
 //
 // The problem. Programs print their progress in many forms, and a wrong percentage is worse than none. The bar of tqdm is the
 // worst case: "450/1000" may count the steps of the whole run or the batches of one epoch, and the bar does not show which.
@@ -12,7 +13,7 @@
 //   "step 450/1000" without any epoch      450 of 1000 steps
 //   a bar without any epoch, "Epoch 2"     the step, without a total, so without a percentage
 //
-// Numbers of epochs start at 1, unless the program has printed epoch 0. Lines longer than kMaxLine are ignored.
+// Epochs are counted from 1, unless the program has printed epoch 0. Lines longer than kMaxLine are ignored.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ class PrintedProgress {
   // Reads more output of a stream. Lines end with '\n' or '\r'. Returns true if a line contained progress or metrics.
   bool feed(Stream stream, std::string_view bytes);
 
-  // nullopt before the first line with progress or metrics. `steps_total` is 0 if the length of the run is not known.
+  // Returns nullopt before the first line with progress or metrics. `steps_total` is 0 if the length of the run is not known.
   std::optional<channel::Progress> progress() const;
 
  private:
@@ -50,7 +51,7 @@ class PrintedProgress {
   bool read_metrics(std::string_view line);
 
   std::array<std::string, 2> rests_;  // the unfinished line of each stream
-  std::array<bool, 2> skips_line_{};  // the unfinished line is too long
+  std::array<bool, 2> skips_line_{};  // true: the unfinished line is too long, so it is skipped
   std::optional<Position> epoch_;
   bool counts_from_zero_ = false;  // the program has printed epoch 0
   std::optional<Position> step_;   // from a line with a word such as "step"

@@ -22,7 +22,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::chrono::seconds kTimeout{15};    // the server answers within 10 s
-constexpr std::chrono::seconds kEndTimeout{3};  // the last request delays the end of the job
+constexpr std::chrono::seconds kEndTimeout{3};  // shorter, since the end of the job waits for the last request
 constexpr std::size_t kMaxProblem = 500;
 
 }  // namespace
@@ -69,7 +69,8 @@ void ProgressPoster::post() {
                                        ToolRun::Hooks{.done = [this](const std::string& output, const std::string& problem) {
                                          schedule_.on_done();
                                          note(output.empty() ? problem : output);
-                                         // The ToolRun calls this function, so it must be destroyed later.
+                                         // The ToolRun calls this function, so the ToolRun must not be destroyed before the
+                                         // function returns.
                                          boost::asio::post(io_, [run = std::shared_ptr<ToolRun>(std::move(request_))] {});
                                        }});
 }
@@ -104,7 +105,7 @@ std::vector<ProgressPoster::Target> scheduler_targets(const Environment& environ
   const auto job = slurm_job_of(environment);
   if (job && this_machine().on_path("scontrol")) {
     targets.push_back({.failure = "the progress could not be written to the comment of the Slurm job",
-                       .stops_at_failure = true,  // a site can forbid it
+                       .stops_at_failure = true,  // the site may not allow users to set comments
                        .command = [job = *job](const ProgressShown& progress, const MetricList&, std::int64_t) {
                          return std::vector<std::string>{"/proc/self/exe", std::string(kSetSlurmCommentCommand), job,
                                                          slurm_comment(progress)};

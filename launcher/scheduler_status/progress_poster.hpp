@@ -2,8 +2,8 @@
 // get trainjob` shows it. Slurm gets it as the comment of the job, which `scontrol show job` shows.
 //
 // Rank 0 reports the progress over the worker channel. If it reports nothing, the progress is read from the lines that it
-// prints. Without either, nothing is sent. Only the agent on rank 0's node sends. Each status needs its own process, which is
-// started at most once a minute (PostSchedule). run_plan.cpp creates this observer.
+// prints. If rank 0 does neither, nothing is sent. Only the agent on rank 0's node sends a status. Each status needs its own
+// process, which is started at most once a minute (PostSchedule). run_plan.cpp creates this observer.
 #pragma once
 
 #include <functional>
@@ -33,11 +33,11 @@ class ProgressPoster final : public RunObserver {
     std::function<std::vector<std::string>(const ProgressShown& progress, const MetricList& evaluation, std::int64_t time_ns)>
         command;
   };
-  // `report` receives a message for the user after a failed command, unless the previous one failed for the same reason.
+  // `report` receives a message for the user after a failed command, unless the previous command failed for the same reason.
   ProgressPoster(boost::asio::io_context& io, Target target, std::function<void(const std::string& problem)> report)
       : io_(io), target_(std::move(target)), report_(std::move(report)) {}
   void on(const RunEvent& event) override;
-  // Output of a worker. It is used only until rank 0 reports its progress.
+  // Call this with the output of a worker. The output is used only until rank 0 reports its progress.
   void on_output(int rank, Stream stream, std::string_view bytes);
 
  private:
@@ -55,14 +55,15 @@ class ProgressPoster final : public RunObserver {
   MetricList evaluation_;
   PrintedProgress printed_;
   bool reports_ = false;      // rank 0 has reported its progress, so its output is not read
-  bool stopped_ = false;      // a command has failed, and the target stops then
+  bool stopped_ = false;      // a command has failed, and stops_at_failure is set
   std::int64_t time_ns_ = 0;  // time of the newest data
   PostSchedule schedule_;
   std::unique_ptr<ToolRun> request_;
   std::string last_problem_;
 };
 
-// The targets for this process's environment: Kubeflow's status server and the comment of a Slurm job. Often there are none.
+// Returns the targets for this process's environment: Kubeflow's status server, and the comment of a Slurm job. The result is
+// often empty.
 std::vector<ProgressPoster::Target> scheduler_targets(const Environment& environment);
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// The progress of a job as the comment of its Slurm job, which `scontrol show job` and `squeue -o %k` show. Pure.
+// Formats the progress of a job as the comment of its Slurm job, which `scontrol show job` and `squeue -o %k` show. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -8,11 +9,12 @@
 
 namespace ddprun {
 
-// "ddprun: epoch 2/3, step 512/1,407, loss 0.3412, 32 s left". Contains only characters that need no quotes for scontrol.
+// Returns a text such as "ddprun: epoch 2/3, step 512/1,407, loss 0.3412, 32 s left". It contains only characters that need no
+// quotes for scontrol.
 std::string slurm_comment(const ProgressShown& progress);
 
-// True if the output of `scontrol show job` has no comment, or one of slurm_comment(). A comment of the user is kept, because
-// some sites read it.
+// True if the output of `scontrol show job` has no comment, or a comment that slurm_comment() has created. A comment of the
+// user is kept, because some sites read it.
 bool may_set_slurm_comment(std::string_view scontrol_job);
 
 }  // namespace ddprun

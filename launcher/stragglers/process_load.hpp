@@ -12,7 +12,7 @@ namespace ddprun {
 struct ProcessLoad {
   double ran_s = 0;     // time for which the main thread ran; scripts and ddptrain train in that thread
   double queued_s = 0;  // time in which the main thread was ready to run, but had no processor or no cgroup quota
-  double disk_s = 0;    // time in which the main thread waited for a disk; 0 without the sysctl kernel.task_delayacct
+  double disk_s = 0;    // time in which the main thread waited for a disk; 0 if the sysctl kernel.task_delayacct is off
 };
 
 // Reads the counters of a process. A counter is 0 if the process has ended or if this kernel does not count it.

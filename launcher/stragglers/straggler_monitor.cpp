@@ -25,7 +25,7 @@ void StragglerMonitor::on(const RunEvent& event) {
   } else if (const auto* continued = std::get_if<WorkerContinued>(&event)) {
     if (round_.find(continued->rank) != nullptr) readings_[continued->rank].stopped_s += continued->stopped_s;
   } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
-    // The process of the suspect has ended and cannot be sampled.
+    // If the process of the suspect has ended, it cannot be sampled.
     if (suspect_ && suspect_->finding.rank == ended->rank) report_suspect();
   } else if (const auto* reported = std::get_if<WorkerReported>(&event)) {
     if (const auto* pace = std::get_if<channel::Pace>(&reported->message)) on_pace(reported->rank, *pace);
@@ -42,8 +42,8 @@ void StragglerMonitor::begin(const RoundStarted& round) {
   state_.begin_round(round.world_size, round.nodes > 1);
 }
 
-// One message may report several steps. The counters of the kernel are divided evenly among these steps. The time for which the
-// worker was stopped (SIGSTOP) is divided in proportion to the waiting times, because a stop during a wait prolongs that wait.
+// One message may report several steps. The counters of the kernel are divided evenly among these steps. The time for which
+// the worker was stopped (SIGSTOP) is divided in proportion to the waiting times: a stop during a wait prolongs that wait.
 void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   const RoundModel::Worker* const worker = round_.find(rank);
   const auto total = channel::total_of(pace);
@@ -52,7 +52,7 @@ void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   Readings& readings = readings_[rank];
   const ProcessLoad now = system_.load(pid);
   const auto earlier = std::exchange(readings.load, now);
-  if (!earlier) return;  // the counters of these steps are unknown without an earlier reading
+  if (!earlier) return;  // if there is no earlier reading, the counters of these steps are unknown
   const ProcessLoad before = *earlier;
   const double stopped_s = std::exchange(readings.stopped_s, 0);
   const double busy_s = now.ran_s - before.ran_s + now.queued_s - before.queued_s + stopped_s;

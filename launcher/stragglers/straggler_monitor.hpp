@@ -1,15 +1,15 @@
 // Connects StragglerState (launcher/stragglers/straggler_state.hpp) to the system. Each time a worker reports its step times,
-// it reads the worker's kernel counters and passes both to StragglerState. It publishes the stragglers that StragglerState
-// finds. launcher/launch/run_plan.cpp registers it as an observer of the agent's events. It does nothing if no worker reports
-// step times.
+// StragglerMonitor reads the worker's kernel counters. It passes the step times and the counters to StragglerState. It
+// publishes the stragglers that StragglerState finds. launcher/launch/run_plan.cpp registers it as an observer of the agent's
+// events. It does nothing if no worker reports step times.
 //
 // An example: rank 1 reports steps 11 to 15, which took 300 ms without waiting for other ranks. Since its previous report, its
-// main thread ran for 100 ms and was ready without a processor for 195 ms. So each of the five steps gets 39 ms of waiting for
-// a processor. If the other ranks need 20 ms for a step, StragglerState finds rank 1 with the kind kProcessor.
+// main thread ran for 100 ms. For 195 ms, it was ready to run but had no processor. So each of the five steps gets 39 ms of
+// waiting for a processor. If the other ranks need 20 ms for a step, StragglerState finds rank 1 with the kind kProcessor.
 //
 // In a multi-node job, each node collects the reports of the ranks that it runs. Only the node of rank 0 searches for
-// stragglers. Each time one of its ranks has reported, it queries the other nodes for their reports, with a minimum interval
-// between queries.
+// stragglers. Each time one of its ranks has reported, this node queries the other nodes for their reports, with a minimum
+// interval between queries.
 #pragma once
 
 #include <chrono>

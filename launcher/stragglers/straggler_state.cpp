@@ -56,7 +56,7 @@ void StragglerState::add(RankPace pace) {
   pace.waiting -= stopped;
   pace.own += stopped;
   std::deque<RankPace>& newest = newest_[static_cast<std::size_t>(pace.rank)];
-  // The job has loaded an earlier state: the stored pieces are obsolete.
+  // If the step number decreases, the job has loaded an earlier state, and the stored step times are obsolete.
   if (!newest.empty() && pace.step < newest.back().step) {
     newest.clear();
     judged_ = -1;
@@ -95,8 +95,8 @@ std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::in
 
 std::vector<StragglerState::Finding> StragglerState::judge() {
   if (world_size_ < 2) return {};
-  // Compares the steps that all ranks have reported. `last` is the rank whose reports are furthest behind. The compared steps
-  // are those of its newest 20 pieces.
+  // Compares the steps that all ranks have reported. `last` is the rank whose reports are furthest behind. Only the steps of
+  // this rank's newest 20 pieces are compared.
   const std::deque<RankPace>* last = nullptr;
   for (const std::deque<RankPace>& newest : newest_) {
     if (newest.size() < kMinPieces) return {};
@@ -151,7 +151,7 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
   const double difference = std::max(longer, finding.own_s - finding.others_s);
   const auto more = [&](auto part) { return slowest.all.*part - of_others([part](const Sum& sum) { return sum.all.*part; }); };
   // If the processors are overloaded, all ranks wait for them, and the slowest rank changes from second to second. Such a rank
-  // is not a straggler. But a rank that was stopped by SIGSTOP always is.
+  // is not a straggler. But a rank that was stopped by SIGSTOP always is a straggler.
   const double others_queued = of_others([](const Sum& sum) { return sum.all.queued; });
   const bool was_stopped = more(&RankPace::stopped) >= kExplains * difference;
   if (!was_stopped && longer < kQueueFactor * others_queued) return;
@@ -161,7 +161,7 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding)
     finding.part_s = std::min(part, difference);
     return true;
   };
-  // The order of these checks matters: without a processor or while it waits for a disk, a rank also gets its batch late.
+  // The order of these checks matters: a rank that has no processor, or waits for a disk, also gets its batch late.
   const bool explained = explains(StragglerKind::kProcessor, more(&RankPace::queued) + more(&RankPace::stopped)) ||
                          explains(StragglerKind::kDisk, more(&RankPace::disk)) ||
                          explains(StragglerKind::kData, more(&RankPace::data));

@@ -1,11 +1,11 @@
-// Finds a straggler: a rank whose own work takes longer than that of the other ranks, which wait for it in each step. It also
-// determines the kind of delay. The class is a pure state machine without a clock. launcher/stragglers/straggler_monitor.hpp
-// calls it.
+// Finds a straggler: a rank whose own work takes longer than the work of the other ranks. The other ranks wait for it in each
+// step. StragglerState also determines the kind of the delay. The class is a pure state machine without a clock.
+// launcher/stragglers/straggler_monitor.hpp calls it.
 //
 // The problem. Ranks wait for each other in each step. So the step time is equal on all ranks and does not show which rank is
 // slow. Each rank therefore reports two times: its own time and the time for which it waited for other ranks (channel::Pace).
 //
-// How it goes wrong. Own times also differ without a straggler. Rank 0 saves a checkpoint in one of its steps. On a busy
+// How it goes wrong. Own times also differ if there is no straggler. Rank 0 saves a checkpoint in one of its steps. On a busy
 // machine every rank waits for processors, and the slowest rank changes from second to second.
 //
 // The idea. We compare means over the newest 20 steps. Steps that are too short to measure are reported together as one piece,
@@ -27,8 +27,8 @@
 // If it was ready to run but had no processor for 40 ms of each step, the kind is kProcessor.
 //
 // In a multi-node job the exchange between ranks can become slow, although no rank is slow (kNetwork). The shortest waiting
-// time of all ranks measures the exchange. The exchange is slow if it takes three times as long as the fastest one before. The
-// additional time must also be 30 % of the step time and 2 ms.
+// time of all ranks measures the exchange. The exchange is slow if it takes three times as long as the fastest earlier
+// exchange. The additional time must also be 30 % of the step time and 2 ms.
 //
 // The cost: a straggler is found only after 10 to 20 steps. docs/internals/decisions/hang/own-time-and-waiting.md has
 // measurements and the alternatives that we tried.

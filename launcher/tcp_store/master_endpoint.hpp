@@ -1,6 +1,6 @@
 // Chooses MASTER_ADDR and MASTER_PORT for each round (one start of all workers), and opens the sockets of the store for
-// scripts. In a multi-node job, the coordinator's message that starts a round contains both values, and only the node with
-// group rank 0 reserves the port (HeldPort).
+// scripts. In a multi-node job, the coordinator's message that starts a round contains both values. Only the node with group
+// rank 0 reserves the port (HeldPort).
 //
 // The problem. Scripts connect to a TCPStore at MASTER_PORT. Normally ddprun's store process serves them. Rank 0 hosts the
 // store only if ddprun's store cannot listen on the port. Between two rounds the old store ends and a new one must listen,
@@ -16,11 +16,12 @@
 // confirm this in time, the new store uses a different port. If no other port is acceptable, rank 0 tries to listen on the
 // port, and fails with a visible error.
 //
-// If ddprun's store cannot listen in a later round, rank 0 also tries. If rank 0 fails, this is a worker's failure, after which
-// the restart policy can start another round. A UsageError instead would end the job although restarts are left.
+// If ddprun's store cannot listen in a later round, rank 0 also tries. If rank 0 fails, this is a worker's failure, after
+// which the restart policy can start another round. A UsageError would end the job although restarts are left.
 //
-// In a static multi-node job the agent itself listens on the port, since nodes can join there at any time. It passes clients of
-// the store to the store's process (launcher/network/store_clients.hpp). So the port stays in use between rounds.
+// In a multi-node job with static rendezvous the agent itself listens on the port, since nodes can join there at any time. It
+// passes clients of the store to the store's process (launcher/network/store_clients.hpp). So the port stays in use between
+// rounds.
 #pragma once
 
 #include <optional>
@@ -45,7 +46,7 @@ inline std::string store_message_line(const guardian::Notice& notice) {
 
 class MasterEndpoint {
  public:
-  // Ends the previous round's store, chooses and reserves address and port for a new round, and opens the sockets of the new
+  // Ends the previous round's store. Chooses and reserves address and port for a new round, and opens the sockets of the new
   // store. `job` is null on one machine. Throws UsageError or InternalError, as HeldPort does.
   void take(const Plan& plan, JobLink* job, GuardianLink& guardian) {
     end_store(guardian);
@@ -111,8 +112,8 @@ class MasterEndpoint {
   // Opens the sockets of the store, unless another node or rank 0 hosts it.
   void open_store(const Plan& plan, JobLink* job, bool first) {
     const bool rank_0_is_local = job == nullptr || job->release().group_rank == 0;
-    // If the agent itself listens on the port, it passes new clients to the new store only, because JobLink::open_store()
-    // replaces the old store's socket.
+    // If the agent itself listens on the port, it passes new clients only to the new store: JobLink::open_store() replaces the
+    // old store's socket.
     const bool old_store_reachable = port_ == ending_port_ && (job == nullptr || !job->listens_for_store());
     rank_0_hosts_ = !plan.agent_store || (rank_0_is_local && (!held_ || old_store_reachable));
     if (held_) held_->admit(rank_0_hosts_ ? PortListener::kRank0 : PortListener::kAgentsStore);

@@ -103,8 +103,9 @@ void ScriptStore::wait_for_turn(int number, Client& client, std::size_t next_ans
   turn_queue_.push_back(number);
 }
 
-// Returns true if a reply of this size may be sent now. If no other reply is unsent, any size is allowed. Otherwise a reply
-// larger than three quarters of the limit could never be sent.
+// Returns true if a reply of this size may be sent now. A reply of at most light_bytes may always be sent. If all other
+// replies have been sent, any size is allowed. Without this exception, a reply larger than three quarters of the limit could
+// never be sent.
 bool ScriptStore::has_space_for(std::size_t answer) const {
   return answer <= limits_.light_bytes || unsent_bytes_ == 0 || pending() + answer <= limits_.pending_bytes / 4 * 3;
 }
@@ -143,7 +144,7 @@ void ScriptStore::process(int number, Turn turn) {
     done += read.bytes;
   }
   client.input.erase(0, done);
-  // An empty input releases the memory that a large value has used.
+  // If the input is empty, the memory that a large value has used is released.
   if (client.input.empty() && client.input.capacity() > limits_.light_bytes) client.input.shrink_to_fit();
   unfinished_bytes_ -= done;
 }

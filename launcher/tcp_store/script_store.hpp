@@ -14,14 +14,14 @@
 // 64 MiB, and sending it would delay the other clients.
 //
 // The idea. One limit (Limits::pending_bytes) applies to the sum of all pending data over all clients:
-// - If a client has more than Limits::light_bytes of unsent replies, the store processes its next query only after the client
-//   has read enough. PyTorch's clients read each reply before they send the next query, so this never delays them.
+// - A client may have more than Limits::light_bytes of unsent replies. The store then processes its next query only after the
+//   client has read enough. PyTorch's clients read each reply before they send the next query, so this never delays them.
 // - A query with a reply larger than light_bytes waits in a queue for its turn. The server process calls take_turn() once per
 //   pass of its loop. So it processes queries of other clients between two large replies.
 // - The first query in the queue gets its turn if pending data and the new reply together are at most three quarters of the
-//   limit, or if no other reply is unsent. If it has waited for a second, the server process calls free_space(). This
-//   disconnects one stalled client, which has read less than light_bytes since the last call. If several clients are stalled,
-//   the one with the most unsent bytes is disconnected.
+//   limit. It also gets its turn if all other replies have been sent. If this query has waited for a second, the server
+//   process calls free_space(). This disconnects one stalled client, which has read less than light_bytes since the last call.
+//   If several clients are stalled, the one with the most unsent bytes is disconnected.
 // - If pending data exceeds the limit, the client with the most pending data is disconnected.
 //
 // An example: the limit is 400 bytes, light_bytes is 50 bytes, and the value of "big" is 100 bytes long.
@@ -32,8 +32,8 @@
 //     free_space()                     client 1 has read 60 bytes, so client 2 is disconnected; client 3 gets its turn
 //
 // The cost: valid clients are disconnected if together they send more than 256 MiB of incomplete queries at the same time. The
-// store of ddptrain's workers (rendezvous/channel_store) could not be used: its requests are messages of the worker channel,
-// each request contains a timeout, and it has no append, queues, barriers or lists of keys.
+// store of ddptrain's workers (rendezvous/channel_store) could not be used. Its requests are messages of the worker channel,
+// and each request contains a timeout. It has no append, queues, barriers or lists of keys.
 // docs/internals/decisions/launcher/script-store.md is the record of this decision.
 #pragma once
 

@@ -41,8 +41,9 @@ StorePeer peer_of(const sockaddr_storage& from) {
   return peer;
 }
 
-// Tests whether the kernel reports the owner of a socket of this process, whose owner is known. The socket connects to itself
-// on loopback, so it never listens: with --port-range, ddprun listens only on ports of the range.
+// Tests whether the kernel reports the owners of sockets. The test uses a socket of this process, whose owner is known. The
+// socket connects to itself on loopback and never listens, since with --port-range ddprun may listen only on ports of the
+// range.
 bool probe_user_reports() {
   for (const int family : {AF_INET, AF_INET6}) {
     const Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -1,8 +1,8 @@
 // Implementation of store_process.hpp: one epoll loop over the listening sockets and the clients.
 //
-// Note: the number of a client is its file descriptor. When a client is closed, a new client may get the same descriptor, and
-// an event of the closed client would then be handled for the new one. So each pass of the loop handles all client events
-// before it accepts new clients.
+// Note: the number of a client is its file descriptor. When a client is closed, a new client may get the same descriptor. An
+// event of the closed client would then be handled for the new one. So each pass of the loop handles all client events before
+// it accepts new clients.
 #include "launcher/tcp_store/store_process.hpp"
 
 #include <fcntl.h>
@@ -44,8 +44,8 @@ constexpr std::chrono::milliseconds kNoDescriptorsPause{100};
 // If pending data leaves no space for a large reply during this time, a stalled client is disconnected.
 constexpr std::chrono::seconds kSpaceTimeout{1};
 
-// Returns false with errno set if no file descriptor is free. Call this before receiving a client from the agent: without a
-// free descriptor the kernel would close the passed connection. A client that is not received yet waits in the socket.
+// Returns false with errno set if no file descriptor is free. Call this before receiving a client from the agent: if no
+// descriptor is free, the kernel would close the passed connection. A client that is not received yet waits in the socket.
 bool descriptor_available() {
   return Descriptor(::eventfd(0, EFD_CLOEXEC)).get() >= 0;
 }
@@ -242,8 +242,8 @@ void ScriptStoreServer::resume() {
   for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_ADD);
 }
 
-// Reads queries of a client. A client that does not read its replies cannot send queries, because watch_client() registers it
-// for EPOLLIN only while all its replies are sent.
+// Reads queries of a client. A client that does not read its replies cannot send queries: watch_client() registers it for
+// EPOLLIN only while all its replies are sent.
 void ScriptStoreServer::read_from(int fd) {
   const auto client = clients_.find(fd);
   if (client == clients_.end()) return;

@@ -17,8 +17,8 @@ struct StoreSockets {
   bool only_this_machine = false;  // true: clients on other machines are refused
 };
 
-// Runs in the forked child. Closes all descriptors except those of `sockets`, and serves clients until it is killed. `parent`
-// is the pid of the guardian.
+// Runs in the forked child. Closes all descriptors except the descriptors in `sockets`, and serves clients until it is killed.
+// `parent` is the pid of the guardian.
 [[noreturn]] void serve_scripts(const StoreSockets& sockets, int parent);
 
 }  // namespace ddprun::script_store

@@ -34,8 +34,8 @@ constexpr std::array kShapes{
 };
 static_assert(kShapes.size() == static_cast<std::size_t>(QueryKind::kBarrier) + 1);
 
-// Reads the fields of a query, one after another. A function that cannot read its field returns false. In that case, either the
-// query is incomplete and needs at least needed() bytes, or it is refused and refusal() returns the reason.
+// Reads the fields of a query, one after another. A function that cannot read its field returns false. In that case, either
+// the query is incomplete and needs at least needed() bytes, or it is refused, and refusal() has the reason.
 class Reader {
  public:
   Reader(std::string_view bytes, const Limits& limits) : bytes_(bytes), limits_(limits) {}

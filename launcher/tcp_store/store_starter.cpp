@@ -19,7 +19,7 @@ void StoreStarter::take_socket(const ReceivedRequest& received, int epoll) {
   // The descriptors up to kWorkerChannelFd are reserved for workers, so the guardian uses higher numbers.
   const int copy =
       received.descriptor_count < 1 ? -1 : ::fcntl(received.descriptors[0].get(), F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
-  if (copy >= 0) sockets_.listeners.push_back(copy);  // without a free descriptor, clients cannot connect to this address
+  if (copy >= 0) sockets_.listeners.push_back(copy);  // if no descriptor is free, clients cannot connect to this address
   sockets_.only_this_machine = received.request.only_this_machine != 0;
   if (received.request.more_follow != 0) return;
   for (const int listener : sockets_.listeners) watch(listener);

@@ -31,7 +31,7 @@ class EarlyEnd {
   void begin_round(int workers);
   // Call this when a replacement for a lost worker was started.
   void started(int rank) { running_.insert(rank); }
-  // Call this when a worker has ended without an order to stop. `ok` is true if its exit code was 0.
+  // Call this when a worker that was not ordered to stop has ended. `ok` is true if its exit code was 0.
   void ended(int rank, bool ok);
 
  private:

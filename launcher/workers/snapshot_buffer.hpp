@@ -1,6 +1,6 @@
-// The memory for the snapshots of scripts (python/ddprun/_snapshot.py). It survives when a worker dies. All workers of the node
-// share one memfd, which the agent keeps open. Workers open it by its path in /proc. The pages survive the death of the worker
-// that wrote them, but not the death of the agent.
+// The memory for the snapshots of scripts (python/ddprun/_snapshot.py). All workers of the node share one memfd, which the
+// agent keeps open. Workers open it by its path in /proc. The pages survive the death of the worker that wrote them, but not
+// the death of the agent.
 //
 // Each worker has two areas of 1 TiB, one for each generation (copy) of its snapshot. While the worker overwrites the older
 // copy, the newer one stays complete. The file is sparse, so pages that were never written use no memory.

@@ -1,6 +1,6 @@
 // The agent's end of the control socket of one spare interpreter. It receives the spare's messages. It also sends the spare a
 // script to run, with the descriptors that a new worker process would inherit. launcher/workers/standby_processes.cpp owns one
-// for each spare. A waiting spare exits when this end is closed. It runs on one thread.
+// for each spare. A waiting spare exits when this end is closed. The class runs on one thread.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class SpareControl : public std::enable_shared_from_this<SpareControl> {
   int spares_end() const { return spares_end_.get(); }
   void begin();
   // Several spares may get a script at the same time. Then one of them (kScans) checks whether the files that spares have
-  // imported were changed since. The others wait for announce_scan() and use its results.
+  // imported were changed since. The others wait for announce_scan() and use the results of this check.
   enum class ScanRole { kScans, kWaitsForScan };
   // Sends the script to the spare. `scan_result` is a file to which the checking spare writes its results for the other spares.
   // -1 means that such a file could not be created, so this spare checks the files itself. Returns false if the spare has

@@ -211,7 +211,7 @@ WorkerProcess StandbyProcesses::take(int number) {
   WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
-    if (pipe) pipe->cancel();  // otherwise the handler of a pending read would not find this standby
+    if (pipe) pipe->cancel();  // cancelled, since its handler would not find this standby any more
   }
   return process;
 }

@@ -1,7 +1,7 @@
-// Owns the processes of waiting standby workers and spare interpreters: their channels, their output, and their change into the
-// worker of a rank. launcher/agent/agent_shell.cpp owns one instance. AgentState decides which standbys start and which of them
-// get a rank (its state is in standbys.hpp). This class reports events of the standbys to the agent. A process number is the
-// guardian's number for a process; those of standbys are above all ranks. The class runs on one thread.
+// Owns the processes of waiting standby workers and spare interpreters: their channels, their output, and their change into
+// the worker of a rank. launcher/agent/agent_shell.cpp owns one instance. AgentState decides which standbys start and which of
+// them get a rank (its state is in standbys.hpp). This class reports events of the standbys to the agent. A process number is
+// the guardian's number for a process; the numbers of standbys are above all ranks. The class runs on one thread.
 //
 // The problem. A new worker needs seconds to load its libraries. A standby has already loaded them, so it can take over a rank
 // within a fraction of a second. A standby of ddptrain gets its rank as a message on its worker channel. A spare interpreter
@@ -10,7 +10,7 @@
 // How it goes wrong. The files that a spare has imported may have changed. Checking some 2,000 files in each of several spares
 // would take longer than the restart itself. And a spare that is stopped by a signal never answers.
 //
-// The idea. The first of several spares that start together checks the files for all of them, and writes its results into a
+// The idea. If several spares start together, the first one checks the files for all of them. It writes its results into a
 // shared file in memory. A spare that does not acknowledge its script within kAckTimeout is reported to the agent, which kills
 // it. An example with two spares that replace ranks 0 and 1:
 //
@@ -133,7 +133,7 @@ class StandbyProcesses {
     Waiting& operator=(Waiting&&) = default;
   };
 
-  // A spare that has received a script but has not reported yet how it runs it.
+  // A spare that has received a script but has not reported yet how it runs the script.
   struct PendingStart {
     PendingStart(std::shared_ptr<SpareControl> spare_control, boost::asio::io_context& io)
         : control(std::move(spare_control)), ack_timer(io, kAckTimeout) {}

@@ -5,8 +5,8 @@
 // How it goes wrong. A script may use the channel wrongly, and the agent must survive this:
 // - The worker sends faster than the agent reads. One event reads at most 256 KiB, so other workers are not delayed.
 // - The worker does not read. The queue to it is limited to 64 MiB, and beyond that the worker is ignored.
-// - The worker sends invalid bytes or uses a different major version. It is ignored, but its bytes are still read and dropped.
-//   If we closed the socket instead, its next write would kill it with SIGPIPE.
+// - The worker sends invalid bytes or uses a different major version. The worker is ignored, but its bytes are still read and
+//   dropped. If we closed the socket instead, the worker's next write would kill the worker with SIGPIPE.
 // - A wrapper passes the channel to its child process. take_channel_pid() returns the pid of the process that really uses it.
 #pragma once
 
@@ -33,8 +33,8 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   // The channel calls this after a protocol violation. The worker's bytes are then ignored.
   using OnBroken = std::function<void(const std::string& why)>;
 
-  // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that Hello
-  // is passed to `on_message`. After that, and after a protocol violation, the worker's bytes are read and dropped, and the
+  // Takes ownership of `fd`, a connected Unix stream socket. If a worker's Hello has a different major version, only that
+  // Hello is passed to `on_message`. After that, and after a protocol violation, the worker's bytes are read and dropped. The
   // worker reads end of file from the channel.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 

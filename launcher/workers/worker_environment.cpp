@@ -73,9 +73,9 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   const bool train = settings.channel == ChannelUse::kGiven;
   if (train) {
-    // By default, NCCL's watchdog ends the process after a failed or stuck collective, and NCCL's monitor ends it if the
-    // watchdog does not respond. Both are disabled for ddptrain: it handles a failed collective as an exception, and the agent
-    // detects hangs.
+    // By default, NCCL's watchdog ends the process after a failed or stuck collective. NCCL's monitor ends it if the watchdog
+    // does not respond. Both are disabled for ddptrain: it handles a failed collective as an exception, and the agent detects
+    // hangs.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     ours.emplace_back("TORCH_NCCL_ENABLE_MONITORING", "0");
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
@@ -123,7 +123,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
-  // Skips most variables quickly: they start with a letter with which no replaced variable starts.
+  // Most variables can be skipped quickly, because no replaced variable starts with the same letter.
   std::array<bool, 256> first_letters{};
   for (const std::string_view name : replaced) first_letters[static_cast<unsigned char>(name.front())] = true;
   const auto is_replaced = [&](const std::string& variable) {
@@ -152,8 +152,8 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
   } else {
     const bool empty = path->size() == kPath.size();
     path->insert(kPath.size(), empty ? hook : hook + ":");
-    // PYTHONPATH was set but empty. Python treats this as a missing variable, but the spare must restore the empty variable for
-    // the script. DDPRUN_PRELOAD_EMPTY_PATH reports the case to the spare.
+    // If PYTHONPATH is set but empty, Python treats it as missing, but the spare must restore the empty variable for the
+    // script. DDPRUN_PRELOAD_EMPTY_PATH reports the case to the spare.
     if (empty) environment.emplace_back("DDPRUN_PRELOAD_EMPTY_PATH=1");
   }
   environment.push_back("DDPRUN_PRELOAD=" + modules);

@@ -23,7 +23,7 @@ struct WorkerSettings {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
-  bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE; true: the agent's store serves MASTER_PORT, so rank 0 starts none
+  bool agent_store = false;         // TORCHELASTIC_USE_AGENT_STORE; true: the agent, and not rank 0, hosts the store
   std::optional<int> generation{};  // number of the first process group, for workers with a channel in a multi-node job
   std::string run_id;
   std::string error_file{};  // empty if there are no log files, as under torchrun
@@ -51,8 +51,8 @@ struct WorkerSettings {
 // is used, as with getenv().
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
 
-// Changes the environment of a script's worker into that of a spare interpreter. Python then runs sitecustomize.py in the
-// folder `hook` at its start, and this file imports `modules`.
+// Changes the environment of a script's worker into the environment of a spare interpreter. Python then runs sitecustomize.py
+// in the folder `hook` at its start, and this file imports `modules`.
 void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules);
 // Returns the command that starts a spare interpreter: a Python program with the worker's command as its arguments. Python runs
 // the hook before this program. The hook waits, and later runs the worker's command. If Python skips the hook, the program only

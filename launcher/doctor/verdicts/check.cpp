@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Longer texts come from the output of programs and from file names. The table must stay readable.
+// Longer texts are cut, so that the table stays readable. They come from the output of programs and from file names.
 constexpr std::size_t kMaxText = 600;
 constexpr std::size_t kVerdictColumn = 9;
 constexpr std::size_t kNameColumn = 19;

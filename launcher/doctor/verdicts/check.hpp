@@ -8,13 +8,13 @@
 //   doctor.cpp             runs each subject in a child process with a time limit, and collects the checks
 //
 // A check has a verdict. An error means that the job would fail, or would lose its results. A warning means that the job may
-// run, but a user should know the fact first. A fact that only some jobs depend on gets a verdict from the needs of the job
-// (job_needs.hpp): 64 MiB of /dev/shm are enough for ddptrain on CPUs, but not for a Python script.
+// run, but a user should know the fact first. If only some jobs depend on a fact, the needs of the job (job_needs.hpp)
+// determine its verdict: 64 MiB of /dev/shm are enough for ddptrain on CPUs, but not for a Python script.
 //
 // A false alarm costs more than a missing check, because users stop reading the table. A check is therefore only added if a
-// user can lose work without it, and if a healthy container or laptop passes it.
+// user can lose work without it. A healthy container or laptop must pass it.
 //
-// The children send their checks to the doctor in the JSON form. A later check of several nodes can send the same lines.
+// The children send their checks to the doctor in the JSON form. A future check of several nodes can use the same form.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ std::string table_of(const Checks& checks);
 
 // One line {"check", "verdict", "found", "do"} per check.
 std::string json_lines_of(const Checks& checks);
-// The inverse of json_lines_of(). nullopt if a line does not have that form.
+// The inverse of json_lines_of(). Returns nullopt if a line does not have that form.
 std::optional<Checks> checks_of_json_lines(std::string_view lines);
 
 inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;

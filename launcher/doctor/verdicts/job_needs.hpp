@@ -1,5 +1,5 @@
 // The parts of a job's plan on which verdicts depend: the same machine may suit one job and not another. examination_of() in
-// doctor.cpp fills this struct from a plan. The default values are for a doctor without a job.
+// doctor.cpp fills this struct from a plan. The default values apply if no job is given.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,9 @@ struct JobNeeds {
   int workers = 1;                 // on this node
   int nodes = 1;                   // the maximum of --nnodes
   std::string meeting_host{};      // host of --master-addr or --rdzv-endpoint; empty if it is this machine
-  std::optional<bool> is_first{};  // this node is at meeting_host, by its rank or is_host; nullopt if neither is given
-  // how long a start waits for the first node, also if its name does not resolve yet (join_timeout of --rdzv-conf)
+  std::optional<bool> is_first{};  // true: by node rank or is_host, this node is at meeting_host; nullopt: unknown
+  // time for which a starting agent waits for the first node, even if the name of that node does not resolve yet (join_timeout
+  // of --rdzv-conf)
   std::chrono::seconds join_timeout{600};
   std::string interface {};  // --interface
 

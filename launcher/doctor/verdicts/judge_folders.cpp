@@ -6,8 +6,8 @@ namespace ddprun::doctor {
 namespace {
 
 struct Space {
-  std::uint64_t least_bytes;  // less is an error
-  std::uint64_t usual_bytes;  // less is a warning
+  std::uint64_t least_bytes;  // less free space is an error
+  std::uint64_t usual_bytes;  // less free space is a warning
   std::uint64_t least_inodes;
   std::uint64_t usual_inodes;
 };

@@ -1,5 +1,6 @@
-// Judges the folders that a job writes: its run directory, checkpoint.local_dir and the folder for temporary files. A disk that
-// is full or gone at the first checkpoint costs all steps before it. Also judges the data that the config names. Pure.
+// Judges the folders that a job writes: its run directory, checkpoint.local_dir and the folder for temporary files. A disk
+// that is full or gone at the first checkpoint costs all steps before it. Also judges the data that the config names. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct FolderFacts {
   std::string write_problem{};   // why a file cannot be written there; empty if it can
   std::string rename_problem{};  // why that file cannot replace another one by rename(2)
   std::optional<std::uint64_t> free_bytes{};
-  std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of them
+  std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of inodes
   std::string file_system{};                   // type of the mount, "ext4"
   bool forbids_programs = false;               // mounted with noexec
   bool is_soft_mount = false;                  // NFS with the option soft

@@ -26,14 +26,15 @@ std::string quoted(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
-// CUDA's number of the entry: the digits at its start. nullopt if there are none, or if the number is too large.
+// Returns the number that CUDA reads from the entry: the digits at its start. Returns nullopt if there are none, or if the
+// number is too large.
 std::optional<std::size_t> index_of(std::string_view entry) {
   std::size_t index = 0;
   const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
   return error == std::errc() ? std::optional(index) : std::nullopt;
 }
 
-// All UUIDs that an abbreviation can mean.
+// Returns all UUIDs that start with the abbreviation `entry`.
 std::vector<std::string> matches_of(std::string_view entry, const std::vector<Gpu>& gpus) {
   std::vector<std::string> matches;
   for (const Gpu& gpu : gpus) {
@@ -73,7 +74,7 @@ void judge_visible_list(Checks& checks, const GpuFacts& facts, const JobNeeds& n
   if (problem.empty()) return;
   const std::string found = "CUDA_VISIBLE_DEVICES=" + *facts.visible + ": " + problem;
   const std::string remedy = "correct CUDA_VISIBLE_DEVICES: nvidia-smi -L lists the numbers and UUIDs of the GPUs";
-  // Without any GPU, the variable has no effect on a job that runs on CPUs.
+  // If the machine has no GPU, the variable has no effect on a job that runs on CPUs.
   const bool matters = !facts.gpus.empty() || needs.gpus == Gpus::kRequired;
   checks.push_back(matters ? error("visible-devices", found, remedy) : warning("visible-devices", found, remedy));
 }
@@ -214,7 +215,7 @@ std::string summary_of(const GpuFacts& facts) {
   return text;
 }
 
-// The driver itself, before any of its GPUs. Returns true if a check was added.
+// Judges the driver itself, before its GPUs are judged. Returns true if a check was added.
 bool judge_driver(Checks& checks, const GpuFacts& facts, const JobNeeds& needs) {
   if (facts.driver_answers) {
     const auto count = facts.gpus.size();

@@ -1,11 +1,12 @@
 // Judges the GPUs: whether each worker gets one, and whether the hardware reports faults.
 //
-// CUDA reports "invalid device ordinal" only when a worker selects a GPU that does not exist, minutes after the start. The list
-// in CUDA_VISIBLE_DEVICES causes most of these errors, since CUDA ends the list at the first wrong entry without a message.
-// judge_gpus() finds that entry. The rules of the list are those of visible_gpus() (launcher/machine/detect_gpus.hpp).
+// CUDA reports "invalid device ordinal" only when a worker selects a GPU that does not exist, minutes after the start. The
+// list in CUDA_VISIBLE_DEVICES causes most of these errors, since CUDA ends the list at the first wrong entry without a
+// message. judge_gpus() finds that entry. visible_gpus() (launcher/machine/detect_gpus.hpp) explains the rules of the list.
 //
 // The hardware reports faults as Xid lines of the kernel log, ECC errors, rows to be remapped, slowdowns and lost NVLinks. We
-// judge only Xids that a job cannot cause, since a program with an invalid address also causes an Xid. Pure.
+// judge only Xids that a job cannot cause, since a program with an invalid address also causes an Xid. The code is pure: no
+// I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct GpuFacts {
   bool has_nvml = false;                 // libnvidia-ml.so.1 is installed
   bool driver_answers = false;           // NVML has reported the number of GPUs
   int device_files = 0;                  // /dev/nvidia0, ...
-  std::vector<Gpu> gpus{};               // by NVML, or one empty entry per device file
+  std::vector<Gpu> gpus{};               // from NVML, or one empty entry per device file
   std::optional<std::string> visible{};  // CUDA_VISIBLE_DEVICES; nullopt if it is not set
   int usable = 0;                        // number of GPUs that a worker sees, by the rules of CUDA
   std::vector<Xid> xids{};

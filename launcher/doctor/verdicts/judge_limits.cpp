@@ -45,7 +45,8 @@ void judge_open_files(Checks& checks, const LimitFacts& facts, const JobNeeds& n
   }
 }
 
-// InfiniBand adapters read and write only locked memory. Without such an adapter no part of a job locks much memory.
+// InfiniBand adapters read and write only locked memory. If the machine has no such adapter, no part of a job locks much
+// memory.
 void judge_locked_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs) {
   constexpr std::uint64_t kEnough = 1024 * kMebibyte, kLittle = 64 * kMebibyte;
   if (!facts.has_infiniband) return;
@@ -113,12 +114,13 @@ void judge_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs
   const std::string remedy =
       "raise the limit of the container, service or Slurm job (--mem), or start fewer workers: the kernel kills a worker when "
       "the limit is reached";
-  const bool any_program = needs.work == JobNeeds::Work::kProgram;  // it may be small
+  const bool any_program = needs.work == JobNeeds::Work::kProgram;  // such a program may need little memory
   checks.push_back(*facts.memory_bytes < kLeast * workers && !any_program ? error(name, text, remedy)
                                                                           : warning(name, text, remedy));
 }
 
-// A positive number, or a list of them for nested parallel regions ("4,2").
+// Returns true for a positive number, or for a list of such numbers for nested parallel regions ("4,2"). Sets `outermost` to
+// the first number.
 bool is_thread_count(std::string_view text, int& outermost) {
   bool is_first = true;
   for (std::string_view entry : split(text, ',')) {

@@ -1,6 +1,6 @@
 // Judges the limits of this process and its cgroup: open files, locked memory, processes, memory, CPUs, /dev/shm, the clock.
 // Each of them can end a job after hours of training, with a message that does not name the limit. Also judges the kernel's
-// rule for debuggers. Pure.
+// rule for debuggers. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct LimitFacts {
   std::optional<std::uint64_t> locked_bytes{};
   bool may_lock_all = false;  // CAP_IPC_LOCK: the limit of locked memory does not apply
   bool has_infiniband = false;
-  std::optional<std::uint64_t> processes_left{};  // until pids.max of the tightest cgroup
-  std::optional<std::uint64_t> user_processes{};  // RLIMIT_NPROC; nullopt also if it does not apply to this user
+  std::optional<std::uint64_t> processes_left{};  // processes that can be added before the tightest pids.max is reached
+  std::optional<std::uint64_t> user_processes{};  // RLIMIT_NPROC; nullopt if it is unlimited or does not apply to this user
   std::optional<std::uint64_t> memory_bytes{};    // the tightest cgroup limit
 };
 Checks judge_limits(const LimitFacts& facts, const JobNeeds& needs);

@@ -31,7 +31,7 @@ std::string remedy_for(const std::string& variable, const InterfaceFacts& facts)
   return "set " + variable + " to an interface that exists and is up, or unset it; found: " + names_of(facts);
 }
 
-// GLOO_SOCKET_IFNAME: a list of exact names. Gloo throws at the first name that it cannot use.
+// GLOO_SOCKET_IFNAME contains a list of exact interface names. Gloo throws at the first name that it cannot use.
 void judge_gloo_variable(Checks& checks, const InterfaceFacts& facts, const JobNeeds& needs) {
   const std::string variable = "GLOO_SOCKET_IFNAME";
   for (const std::string_view name : split(*facts.gloo, ',')) {
@@ -50,8 +50,8 @@ void judge_gloo_variable(Checks& checks, const InterfaceFacts& facts, const JobN
   }
 }
 
-// NCCL_SOCKET_IFNAME: prefixes. NCCL fails if no usable interface is selected. Without a GPU no worker uses NCCL, but the same
-// variable may have been set for nodes with GPUs.
+// NCCL_SOCKET_IFNAME contains prefixes of interface names. NCCL fails if no usable interface is selected. If the machine has
+// no GPU, no worker uses NCCL, but the same variable may have been set for nodes with GPUs.
 void judge_nccl_variable(Checks& checks, const InterfaceFacts& facts, const JobNeeds& needs) {
   const std::string variable = "NCCL_SOCKET_IFNAME", text = variable + "=" + *facts.nccl + " ";
   std::vector<Interface> selected;
@@ -123,7 +123,7 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
 
 bool can_never_resolve(std::string_view name) {
   constexpr std::size_t kMaxName = 253, kMaxLabel = 63;
-  if (name.ends_with('.')) name.remove_suffix(1);  // the root
+  if (name.ends_with('.')) name.remove_suffix(1);  // the final dot stands for the root of DNS
   if (name.empty() || name.size() > kMaxName) return true;
   const std::vector<std::string_view> labels = split(name, '.');
   const auto is_letter_or_digit = [](unsigned char c) {
@@ -134,7 +134,7 @@ bool can_never_resolve(std::string_view name) {
            !std::ranges::all_of(label, [&](char c) { return is_letter_or_digit(c) || c == '-' || c == '_'; });
   };
   if (std::ranges::any_of(labels, is_malformed)) return true;
-  // No top-level domain consists of digits, so such a name is meant as an address.
+  // No top-level domain consists of digits, so a user who writes such a name means an address.
   const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
   return std::ranges::all_of(labels.back(), is_digit) || labels.back() == "invalid";
 }

@@ -1,5 +1,5 @@
-// Judges names and interfaces of this node. In a job on one node no verdict depends on them, except for variables that name an
-// interface: Gloo and NCCL read those in every job. Pure.
+// Judges names and interfaces of this node. In a job on one node, only the variables that name an interface matter: Gloo and
+// NCCL read these variables in every job. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>
@@ -26,9 +26,9 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
 // without being one, or ends in ".invalid" (RFC 6761).
 bool can_never_resolve(std::string_view name);
 
-// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty. A name without an address is only a
-// warning, unless can_never_resolve(): Kubernetes adds the name of the first pod to DNS when that pod starts, and a start waits
-// for it.
+// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty. If the name has no address, this is
+// only a warning, unless can_never_resolve() is true: Kubernetes adds the name of the first pod to DNS when that pod starts,
+// and a starting agent waits for this.
 Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs);
 
 struct Interface {

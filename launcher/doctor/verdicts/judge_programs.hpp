@@ -1,5 +1,5 @@
-// Judges the programs of a job: ddptrain, Python and its torch. A version that does not fit would otherwise appear as a failure
-// of every worker. Pure.
+// Judges the programs of a job: ddptrain, Python and its torch. A version that does not fit would otherwise appear as a
+// failure of every worker. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Finds the mount that contains a path, in the text of /proc/self/mountinfo (proc_pid_mountinfo(5)). observe_folders.cpp needs
-// the type and the options of the file system. statfs(2) reports the type as a number, and no options of NFS. Pure.
+// the type and the options of the file system. statfs(2) reports the type as a number, and no options of NFS. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@ namespace ddprun::doctor {
 
 struct Mount {
   std::string point{};
-  std::string type{};     // "ext4"; empty if the path is below no mount of the text
-  std::string options{};  // those of the mount and its file system, separated by commas
+  std::string type{};     // "ext4"; empty if no mount in the text contains the path
+  std::string options{};  // options of the mount and of its file system, separated by commas
 
   bool has(std::string_view option) const;
 };

@@ -44,8 +44,8 @@ int node_by_sysfs(const char* bus_id) {
 }
 
 // Returns the NUMA node under which hwloc places the device. If hwloc places it under several nodes (of a socket or the
-// machine), the node in sysfs is returned, or the first of these nodes if sysfs has none. A device that hwloc and sysfs do not
-// list gets the machine's only node, or -1 if the machine has several.
+// machine), the node in sysfs is returned. If sysfs has none, the first of these nodes is returned. A device that hwloc and
+// sysfs do not list gets the machine's only node, or -1 if the machine has several.
 int node_of_device(hwloc_topology_t topology, const char* bus_id) {
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
   hwloc_obj_t place = device != nullptr ? hwloc_get_non_io_ancestor_obj(topology, device) : nullptr;
@@ -90,13 +90,13 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
   if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module have different versions";
-  // This is checked here, because hwloc would silently read this machine's topology if the file is missing.
+  // The file is checked here, because hwloc would silently read this machine's topology if the file is missing.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // This flag includes CPUs that this process may not use. A core is numbered by its lowest CPU, so that number would change
-  // without them.
+  // This flag includes CPUs that this process may not use. A core has the number of its lowest CPU, and this number would
+  // change if these CPUs were missing.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {

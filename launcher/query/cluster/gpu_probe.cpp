@@ -43,7 +43,7 @@ void GpuProbe::on_output(const std::string& output, const std::string& problem) 
   }
   not_installed_ = !answer.value("nvml", true);
   const std::vector<Then> waiting = std::exchange(waiting_, {});
-  // The ToolRun calls this function, so it must not be destroyed here. The posted function destroys it afterwards.
+  // The ToolRun calls this function, so the ToolRun must not be destroyed here. The posted function destroys it afterwards.
   boost::asio::post(io_, [run = std::shared_ptr<ToolRun>(std::move(run_))] {});
   for (const Then& then : waiting) then(answer);
 }

@@ -1,4 +1,4 @@
-// Queries the GPU use of this node's workers. Use it on one thread only.
+// Queries the GPU usage of this node's workers. Use it on one thread only.
 //
 // NVML is third-party code. It may be slow, or hang in the kernel if a driver is broken. The agent must renew its lease in
 // time, so it neither loads NVML nor waits for it. Instead the agent starts itself as `ddprun gpus --json`, a separate process

@@ -1,6 +1,7 @@
 // Sends a query to all nodes of a job, or to one of them, and gathers the answers. The rendezvous delivers the query
 // (rendezvous::ClusterQuery). The caller gets the answers when all nodes have answered, or when the time limit has expired.
-// Nothing runs without a query. launcher/launch creates a JobQuery for a multi-node job. Use it on one thread only.
+// While there is no query, the class does no work. launcher/launch creates a JobQuery for a multi-node job. Use it on one
+// thread only.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,8 @@
 
 namespace ddprun {
 
-// Returns the maximum size in bytes of one node's answer. The more nodes there are, the smaller it is, so that the sum of all
-// answers is limited.
+// Returns the maximum size in bytes of one node's answer. The more nodes there are, the smaller this size is, so that the sum
+// of all answers is limited.
 std::uint32_t max_answer_bytes(int nodes);
 
 // name_of() returns the text form of a node's identity in queries, and node_of() parses it. node_of() returns nullopt for any
@@ -53,8 +54,8 @@ class JobQuery {
   using Send = std::function<void(rendezvous::ClusterQuery)>;
   using Then = std::function<void(std::string json)>;
 
-  // `first_number` is the number of the first query. It must differ from the numbers used by earlier processes with this node's
-  // identity, since a late answer to them may still arrive.
+  // `first_number` is the number of the first query. It must differ from the numbers used by earlier processes with this
+  // node's identity. A late answer to a query of such a process may still arrive.
   JobQuery(boost::asio::io_context& io, std::uint64_t first_number, Send send);
 
   struct Request {

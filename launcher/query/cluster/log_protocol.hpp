@@ -3,9 +3,9 @@
 // {"ask":"log lines","rank":1,"stderr":true,"tail":10,"follow":true,"begun":[...]}
 //
 // and its answer {"begun":[...],"lines":[...],"more":false,"round":3,"host":"b"}. "begun" is the reader's position: a list of
-// [round, worker, 0 or 1 for stderr, bytes]. The client returns it with its next query. An element of "lines" is [rank, round,
-// 0 or 1, bytes in base64], since logs need not be text. A query or cursor of a different form is refused; an element of
-// "lines" with a different form is skipped. The code is pure: no I/O, no clock.
+// [round, worker, 0 or 1 for stderr, bytes]. The client returns this position with its next query. An element of "lines" is
+// [rank, round, 0 or 1, bytes in base64], since logs need not be text. A query or cursor of a different form is refused; an
+// element of "lines" with a different form is skipped. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Implementation of log_tailer.hpp. A query passes through three functions. poll() waits until this node may send, read() reads
-// the files on the queue's thread, and evaluate() answers or waits for new bytes.
+// Implementation of log_tailer.hpp. A query passes through three functions. poll() waits until this node may send. read()
+// reads the files on the queue's thread. evaluate() answers or waits for new bytes.
 #include "launcher/query/cluster/log_tailer.hpp"
 
 #include <fcntl.h>

@@ -1,9 +1,10 @@
 // Answers queries of other nodes for the logs of this node's workers. NodeQueryHandler owns one LogTailer. Use it on one thread
 // only.
 //
-// The answer to {"ask":"log lines",...} (log_protocol.hpp) contains the next bytes of the files. If there are none and the
-// query has "follow", the answer is delayed until a worker writes some. The client sends a new query for each further answer.
-// So it never receives more than it can handle, and the node keeps no state for a client that has left.
+// The answer to {"ask":"log lines",...} (log_protocol.hpp) contains the next bytes of the files. If there are no new bytes and
+// the query has "follow", the answer is delayed until a worker has written new bytes. The client sends a new query for each
+// further answer. So the client never receives more than it can handle, and the node keeps no state for a client that has
+// left.
 //
 // Logs must not disturb the job, since heartbeats use the same connections. At most 8 queries wait in this class, each for at
 // most 5 s. The node sends at most one answer in 10 ms, and an answer has at most 32 KiB. The queue's thread reads the files.

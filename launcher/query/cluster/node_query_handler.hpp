@@ -1,6 +1,6 @@
 // Answers a query that reaches this node through the rendezvous (rendezvous::NodeQuery): the node's status, the call stacks of
-// its workers, the use of its GPUs, or lines of the workers' log files. A query can also stop the job. launcher/launch creates
-// one handler for a multi-node job. Use it on one thread only.
+// its workers, the usage of its GPUs, or lines of the workers' log files. A query can also stop the job. launcher/launch
+// creates one handler for a multi-node job. Use it on one thread only.
 //
 // A query is a JSON object: {"ask":"status"}, {"ask":"gpus"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"},
 // {"ask":"stop now"}, or, from the node of rank 0, {"ask":"pace"} (launcher/stragglers/straggler_monitor.hpp). A stop of the

@@ -20,7 +20,7 @@ namespace {
 // A node answers most queries immediately. Queries about stacks, GPUs and logs take longer and have their own timeouts. If a
 // node does not answer in time, the command lists it as silent.
 constexpr std::chrono::milliseconds kShortTimeout{150};
-constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for an order to one node, whose answer must not be missed
+constexpr std::chrono::milliseconds kOneNodeTimeout{1500};  // for a command to a single node; its answer must not be missed
 constexpr std::chrono::milliseconds kStacksTimeout{25'000};
 constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted
@@ -105,7 +105,7 @@ void StatusService::query_paces() {
 
 void StatusService::query_nodes(const std::string& question, std::function<void(std::string)> then) {
   JobQuery::Request query = to_job_query(question, status_.nodes());
-  // An unknown receiver must not become a query to all nodes: it may be an order to stop.
+  // A query with an unknown receiver must not be sent to all nodes, since the query may be an order to stop.
   if (query.to == rendezvous::NodeId{}) return then(R"({"error":"this query needs the name of one node"})");
   job_queries_->query(std::move(query), std::move(then));
 }
@@ -121,7 +121,7 @@ std::string StatusService::status(std::size_t max_bytes) const {
                        .max_bytes = max_bytes});
 }
 
-// Queries the GPU use. A job on CPUs reports no GPUs: if the machine has GPUs, only other jobs use them.
+// Queries the GPU usage. A job on CPUs reports no GPUs: if the machine has GPUs, only other jobs use them.
 void StatusService::probe_gpus(GpuProbe::Then then) {
   if (plan_.device == "cpu") return then({{"gpus", nlohmann::json::array()}});
   gpus_.query(std::move(then));

@@ -21,14 +21,14 @@ struct RunningJob {
   // its socket's name.
   pid_t agent = 0;
   std::filesystem::path socket;  // starts with "@" for an abstract name
-  // The keys are those of launcher/query/local/job_status.hpp. The value is null if the agent does not answer, for example
-  // because it is stopped by SIGSTOP.
+  // launcher/query/local/job_status.hpp creates this JSON object in the agent. The value is null if the agent does not answer,
+  // for example because it is stopped by SIGSTOP.
   nlohmann::json status;
 };
 
 // Returns the running jobs, sorted by pid. It omits agents in containers whose processes are not visible here. The call waits
-// two seconds in total for agents that do not answer, and up to two seconds more for each agent with a full listen queue. It
-// removes the sockets of agents that were killed.
+// two seconds in total for agents that do not answer. It waits up to two seconds more for each agent with a full listen queue.
+// It removes the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
 
 // Returns the status without members of an unexpected type and without workers that are not objects. Any program of the user

@@ -55,7 +55,7 @@ std::vector<std::string> abstract_sockets() {
   std::vector<std::string> places;
   const fs::path named = named_runtime_folder();
   if (!separates_jobs(control_folders())) places.push_back("@" + name_in("usual"));
-  // The directory may have been removed. Its jobs can then still be found by the hash of its name.
+  // If the directory was removed, its jobs can still be found by the hash of its name.
   if (!named.empty()) places.push_back("@" + name_in(hash_of(named)));
   std::vector<std::string> names;
   std::ifstream sockets("/proc/net/unix");

@@ -1,6 +1,7 @@
 // The directories that contain the control sockets of this user's jobs on this machine. Each agent has a Unix socket in one of
-// them, named by its pid. The directory belongs to the user and is closed to others: a process that can reach a socket could
-// signal the agent anyway. The agent (control_socket.hpp) and the subcommands (control_client.hpp) share these rules.
+// them, named by its pid. The directory belongs to the user, and other users have no access to it: a process that can reach a
+// socket could signal the agent anyway. The agent (control_socket.hpp) and the subcommands (control_client.hpp) share these
+// rules.
 //
 // The problem is that an agent and a later `ddprun ps` may run in different environments. A login shell has
 // XDG_RUNTIME_DIR=/run/user/<uid>. A cron job, a scheduler's task or a shell started by `su` has no such variable, or the value
@@ -23,9 +24,9 @@ namespace ddprun {
 std::vector<std::filesystem::path> control_folders();
 
 // Returns a name in the kernel's abstract namespace for an agent's second socket. Such a name cannot be removed. A directory,
-// in contrast, may be removed while a job runs, for example at the end of the login session or by a cleaner of /tmp. Another
-// user may also have created it first. If the user keeps jobs separate, the name contains a hash of XDG_RUNTIME_DIR. Other
-// users can bind such names as well, so clients check the user at the other end.
+// in contrast, may be removed while a job runs: at the end of the login session, or by a cleaner of /tmp. Another user may
+// also have created it first. If the user separates groups of jobs by XDG_RUNTIME_DIR, the name contains a hash of this path.
+// Other users can bind such names as well, so clients check the user at the other end.
 std::string abstract_name_of(pid_t agent);
 
 // Returns the abstract names at which agents of this user may listen, as listed in /proc/net/unix. Each name starts with "@".

@@ -19,7 +19,7 @@
 namespace ddprun {
 
 inline constexpr const char* kStatusRequest = "status";
-inline constexpr const char* kGpusRequest = "gpus";         // requests the use of this machine's GPUs
+inline constexpr const char* kGpusRequest = "gpus";         // requests the usage of this machine's GPUs
 inline constexpr const char* kReportRequest = "report";     // requests the current report, which is newer than its file
 inline constexpr const char* kStopRequest = "stop";         // orders the job to save and stop, as after SIGTERM
 inline constexpr const char* kNodesRequest = "nodes ";      // prefix of a query to all nodes (launcher/query/cluster)

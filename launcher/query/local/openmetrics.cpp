@@ -19,8 +19,8 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-// A metric family, which has one line for each known value. If several values have the same labels, only the first one is kept,
-// because Prometheus rejects all metrics of a response with a duplicate series.
+// A metric family, which has one line for each known value. If several values have the same labels, only the first one is
+// kept: Prometheus rejects all metrics of a response with a duplicate series.
 class Family {
  public:
   Family(std::string name, const char* type, const char* help) : name_(std::move(name)) {

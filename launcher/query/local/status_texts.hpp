@@ -1,5 +1,5 @@
 // Formats a running job's status (job_status.hpp) as texts for users. The subcommands print them as a table, and the page of
-// `ddprun report --follow` shows the same texts. The status comes from an agent, which may be of a different version, so a
+// `ddprun report --follow` shows the same texts. The status comes from an agent, which may be of a different version. So a
 // value of an unexpected type counts as unknown. The code is pure: no I/O, no clock.
 #pragma once
 

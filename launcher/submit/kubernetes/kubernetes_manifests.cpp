@@ -1,5 +1,5 @@
 // Implementation of kubernetes_manifests.hpp. The functions follow the nesting of the objects, from the container outwards.
-// Each returns lines without indentation, and the caller indents them.
+// Each function returns lines without indentation, and the caller indents them.
 #include "launcher/submit/kubernetes/kubernetes_manifests.hpp"
 
 #include <algorithm>
@@ -15,8 +15,9 @@ using Capacity = KubernetesJob::Capacity;
 
 constexpr const char* kTokenFolder = "/secrets";
 constexpr int kUser = 1000;
-// Counted failures before a Job fails. If a whole job fails, each of its pods counts once, so the limit of a Job is
-// kFailuresPerNode times the number of nodes. The runtime of TrainJobs does not know that number, so its limit is fixed.
+// Number of counted failures per node after which a Job fails. If a whole job fails, each of its pods counts once. So the
+// limit of a Job is kFailuresPerNode times the number of nodes. The runtime of TrainJobs does not know that number, so its
+// limit is fixed.
 constexpr int kFailuresPerNode = 6;
 constexpr int kFailuresOfTrainJob = 96;
 
@@ -195,7 +196,7 @@ std::string failure_policy() {
 std::string job_spec(const KubernetesJob& job) {
   std::string lines = "completionMode: Indexed            # the index is the node's rank\n";
   int failures = kFailuresOfTrainJob;
-  if (job.kind != Kind::kRuntime) {  // a TrainJob sets them from numNodes
+  if (job.kind != Kind::kRuntime) {  // a TrainJob sets completions and parallelism from numNodes
     lines += "completions: " + number(job.max_nodes) + "\nparallelism: " + number(job.max_nodes) + "\n";
     failures = kFailuresPerNode * job.max_nodes;
   }
@@ -212,8 +213,8 @@ std::string metadata(const KubernetesJob& job, std::string_view name, std::strin
                  entry("name", name) + (job.name_space.empty() ? "" : entry("namespace", job.name_space)) + std::string(more));
 }
 
-// Kueue's label, and for an elastic Job the annotations of partial admission: if the quota is too small for all pods, the Job
-// starts with fewer. Kueue has no such annotation for other kinds.
+// Returns the label for Kueue, and for an elastic Job also the annotations for partial admission: if the quota is too small
+// for all pods, the Job starts with fewer pods. Kueue has no such annotation for other kinds.
 std::string queue_lines(const KubernetesJob& job) {
   if (job.queue.empty()) return "";
   std::string lines = section("labels", entry("kueue.x-k8s.io/queue-name", job.queue));
@@ -230,7 +231,7 @@ std::string job_document(const KubernetesJob& job) {
 
 // ---- JobSet and TrainJob ----
 
-// `labels` are those of the job template.
+// `labels` are the labels of the job template.
 std::string jobset_spec(const KubernetesJob& job, std::string_view labels = "") {
   const std::string job_template =
       (labels.empty() ? "" : section("metadata", section("labels", labels))) + section("spec", job_spec(job));
@@ -299,8 +300,8 @@ std::string claim_document(const KubernetesJob& job) {
                              section("resources", section("requests", entry("storage", job.storage))));
 }
 
-// The ConfigMap with the train.json. A YAML literal block is readable, so it is used unless the text has characters that a
-// block cannot contain.
+// Returns the ConfigMap with the train.json. A YAML literal block is readable, so it is used unless the text has characters
+// that a block cannot contain.
 std::string config_document(const KubernetesJob& job) {
   std::string_view text = job.config_text;
   while (text.ends_with('\n')) text.remove_suffix(1);

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxName = 44;
 constexpr std::size_t kMaxObjectName = 253;
 constexpr int kMaxNodes = 10'000;
 constexpr std::size_t kMaxConfigBytes = 512 << 10;  // etcd refuses objects of more than 1.5 MiB
-constexpr std::size_t kMaxWords = 100;              // a TrainJob may have 128 words, and ddprun adds 13 of them
+constexpr std::size_t kMaxWords = 100;              // the command of a TrainJob may have 128 words, and ddprun adds 13 of them
 
 [[noreturn]] void refuse_option(std::string_view option, const std::string& value, const std::string& expected) {
   throw UsageError(std::string(option) + ": expected " + expected + ", found '" + printable(value) + "'");
@@ -34,20 +34,20 @@ bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-// RFC 1035: lower-case letters, digits and dashes. It starts with a letter and does not end with a dash.
+// True for a label of RFC 1035: lower-case letters, digits and dashes. It starts with a letter and does not end with a dash.
 bool is_label(std::string_view name) {
   const auto allowed = [](char c) { return is_lower_or_digit(c) || c == '-'; };
   return !name.empty() && name.size() <= kMaxName && name[0] >= 'a' && name.back() != '-' && std::ranges::all_of(name, allowed);
 }
 
-// The name of any object, such as a Secret.
+// True for a valid name of an object, such as a Secret.
 bool is_object_name(std::string_view name) {
   const auto allowed = [](char c) { return is_lower_or_digit(c) || c == '-' || c == '.'; };
   return !name.empty() && name.size() <= kMaxObjectName && is_lower_or_digit(name[0]) && is_lower_or_digit(name.back()) &&
          std::ranges::all_of(name, allowed);
 }
 
-// Bytes or units of a Kubernetes quantity such as 64Gi, 1.5 or 500m; nullopt if the text is not one.
+// Returns the number of bytes or units in a Kubernetes quantity such as 64Gi, 1.5 or 500m. Returns nullopt for any other text.
 std::optional<double> quantity(std::string_view text) {
   struct Unit {
     std::string_view name;
@@ -68,9 +68,9 @@ std::optional<double> quantity(std::string_view text) {
   return number && *number > 0 ? std::optional(*number * factor) : std::nullopt;
 }
 
-// A name for the job, from the file name of its program: "Train_2.py" becomes "train-2".
+// Returns a name for the job, from the file name of its program: "Train_2.py" becomes "train-2".
 std::string name_from(std::string_view program) {
-  program = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
+  program = program.substr(program.rfind('/') + 1);  // without '/', npos + 1 is 0
   program = program.substr(0, program.find('.'));
   std::string name;
   for (char c : program.substr(0, kMaxName)) {
@@ -81,7 +81,7 @@ std::string name_from(std::string_view program) {
   return is_label(name) ? name : "train";
 }
 
-// A quarter of the memory, for /dev/shm: "64Gi", or "2560Mi" if it is not a multiple of 1 GiB.
+// Returns a quarter of the memory, for /dev/shm, such as "64Gi", or "2560Mi" if the quarter is not a multiple of 1 GiB.
 std::string quarter_of(double memory_bytes) {
   const std::int64_t mib = std::max<std::int64_t>(round_to_nearest(memory_bytes / 4 / (1 << 20)), 1);
   return mib % 1024 == 0 ? std::to_string(mib / 1024) + "Gi" : std::to_string(mib) + "Mi";
@@ -175,7 +175,7 @@ void read_run_dir(const RequestReader& read, KubernetesJob& job) {
   }
 }
 
-// Options that the manifests set, and the option of submit that changes them.
+// An option of ddprun that the manifests set, and the option of `ddprun submit` with which a user changes its value.
 struct SetOption {
   std::string_view launcher, submit;
 };

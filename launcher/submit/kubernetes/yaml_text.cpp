@@ -13,7 +13,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// YAML 1.1, which kubectl's parser follows, reads these words as booleans or as null, in any case.
+// YAML 1.1, which kubectl's parser follows, reads these words as booleans or as null, in upper or lower case.
 bool is_yaml_keyword(std::string_view text) {
   constexpr std::array<std::string_view, 9> kKeywords{"y", "n", "yes", "no", "true", "false", "on", "off", "null"};
   std::string lower(text);
@@ -23,7 +23,7 @@ bool is_yaml_keyword(std::string_view text) {
   return std::ranges::find(kKeywords, lower) != kKeywords.end();
 }
 
-// A word that starts with a letter, a slash or a long option, and has only letters, digits and harmless punctuation. Numbers
+// True for a word that starts with a letter, a slash or "--", and has only letters, digits and harmless punctuation. Numbers
 // and dates start with a digit, a sign or a dot, so they are not plain. A colon at the end would start a mapping.
 bool is_plain(std::string_view text) {
   const std::string_view start = text.starts_with("--") ? text.substr(2) : text;

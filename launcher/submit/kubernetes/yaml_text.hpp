@@ -1,5 +1,5 @@
 // Text in Kubernetes manifests: YAML scalars, and words of a container's command. kubernetes_manifests.cpp calls these
-// functions. Pure.
+// functions. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace ddprun {
 // True if the whole text is valid UTF-8. YAML and JSON, and so Kubernetes, cannot contain other bytes.
 bool is_utf8(std::string_view text);
 
-// Returns a YAML scalar that every parser reads as this string. A text that a parser could read in another way is quoted: no
-// becomes "no", and 12 becomes "12". The result has one line. `text` must be valid UTF-8.
+// Returns a YAML scalar that every parser reads as this string. A text that a parser could read in another way is quoted: the
+// word no becomes "no", and the number 12 becomes "12". The result has one line. `text` must be valid UTF-8.
 std::string yaml_text(std::string_view text);
 
-// The text as part of one comment line: characters that could end the line become escape sequences.
+// Returns the text for a comment line. Characters that could end the line become escape sequences.
 std::string yaml_comment(std::string_view text);
 
 // Escapes a word of a container's command. The kubelet replaces $(NAME) by the value of the variable NAME, and $$ by $. This

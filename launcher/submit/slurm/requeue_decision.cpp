@@ -21,7 +21,7 @@ bool is_final(int code) {
   return std::ranges::any_of(kFinal, [&](ExitCode each) { return static_cast<int>(each) == code; });
 }
 
-// True if a signal or the loss of other nodes has stopped the job, not a failure.
+// True if a signal or the loss of other nodes has stopped the job. False after a failure.
 bool is_stop(const StartEnd& end) {
   if (end.is_workers_code) return false;
   return end.code == static_cast<int>(ExitCode::kPreempted) || end.code == static_cast<int>(ExitCode::kMinority) ||

@@ -1,5 +1,6 @@
-// Whether a job returns to the scheduler's queue after its agents have ended, and the budgets that limit this. The batch file
-// of Slurm calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). Pure.
+// Decides whether a job returns to the scheduler's queue after its agents have ended. Budgets limit the number of requeues.
+// The batch file of Slurm calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). The code is pure: no I/O,
+// no clock.
 //
 // The problem: an exit code alone does not determine whether another start helps. Exit code 85 means that the job has saved
 // after a signal. After a preemption this may happen any number of times, since each preemption has a cause outside of the job.
@@ -9,7 +10,7 @@
 // The rules, in this order:
 //
 //   exit code 0                                  the job is complete
-//   2, 82 to 84, 87, 88, 90                      end: another start would fail in the same way, or another start continues
+//   2, 82 to 84, 87, 88, 90                      end: another start would fail in the same way, or a newer start continues
 //   the job has Requeue=0 (ddprun stop, user)    end
 //   85, 86, 129, 130, 143 at the time limit      requeue; without a newer checkpoint at most `timeouts` times in a row
 //   85, 86, 129, 130, 143 at another time        requeue: a preemption
@@ -19,13 +20,13 @@
 // checkpoint, and - is a start without one. After the starts S S - - S - - - the job is requeued for the last time. If the next
 // start has no newer checkpoint, the job ends.
 //
-// If a worker itself has returned 85, 86, 129, 130 or 143, this is a failure. The codes that end the job do so even if a worker
-// has returned them.
+// If a worker exited with 85, 86, 129, 130 or 143, this is a failure. The codes in the second row end the job even if a worker
+// exited with them.
 //
-// A script need not report its checkpoints. But its job ends with 85 only after all ranks have saved, so this code counts as a
+// A script need not report its checkpoints. But its job ends with 85 only after all ranks have saved. So this code counts as a
 // newer checkpoint of a script.
 //
-// The counts are kept in the run directory (requeue_record.hpp), because each start of a job is a new process, often on another
+// The counts are kept in the run directory (requeue_record.hpp): each start of a job is a new process, often on another
 // machine. We first tried SLURM_RESTART_COUNT as the count. It also counts preemptions, and is 0 again after a new sbatch.
 #pragma once
 
@@ -39,11 +40,11 @@ namespace ddprun {
 
 // The counts of one job, and the progress of the run at the previous decision.
 struct RequeueRecord {
-  std::string job{};  // the scheduler's job: "slurm 17"; if it is another job, its counts are not used
+  std::string job{};  // the scheduler's job, such as "slurm 17"; the counts of another job are not used
   int failures = 0;
   int timeouts = 0;               // time limits in a row without a newer checkpoint
-  int requeues = 0;               // in all
-  std::int64_t published = 0;     // checkpoints in report.json
+  int requeues = 0;               // number of requeues of the job in total
+  std::int64_t published = 0;     // number of checkpoints in report.json
   std::int64_t newest_step = -1;  // step of the newest checkpoint in the run directory; -1: none
   bool operator==(const RequeueRecord&) const = default;
 };
@@ -57,9 +58,9 @@ struct RequeueLimits {
 struct StartEnd {
   std::string job{};
   int code = 0;
-  bool is_workers_code = false;          // a worker has returned this code itself
+  bool is_workers_code = false;          // true if a worker exited with this code; false if ddprun chose the code
   bool of_script = false;                // the program is not a train.json, so ddprun does not know its checkpoints
-  std::optional<double> seconds_left{};  // until the time limit; nullopt: unknown, which counts as the time limit
+  std::optional<double> seconds_left{};  // seconds until the time limit; nullopt: unknown, which counts as the time limit
   double signal_before_s = 0;            // the scheduler sends its signal this long before the time limit
   bool requeue_allowed = true;           // false: the user has stopped the job, or has switched requeues off
   std::int64_t published = 0;

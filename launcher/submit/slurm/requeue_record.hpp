@@ -1,5 +1,5 @@
 // Parses and formats requeues.json in the run directory, which has the counts of requeue_decision.hpp. Also parses report.json
-// for the facts about the run that the decision needs. Pure: the caller reads and writes the files.
+// for the facts about the run that the decision needs. The code is pure: the caller reads and writes the files.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ std::string requeue_text(const RequeueRecord& record);
 struct ReportedRun {
   std::int64_t published = 0;    // number of published checkpoints
   std::optional<double> save_s;  // duration of the newest save
-  // Exit code of the newest start; nullopt if it is not the given start of Slurm's job, or has not ended.
+  // Exit code of the newest start; nullopt if the newest start is not the given start of Slurm's job, or has not ended.
   std::optional<int> exit_code;
-  bool is_workers_code = false;  // a worker has returned that exit code itself
+  bool is_workers_code = false;  // true if a worker exited with this code; false if ddprun chose the code
 };
 
 // A start of a job in Slurm: the job's id and SLURM_RESTART_COUNT.
@@ -33,7 +33,8 @@ struct SlurmStartId {
   int restarts = 0;
 };
 
-// Skips values that are missing or have an unexpected type. `start`: the start whose exit code is needed; nullopt if none is.
+// Skips values that are missing or have an unexpected type. `start` is the start whose exit code is needed; nullopt if no exit
+// code is needed.
 ReportedRun parse_reported_run(std::string_view text, const std::optional<SlurmStartId>& start);
 
 }  // namespace ddprun

@@ -26,8 +26,8 @@ std::string sbatch_line(const std::string& option, const std::string& value) {
   return value.empty() ? "" : "#SBATCH --" + option + "=" + sbatch_value(value, ("--" + option).c_str()) + "\n";
 }
 
-// The name of a file in an #SBATCH line. A percent sign is written twice, since it starts a pattern. A backslash would turn
-// patterns off in the whole name.
+// Returns the name of a file for an #SBATCH line. A percent sign is written twice, since it starts a pattern. A backslash is
+// refused, since it would turn off patterns in the whole name.
 std::string file_pattern(const fs::path& folder, const std::string& pattern) {
   std::string name;
   for (const char c : folder.string()) {
@@ -46,7 +46,8 @@ std::string node_count(const SlurmRequest& request) {
   return with_spares(request.min_nodes) + "-" + with_spares(request.max_nodes);
 }
 
-// The option --nnodes of the agents. Without it, the agents use all nodes of the step, and wait for a lost node.
+// Returns the option --nnodes of the agents. If it is not given, the agents use all nodes of the step, and wait until a lost
+// node returns.
 std::string nnodes_option(const SlurmRequest& request) {
   if (request.min_nodes == request.max_nodes && request.spares == 0) return "";
   const std::string spares =

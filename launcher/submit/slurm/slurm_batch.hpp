@@ -1,4 +1,4 @@
-// The batch file of `ddprun submit --slurm`, as text. Pure: the request contains every path and every value.
+// The batch file of `ddprun submit --slurm`, as text. The code is pure: the request contains every path and every value.
 //
 // Users read the batch file, change it, and submit it again with sbatch. It therefore contains a comment with the reason above
 // each group of lines, and no logic. The last command is `ddprun submit --slurm --after`, which decides about a requeue

@@ -12,7 +12,7 @@ struct SlurmAnswer {
   std::string problem;  // one line if it failed: "sbatch failed: Invalid partition name specified"
 };
 
-// Runs a command of Slurm, which is searched on PATH. At most two minutes and 1 MiB of output.
+// Runs a command of Slurm, which must be on PATH. The command may run for two minutes and write 1 MiB.
 SlurmAnswer run_slurm(const std::vector<std::string>& command);
 
 // Absolute path of this program, which the compute nodes use as well.

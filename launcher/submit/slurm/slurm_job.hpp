@@ -1,4 +1,5 @@
-// Reads the output of Slurm's commands about one job. slurm_commands.cpp runs the commands. Pure.
+// Reads the output of Slurm's commands about one job. slurm_commands.cpp runs the commands. The code is pure: no I/O, no
+// clock.
 //
 // A job array needs care. Each task of the array has its own job id, but the last task that starts has the id of the whole
 // array. If the array is job 17, `scontrol requeue 17` requeues all tasks, and `scontrol show job 17` prints all of them. A
@@ -23,7 +24,7 @@ std::optional<std::string> slurm_job_of(const Environment& environment);
 
 struct SlurmJobState {
   bool requeue_allowed = true;         // Requeue=1
-  std::optional<double> seconds_left;  // TimeLimit - RunTime; nullopt without a limit or if unknown
+  std::optional<double> seconds_left;  // TimeLimit - RunTime; nullopt if there is no limit, or if it is unknown
 };
 // Parses the output of `scontrol show job -o`.
 SlurmJobState parse_scontrol_job(std::string_view text);
@@ -42,7 +43,7 @@ std::vector<QueuedJob> parse_squeue(std::string_view text);
 // The job id in the output of `sbatch --parsable`: 17 for "17" or "17;cluster". nullopt for any other text.
 std::optional<std::string> parse_sbatch(std::string_view text);
 
-// The first line of a program's error output, without the name of the program. For messages of one line.
+// The first line of a program's error output, without the name of the program. Messages of one line contain it.
 std::string first_error_line(std::string_view text);
 
 }  // namespace ddprun

@@ -33,7 +33,8 @@ std::string job_in_file(const fs::path& run_dir) {
   return job;
 }
 
-// The folder of an array task, such as runs/a/task-3, has its job's id in the folder above it.
+// Returns the id of the job that uses a run directory. For the folder of an array task, such as runs/a/task-3, the file with
+// the id is in the folder above.
 std::string job_of_run_dir(const fs::path& run_dir) {
   std::error_code error;
   const std::string name = run_dir.filename().string();
@@ -115,7 +116,7 @@ int run_in_slurm_job(const std::string& word, const std::string& subcommand, con
   if (stops_one_node && job.state != "RUNNING") throw UsageError(state_text(job) + ", so it has no node that could be stopped");
   if (job.state != "RUNNING") return answer_for_waiting_job(job, subcommand, run_dir);
   if (subcommand == "stop" && !stops_one_node) {
-    // Otherwise the batch script would requeue the job, as after a preemption.
+    // Without Requeue=0, the batch script would requeue the job, as after a preemption.
     const SlurmAnswer answer = run_slurm({"scontrol", "update", "JobId=" + job.id, "Requeue=0"});
     if (!answer.succeeded) throw UsageError(answer.problem + "; Slurm job " + job.id + " was not stopped");
   }

@@ -1,5 +1,5 @@
-// `ddprun status`, `logs` and `stop` with --slurm: they start on the login node, and the job runs on compute nodes. The
-// subcommands call answer_of_slurm_job() first (chosen_job.hpp), which calls run_in_slurm_job().
+// `ddprun status`, `logs` and `stop` with --slurm: the user starts them on the login node, and the job runs on compute nodes.
+// The subcommands call answer_of_slurm_job() first (chosen_job.hpp), which calls run_in_slurm_job().
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// Runs the subcommand on a node of the job, in a step that shares the job's resources. To do so, this process becomes
-// `srun --overlap`, so the function does not return. It returns only for a job that waits: `status` prints its state, and
-// `stop` cancels it. Throws UsageError if the job is unknown, and for `logs` of a job that waits.
+// Runs the subcommand on a node of the job, in a step that shares the job's resources. If the job runs, this process becomes
+// `srun --overlap`, and the function does not return. If the job waits in the queue, the function returns: `status` prints the
+// state of the job, and `stop` cancels the job. Throws UsageError if the job is unknown, and for `logs` of a job that waits.
 //
 // `job`: an id of Slurm, or a run directory. `options`: the other options of the subcommand, such as "--rank=3".
 int run_in_slurm_job(const std::string& job, const std::string& subcommand, const std::vector<std::string>& options);

@@ -44,7 +44,7 @@ constexpr int kMinSignalBefore = 10;
 // Options of the launcher that `submit` reads itself. Three of them are always written into the batch file.
 constexpr std::array<std::string_view, 5> kWritten{"run-dir", "token-file", "shutdown-timeout", "dry-run", "help"};
 
-// Options of the launcher that contradict a job of Slurm, with a hint.
+// Options of the launcher that contradict a job of Slurm, each with a hint for the user.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kRefused{{
     {"nnodes", "use --nodes"},
     {"node-rank", "each agent reads its rank from Slurm; the number of nodes is --nodes"},

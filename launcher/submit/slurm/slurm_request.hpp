@@ -1,5 +1,5 @@
-// The options of `ddprun submit --slurm`, and the request that they describe. subcommand_submit.cpp uses it. Pure: the caller
-// passes the paths and the default names.
+// The options of `ddprun submit --slurm`, and the request that they describe. subcommand_submit.cpp uses it. The code is pure:
+// the caller passes the paths and the default names.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// The options of `submit` in addition to those of the launcher.
+// The options that `submit` has in addition to the options of the launcher.
 std::span<const OptionSpec> slurm_options();
 
 // The command line of `submit`, divided into its parts. `own` also contains the options of the launcher that need special

@@ -41,7 +41,8 @@ void log_line(const std::string& text) {
   write_all(STDERR_FILENO, "ddprun: " + text + "\n");
 }
 
-// The text of a file in the run directory, or "" if it does not exist or cannot be read. The callers need none of these files.
+// The text of a file in the run directory, or "" if it does not exist or cannot be read. The callers can continue without
+// these files.
 std::string optional_text(const fs::path& file) {
   constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
   std::error_code error;
@@ -87,7 +88,8 @@ std::string name_of_config(const SubmitWords& words, const Settings& settings) {
       .name;
 }
 
-// A job may wait for a day in the queue, so mistakes in the program are reported now.
+// Returns the default name of the job and of its run directory. Checks the program's name or the config now, because the job
+// may wait for a day in the queue before it starts. Throws UsageError.
 std::string default_name(const SubmitWords& words, const Settings& settings) {
   const fs::path program = words.program.front();
   if (has_word(words.launcher, "--module")) return program.string();
@@ -165,8 +167,8 @@ void prepare_token(const SlurmRequest& request) {
   }
 }
 
-// The first decision about a requeue compares the run's progress with this record. Without it, the checkpoints of an earlier
-// job would count as progress of this one.
+// The first decision about a requeue compares the run's progress with this record. Without this record, the checkpoints of an
+// earlier job would count as progress of this job.
 void write_first_record(const fs::path& run_dir) {
   const fs::path file = requeue_file(run_dir);
   std::error_code error;
@@ -251,7 +253,8 @@ int decide_after_slurm_job(const SubmitWords& words) {
   const RunLayout layout{request.run_dir};
   const ReportedRun run = parse_reported_run(optional_text(layout.report()), SlurmStartId{*job, restarts});
   std::error_code ignored;
-  // srun returns the highest exit code of all nodes. The report contains the exit code of the whole job.
+  // srun returns the highest exit code of all nodes. The report contains the exit code of the whole job, so after a failure
+  // that code is used if it is known.
   StartEnd end{.job = "slurm " + *job,
                .code = request.code == 0 ? 0 : run.exit_code.value_or(request.code),
                .is_workers_code = run.is_workers_code,
@@ -268,7 +271,7 @@ int decide_after_slurm_job(const SubmitWords& words) {
   const RequeueRecord before = parse_requeue_record(optional_text(requeue_file(request.run_dir)));
   const RequeueDecision decision =
       decide_requeue(before, end, {.failures = request.max_failures, .timeouts = request.max_timeouts});
-  // Written first, because `scontrol requeue` kills this process.
+  // The record is written first, because `scontrol requeue` kills this process.
   const bool kept = keep_record(request.run_dir, decision.record);
   if (!decision.requeue) {
     if (end.code != 0) log_line("Slurm job " + *job + ": " + decision.why);

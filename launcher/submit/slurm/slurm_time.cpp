@@ -51,7 +51,8 @@ std::optional<std::chrono::seconds> parse_slurm_time(std::string_view text) {
   }
   const std::vector<std::int64_t> parts = numbers_in(text);
   if (parts.empty() || parts.size() > 3) return std::nullopt;
-  // After days, the first number is hours. Without days, one number is minutes, and two are minutes and seconds.
+  // If the text has days, the first number after them is hours. If it has no days, one number is minutes, and two numbers are
+  // minutes and seconds.
   const bool starts_with_hours = dash != std::string_view::npos || parts.size() == 3;
   std::int64_t unit = starts_with_hours ? kHour : kMinute;
   std::int64_t total = days * kDay;

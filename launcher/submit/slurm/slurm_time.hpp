@@ -1,9 +1,10 @@
-// Slurm's notation for durations, and the check that a time limit leaves enough time to train and to save. Pure.
+// Slurm's notation for durations, and the check that a time limit leaves enough time to train and to save. The code is pure:
+// no I/O, no clock.
 //
 // The problem: Slurm sends SIGTERM to the agents some seconds before the time limit (--signal). The agents then have
-// --shutdown-timeout seconds to save. A save that takes longer is lost when Slurm kills the job, and the next start repeats the
-// work of the whole time limit. With a time limit of 1 h, a signal 120 s before its end, and a save of 150 s, the job would
-// train for 58 min again and again, without any progress. Such a job is refused before it waits in the queue.
+// --shutdown-timeout seconds to save. A save that takes longer is lost when Slurm kills the job, and the next start repeats
+// all work since the last save. An example is a time limit of 1 h, a signal 120 s before its end, and a save of 150 s. The job
+// would train for 58 min again and again, without any progress. Such a job is refused before it waits in the queue.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,8 @@ struct SlurmTimes {
   std::optional<double> save_s{};               // measured duration of the newest save; nullopt if none is recorded
 };
 
-// The default of --shutdown-timeout: three quarters of `signal_before`. The rest, at least 5 s, is for the end of the agents.
+// The default of --shutdown-timeout: three quarters of `signal_before`. The rest, at least 5 s, is the time in which the
+// agents end.
 std::chrono::seconds default_shutdown(std::chrono::seconds signal_before);
 
 // Returns one line with the first reason why the times cannot work; empty if they can.

@@ -22,7 +22,7 @@ from rendezvous_bench import crowd, round_times
 before: pathlib.Path | None = None
 PAIRS = 15
 # {number of agents: runs per pair}. The results of shorter runs vary more, so these runs are repeated more often.
-RUNS_OF_A_PAIR = {100: 7, 1000: 3, 10000: 1}
+RUNS_OF_A_PAIR = {100: 3, 1000: 2, 10000: 1}
 # Each program runs this many times, and the best run is its value in a pair. Other processes and other virtual machines can
 # only slow a run down. So the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
 BEST_OF = 3

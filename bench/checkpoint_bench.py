@@ -60,8 +60,8 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
 
 
 def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Returns the steps per second in the stretches that start with a save, and in those without a save. The first kind
-    includes the pause of training for the save."""
+    """Returns the steps per second in the stretches that start with a save, and in the stretches without a save. The first
+    kind includes the pause of training for the save."""
     at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
     last = max(at)
     begins = range(WARM_UP, last - STRETCH + 1, STRETCH)

@@ -49,7 +49,8 @@ def settings(steps: int) -> dict:
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
     """Returns the number of steps and the digest of the weights of a run without faults. The run has as many steps as a run
-    with `number` faults needs. The speed for this is measured in `place`. The run itself does not use the slow network."""
+    with `number` faults needs. The speed from which this number of steps is computed is measured in `place`. The run itself
+    does not use the slow network."""
     length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
     if known := pieces.calm(tools.ddptrain, length):
         return known

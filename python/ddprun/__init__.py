@@ -172,7 +172,8 @@ def error(kind, message=""):
 
 def should_save():
     """Returns True if the script must save and stop now. Call this on every rank, after each step or after every k-th step.
-    After a stop request it returns True at the same call on all ranks. Without a stop request it returns False immediately."""
+    After a stop request, the function returns True at the same call on all ranks. Without a stop request, it returns False
+    immediately."""
     return _channel is not None and _channel.should_save()
 
 

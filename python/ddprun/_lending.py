@@ -331,8 +331,8 @@ def _end(connection):
 
 
 def _listening(address, ports):
-    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port without this
-    option. Raises OSError if no port is free."""
+    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port if this option is
+    not set. Raises OSError if no port is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = (int(end) for end in ports.split("-")) if ports else (0, 0)
     numbers = list(range(low, high + 1))

@@ -24,7 +24,7 @@ struct StateFile {
 };
 
 struct Manifest {
-  CheckpointState state;  // without tensors
+  CheckpointState state;  // the state without its tensors
   std::map<std::string, StateFile> files;
 };
 

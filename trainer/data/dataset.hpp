@@ -44,8 +44,8 @@ struct ImageSize {
 // load_images() still decodes. Throws UsageError.
 ImageSize image_size_of(const DataConfig& config);
 
-// Returns the mean and standard deviation from the config, or the exact ones of all pixels. They are computed from integer
-// sums, so the result is the same on every machine.
+// Returns the mean and standard deviation in the config. If the config has none, computes the exact values over all pixels.
+// The computation uses integer sums, so the result is the same on every machine.
 Normalization normalization_of(const DataConfig& config, const Dataset& train);
 
 // The data for training and for evaluation.

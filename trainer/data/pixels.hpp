@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Normalized value of each pixel value, bit-identical to torchvision's ToTensor and Normalize: float32 x / 255, - mean, / std.
+// Normalized value of each pixel value x: (x / 255 - mean) / std in float32, bit-identical to torchvision's ToTensor and
+// Normalize.
 using PixelTable = std::array<float, 256>;
 PixelTable make_pixel_table(Normalization normalization);
 

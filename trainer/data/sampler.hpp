@@ -13,13 +13,14 @@
 //   W = 2   rank 0: 8 10 12 14   rank 1: 9 11 13 15
 //
 // Both world sizes use the same global batch. A lost worker changes only which rank takes which sample, so the sums of
-// gradients agree up to rounding. The number of finished steps gives the epoch and the position. So the sampler needs one
-// integer in a checkpoint.
+// gradients agree up to rounding. The number of finished steps gives the epoch and the position. So a checkpoint needs only
+// one integer for the sampler.
 //
-// Nothing is padded or dropped, so the last batch of an epoch may be smaller. The ranks then have different numbers of samples,
-// or none. An unweighted mean over ranks would give the samples of ranks with few samples more influence. So each rank's
-// gradients have the weight n_r * W / B: the rank has n_r samples, the batch has B (docs/internals/decisions/data/sampler.md).
-// A rank without samples takes part in the collectives with a sample of weight 0 (loader.hpp).
+// Nothing is padded or dropped, so the last batch of an epoch may be smaller. The ranks then have different numbers of
+// samples, or none. An unweighted mean over ranks would give the samples of ranks with few samples more influence. So each
+// rank's gradients have the weight n_r * W / B, where n_r is the number of the rank's samples and B is the size of the batch
+// (docs/internals/decisions/data/sampler.md). A rank without samples takes part in the collectives with a sample of weight 0
+// (loader.hpp).
 //
 // Mixup follows the same rule. Pairs among the samples of one rank would depend on W. So a sample is mixed with its neighbour
 // in the global batch. torchvision draws one weight for a whole batch. We draw one for each sample, so that its position alone
@@ -48,8 +49,8 @@ std::int64_t mixed_with(std::int64_t place, std::int64_t size);
 // Beta(alpha, alpha) with Philox 4x32-10. The key is the seed, the epoch and the sample's position in the epoch.
 float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_t position);
 
-// Returns the samples that `rank` of `world` takes from the global batch order[position, position + size). Empty if size <=
-// rank, which can occur in a smaller last batch.
+// Returns the samples that `rank` of `world` takes from the global batch order[position, position + size). The result is empty
+// if size <= rank, which can occur in a smaller last batch.
 std::vector<std::int64_t> share_of_batch(const std::vector<std::int64_t>& order, std::int64_t position, std::int64_t size,
                                          int world, int rank);
 
@@ -59,7 +60,7 @@ std::int64_t share_size(std::int64_t size, int world, int rank);
 // Returns the number of steps of an epoch: ceil(n / batch_size).
 std::int64_t steps_per_epoch(std::int64_t n, std::int64_t batch_size);
 
-// Contiguous block [first, last) of the n samples; `rank` of `world` evaluates this block. The blocks of all ranks cover each
+// The contiguous block [first, last) of the n samples that `rank` of `world` evaluates. The blocks of all ranks cover each
 // sample once, so an evaluation is exact.
 struct Block {
   std::int64_t first = 0;

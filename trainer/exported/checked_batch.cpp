@@ -91,7 +91,8 @@ class Comparison {
     squared_norm_ += b.square().sum().item<double>();
   }
 
-  // Throws UsageError if the gradients of all parameters together differ from the exporter's by more than the tolerance.
+  // Throws UsageError if the gradients of all parameters together differ from the exporter's gradients by more than the
+  // tolerance.
   void finish() {
     if (same_bits_ || std::sqrt(squared_difference_) <= kGradientTolerance * std::sqrt(squared_norm_)) return;
     differs("the gradients have a relative difference of " + std::to_string(std::sqrt(squared_difference_ / squared_norm_)) +

@@ -199,8 +199,8 @@ class ImageFolder : public Source {
   }
 
   // Hashes all names and sizes, and the content of some evenly spaced images. Earlier versions of ddprun applied the gamma of
-  // PNG files, so their pixels differ from those of this version. So for images with a gamma, the fingerprint must differ from
-  // that of earlier versions.
+  // PNG files, so they read different pixels from such files. So for images with a gamma, the fingerprint must differ from the
+  // fingerprint of earlier versions.
   std::string fingerprint() const override {
     constexpr std::size_t kRead = 16;
     std::string text = images_.listing;

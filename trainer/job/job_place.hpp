@@ -67,7 +67,7 @@ class JobPlace {
   bool has_leaked_groups() const { return leaked_groups_; }
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }
-  // agent() and recovery() return null without a ddprun agent.
+  // agent() and recovery() return null if there is no ddprun agent.
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
 

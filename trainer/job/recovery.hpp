@@ -10,10 +10,11 @@
 //     worker has died and if we have aborted the collective.
 //   - A survivor can itself fail at the same time. If it ran out of memory, it must exit, even if a new group has been ordered.
 //
-// The agent detects which process has ended, so only the agent orders a new group. The order is the message Regroup with the
-// number of the new group, its generation. In the worker, the reader thread of the worker channel records the order and aborts
-// the old group (group_breaker.hpp). This works even if the main thread is blocked in a collective. The main thread then
-// catches the exception of the collective and calls survives(). Example: generation 3, 120 finished steps.
+// The agent detects which process has ended, so only the agent orders a new group. The order is the message Regroup. It
+// contains the number of the new group, which is called the generation. In the worker, the reader thread of the worker channel
+// records the order and aborts the old group (group_breaker.hpp). This works even if the main thread is blocked in a
+// collective. The main thread then catches the exception of the collective and calls survives(). Example: generation 3, 120
+// finished steps.
 //
 //   agent                      reader thread             main thread
 //   Regroup{4}            -->  records 4, breaks group   all-reduce throws "Connection closed by peer"
@@ -71,11 +72,11 @@ class Recovery {
 
   GroupBreaker& breaker() { return breaker_; }
 
-  // Returns whether `error` is a consequence of a lost worker, so that this worker can continue in the next group. This is so
-  // if the agent has ordered a newer group (Regroup) or a wait (Hold). If `error` is a closed connection to another worker, the
-  // call waits for such an order. Returns false if the error has another cause, such as lack of memory, if no order arrives in
-  // time, or if the agent has exited. Also returns false before the first group: a retry would fail in the same way, again and
-  // again.
+  // Returns whether `error` is a consequence of a lost worker, so that this worker can continue in the next group. This is the
+  // case if the agent has ordered a newer group (Regroup) or a wait (Hold). If `error` is a closed connection to another
+  // worker, the call waits for such an order. Returns false if the error has another cause, such as lack of memory, if no
+  // order arrives in time, or if the agent has exited. Also returns false before the first group, because each retry would
+  // fail in the same way.
   bool survives(const std::exception_ptr& error);
 
  private:

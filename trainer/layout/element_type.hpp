@@ -15,7 +15,7 @@ enum class ElementType : std::uint8_t { kF64, kF32, kF16, kBf16, kI64, kI32, kI1
 struct ElementTypeFacts {
   ElementType type = ElementType::kF32;
   std::string_view name{};  // dtype in a safetensors header
-  std::int64_t bytes = 0;   // per element
+  std::int64_t bytes = 0;   // size of one element
 };
 
 inline constexpr std::array<ElementTypeFacts, 10> kElementTypes{{{ElementType::kF64, "F64", 8},

@@ -3,8 +3,8 @@
 // clock.
 //
 // The problem. A slice must be one contiguous range of a buffer, so that a collective needs no copy. The tensors of the model
-// must still be accessible by name, whether frozen, tied, of mixed types or with low-rank updates. The size of a tensor is
-// rarely a multiple of the number of ranks.
+// must still be accessible by name, even if they are frozen or tied, or have mixed types or low-rank updates. The size of a
+// tensor is rarely a multiple of the number of ranks.
 //
 // The idea. The tensors of a block, such as one transformer layer, lie in one flat buffer, which is cut into equal chunks. A
 // block has a separate buffer for each element type, and separate ones for trained and frozen tensors. Each tensor starts at a
@@ -70,7 +70,8 @@ struct ModelTensor {
 struct OptimizerField {
   std::string name;                   // PyTorch's name, for example "exp_avg"
   std::optional<ElementType> type{};  // nullopt means the type of the parameter
-  bool is_scalar = false;             // true: one element, such as "step", which every rank holds and makes
+  bool is_scalar = false;             // true if the tensor has one element, such as "step", which every rank stores and
+                                      // computes
 };
 
 struct ModelShapes {

@@ -30,7 +30,7 @@ void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& 
   }
 }
 
-// Returns the fingerprint of the data, and that of the model if the model comes from files.
+// Returns the fingerprint of the data. If the model comes from files, the text also contains the fingerprint of the model.
 std::string fingerprint_of_run(const Process& process) {
   const std::string model = process.task().fingerprint();
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);

@@ -23,13 +23,14 @@ class StateSource {
   // Makes the initial state from the seed, unless a usable state exists. A worker calls this before it waits for other ranks,
   // and a standby before it has a rank. The device must be set. Throws UsageError.
   void prepare();
-  // Returns the number of finished steps of the state that this rank could send to others; nullopt without a state.
+  // Returns the step of the training state that this rank could send to other ranks. Returns nullopt if this rank has no such
+  // state.
   std::optional<std::int64_t> held() const;
 
   // This call is collective. After this call the state is complete and the log is open. Throws UsageError and
   // BadCheckpointError if there is no state from which to continue. Throws CorruptStateError if this rank's state differs from
-  // that of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program. Throws the
-  // process group's errors if another rank is lost.
+  // the state of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program.
+  // Throws the process group's errors if another rank is lost.
   void agree(const Run& run);
 
   // Call this after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops

@@ -107,7 +107,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  // This step is already saved. After a regroup, follow_step() runs a second time for the same step.
+  // After a regroup, follow_step() runs a second time for the same step, which may already be saved.
   if (step == current_.step) return false;
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;

@@ -22,7 +22,7 @@ class LinearLayer : public torch::nn::Module {
   // generator. Call at most once.
   void add_update(std::int64_t rank, double alpha);
 
-  // Numbers of inputs and outputs.
+  // These functions return the numbers of inputs and outputs.
   std::int64_t inputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 0 : 1); }
   std::int64_t outputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 1 : 0); }
 

@@ -101,8 +101,8 @@ ResnetShape shape_of(ModelConfig::Type type) {
 struct ResidualBlock : torch::nn::Module {
   ResidualBlock(const ResnetShape& network, std::int64_t inputs, std::int64_t width, std::int64_t stride_of_block,
                 c10::Device device)
-      // The shortcut is created first, because torchvision draws its weights before those of the convolutions. It is registered
-      // last, because torchvision lists its parameters last.
+      // The shortcut is created first, because torchvision draws its weights before the weights of the convolutions. It is
+      // registered last, because torchvision lists its parameters last.
       : outputs(network.bottlenecks ? 4 * width : width),
         stride(stride_of_block),
         downsample(downsample_of(network.shortcut, inputs, outputs, stride, device)) {

@@ -27,8 +27,8 @@ double progress(std::int64_t step, std::int64_t first, std::int64_t last) {
   return static_cast<double>(step - first) / static_cast<double>(last - first);
 }
 
-// Interpolates from `begin` at t = 0 to `end` at t = 1 along half a cosine. The operations are in PyTorch's order, so that they
-// round in the same way.
+// Interpolates from `begin` at t = 0 to `end` at t = 1 along half a cosine. The operations have the same order as in PyTorch,
+// so that they round in the same way.
 double along_cosine(double begin, double end, double t) {
   return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * t) + 1.0);
 }

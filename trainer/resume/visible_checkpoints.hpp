@@ -20,7 +20,8 @@ struct CheckpointPlaces {
   std::filesystem::path run_directory;   // folder of checkpoints in the run directory
   std::filesystem::path local_copies{};  // folder of checkpoint copies on this node (local_copies.hpp); empty if not configured
   bool owns_node_disk = false;           // true in the one process per node that renames and removes the node's copies
-  std::filesystem::path run_file{};      // file of the run's identity (trainer/state/run_identity.hpp); if empty, not written
+  std::filesystem::path run_file{};      // file of the run's identity (trainer/state/run_identity.hpp); if the path is empty,
+                                         // no file is written
 };
 
 // Returns the folders and the file for a run with `config`. `layout.root` must be absolute.
@@ -28,8 +29,8 @@ CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& c
 
 class VisibleCheckpoints {
  public:
-  // Throws std::system_error if the checkpoints in the run directory cannot be listed. Otherwise the run would start at step 0
-  // only because its checkpoints are temporarily unreadable.
+  // Throws std::system_error if the checkpoints in the run directory cannot be listed. Without this error, the run would start
+  // at step 0 only because its checkpoints are temporarily unreadable.
   explicit VisibleCheckpoints(const CheckpointPlaces& places);
 
   struct Copy {

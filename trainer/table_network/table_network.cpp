@@ -58,7 +58,7 @@ class TableNetwork : public Model {
     at::Tensor x = all;
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i) x = at::relu(layers_[i]->of(x));
     const at::Tensor sum = linear_->of(all) + layers_.back()->of(dropped(std::move(x), dropout_, is_training()));
-    // In float32, since autocast may return fewer bits, which do not suffice for a large mean.
+    // The result is computed in float32, because autocast may return fewer bits, which do not suffice for a large mean.
     return target_.is_class ? sum : sum.to(at::kFloat) * deviation_ + mean_;
   }
 

@@ -23,7 +23,7 @@ using c10d::Work;
 using collectives::Reduction;
 using Tensors = SharedBackend::Tensors;
 
-// A Work that has ended when it is made.
+// A Work that has already ended when it is created.
 class EndedWork final : public Work {
  public:
   EndedWork(int rank, OpType type, Tensors outputs, std::exception_ptr error)

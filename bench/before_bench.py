@@ -27,8 +27,7 @@ RUNS_OF_A_PAIR = {100: 7, 1000: 3, 10000: 1}
 # only slow a run down. So the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
 BEST_OF = 3
 LOW = 0.95  # target for the lower end of each confidence interval of the ratios
-SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # rows with fixed waits, which are
-                                                                                           # skipped
+SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # rows with fixed waits are skipped
 
 
 def one_run(program: str, row: Measurement) -> float:

@@ -1,6 +1,6 @@
 """The soak test runs three jobs of two workers, on one agent or on two, and injects faults of all kinds. The faults are drawn
 from a seed, and occur every five seconds on average. One kind of fault blocks writes to the run directory for some seconds. At
-the end three conditions must hold: the weights are equal to those of a run without faults, every fault was counted, and no
+the end three conditions must hold: the weights are equal to the weights of a run without faults, every fault was counted, and no
 process or file is left. The benchmark also measures the agent's cost: the growth of its memory over 1,000 restarts, and its CPU
 time while workers train.
 

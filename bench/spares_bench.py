@@ -3,7 +3,7 @@ line.
 
 The script imports torch, prints a line and waits. It runs in three jobs: under ddprun with eight spares (Python interpreters
 that have already imported torch), under ddprun without spares, and under torchrun. Each job is restarted many times. With
-spares, a kill waits until all eight spares are ready again. The table also has the time that this takes.
+spares, the next kill waits until all eight spares are ready again. The table also has the time that this takes.
 """
 
 import os

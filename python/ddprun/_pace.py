@@ -1,8 +1,8 @@
 """Measures the duration of each step on this rank, and the part of it spent waiting for other ranks, for `ddprun.watch(model)`.
 
 The problem. One slow rank delays all ranks, because each step ends with an exchange of gradients. All ranks then have equal
-step times, so step times do not show which rank is slow. The waits do: the slow rank waits for no other rank. So we measure how
-long this rank waits in each step, and the agent compares the ranks. There are three places where a rank waits:
+step times, so step times do not show which rank is slow. The waits show it: the slow rank waits for no other rank. So we
+measure how long this rank waits in each step, and the agent compares the ranks. There are three places where a rank waits:
 
 - At the end of a backward pass. Autograd runs callbacks there, in the order in which they were queued. We queue `_computed` at
   the first gradient, before DistributedDataParallel queues its callback, which waits for the other ranks. `_computed` runs when

@@ -198,8 +198,9 @@ class Snapshots:
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
-        """Returns the step number for a snapshot if the script gave none. It is one more than the newest step in this slot or
-        the restored step. A rank that has lost its own copies therefore continues with the same numbers as the other ranks."""
+        """Returns the step number for a snapshot if the script gave none. It is one more than the newest step in this slot, or
+        than the restored step if that is newer. A rank that has lost its own copies therefore continues with the same numbers
+        as the other ranks."""
         return max([self._restored or 0] + [one["step"] for one in headers if one]) + 1
 
     def _fits(self, size):
@@ -241,8 +242,8 @@ class Snapshots:
     # ---- restore() ----
 
     def restore(self, like, agree):
-        """Returns the restored state, or None. agree(offer) sends this rank's offer to rank 0, and returns what rank 0 has
-        chosen for all ranks (_lending.agree)."""
+        """Returns the restored state, or None. agree(offer) sends this rank's offer to rank 0, and returns the choice of rank
+        0 for all ranks (_lending.agree)."""
         self._like = like
         decision = agree(self._offer())
         if decision.get("step") is None:

@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Reads and checks the manifest of the candidate's checkpoint, and sets all members except the path. `found_by` is the
-// function that reads and checks the manifest: judged_manifest or verified_manifest.
+// Sets all members of the candidate except the path. `found_by` reads and checks the manifest at this path. It is
+// judged_manifest or verified_manifest.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();

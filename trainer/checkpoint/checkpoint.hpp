@@ -101,8 +101,7 @@ struct CheckpointState {
   // Parameters and buffers. Find them by name and not by index, because loading changes their order: wider elements come first.
   std::vector<NamedTensor> model;
   std::vector<NamedTensor> optimizer;
-  std::vector<NamedTensor> average;  // moving averages of the trained parameters (optimizer.ema); empty if the run has no
-                                     // averages
+  std::vector<NamedTensor> average;  // averages of the trained parameters (optimizer.ema); empty if the run has no averages
   StateValues values;
 };
 

@@ -104,7 +104,8 @@ class InputFile {
       return;
     }
     while (bytes > 0) {
-      // If a checksum is computed, the file is read in pieces of 1 MiB. Each piece is then still in the processor's cache.
+      // If a checksum is computed, the file is read in pieces of 1 MiB. So each piece is still in the processor's cache when
+      // its checksum is computed.
       const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
       const ssize_t got = ::read(opened_.get(), next, static_cast<std::size_t>(piece));
       if (got < 0 && errno == EINTR) continue;

@@ -77,7 +77,8 @@ WaitOutcome await_phase(Word& word, std::uint32_t phase, Waiter&& waiter) {
       seen |= kSleeperBit;
     }
     if (!waiter.sleeps(word, seen)) {
-      // After the word was read, its rank may have published this phase and ended, or another rank may have given up first.
+      // After the word was read, its rank may have published this phase and ended, or another rank may have given up first. So
+      // the word is read once more.
       const std::uint32_t last = word.load(std::memory_order_acquire);
       if (has_reached(last, phase)) return WaitOutcome::kReached;
       return (last & kAbortedBit) != 0 ? WaitOutcome::kAborted : WaitOutcome::kGaveUp;

@@ -63,8 +63,7 @@ struct StepReport {
   std::optional<LayoutPlace> next{};   // a later layout whose pieces the rank also has completely, at step `agreed`
   std::int64_t made = kNoStep;         // step of the pieces that the rank computes itself
   std::int64_t received = kNoStep;     // step of the pieces that the rank receives from other ranks
-  std::int64_t gradients = kNoStep;    // step whose summed gradient pieces the rank has; kNoStep if the rank keeps no
-                                       // gradients
+  std::int64_t gradients = kNoStep;    // step whose summed gradient pieces the rank has; kNoStep if it keeps no gradients
   std::int64_t agreed = kNoStep;       // newest step whose agreed values the rank has
   bool evaluated = false;              // the rank has the result of an evaluation after step `agreed`
   bool operator==(const StepReport&) const = default;

@@ -15,8 +15,9 @@ namespace ddprun::trainer {
 
 enum class ImageForm {
   kNormalised,   // make() returns normalized float32 values; used on the CPU
-  kPinnedBytes,  // make() returns uint8 values in pinned memory, after crop and mirror; finish_on() normalizes them on the
-                 // GPU. The copy to the GPU has a quarter of the bytes
+  // make() returns uint8 values in pinned memory, after crop and mirror. finish_on() normalizes them on the GPU, so only a
+  // quarter of the bytes is copied to the GPU.
+  kPinnedBytes,
 };
 
 // Returns the form that suits the device.

@@ -125,8 +125,9 @@ class RankBatchMaker {
     return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
   }
 
-  // Adds the mixup partners of the samples in `batch`; `first` is the index of the batch's first sample within the share. A
-  // partner equals the sample at its own position in the global batch bit by bit, even if another rank makes that sample.
+  // Adds the mixup partners of the samples in `batch`; `first` is the index of the batch's first sample within the share. Each
+  // partner is bit-identical to the same sample at its own position in the global batch, even if another rank has that
+  // position.
   void add_partners(Batch& batch, const RankBatch& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
@@ -140,8 +141,8 @@ class RankBatchMaker {
     batch.partners = source_.make(partners, draws).tensors;
   }
 
-  // Returns a micro-batch with the first sample of the global batch that has a weight above 0. A sample with invalid values
-  // could corrupt this step even with weight 0, since 0 times NaN is NaN.
+  // Returns a micro-batch with the first sample of the global batch that has a weight above 0. A sample of weight 0 may have
+  // invalid values. These could corrupt this step, since 0 times NaN is NaN.
   Batch stand_in(const RankBatch& share, const Order& order) const {
     auto at = static_cast<std::size_t>(share.position);
     while (!(source_.weight(order[at]) > 0)) ++at;

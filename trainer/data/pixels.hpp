@@ -1,5 +1,5 @@
-// Turns raw pixels into a model's input: normalization by table, and augmentation (random crop, mirror). The loader calls it.
-// All functions are pure; the result depends on the pixels, the normalization and (seed, epoch, sample).
+// Turns raw pixels into a model's input: normalization by table, and augmentation (random crop, mirror). The loader calls this
+// code. All functions are pure; the result depends on the pixels, the normalization and (seed, epoch, sample).
 #pragma once
 
 #include <array>

@@ -27,9 +27,9 @@
 // determines the weight. We considered an exchange of samples between ranks, but a lost worker would interrupt the exchange,
 // and no code would repeat it. So each rank makes the partners itself (docs/internals/decisions/data/mixup.md).
 //
-// Cost: each rank computes the order of the whole epoch, 8 bytes for each sample. With mixup each sample is made twice. Because
-// seed and epoch are added, two runs can have the same order: seed 3 in epoch 4 has the order of seed 7 in epoch 0. We tried no
-// other order, because this one allows results that are bit-identical to those of Python's DDP.
+// Cost: each rank computes the order of the whole epoch, 8 bytes for each sample. With mixup each sample is made twice.
+// Because seed and epoch are added, two runs can have the same order: seed 3 in epoch 4 has the order of seed 7 in epoch 0. We
+// tried no other order, because with this order the results can be bit-identical to Python's DDP.
 #pragma once
 
 #include <cstdint>

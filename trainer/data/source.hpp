@@ -98,8 +98,7 @@ class Source {
 struct Sources {
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;
-  std::shared_ptr<const Source> validation{};  // samples held out of `train` (trainer/splits); null if there is no validation
-                                               // set
+  std::shared_ptr<const Source> validation{};  // samples held out of `train` (trainer/splits); null if no samples are held out
   std::string plan{};  // JSON text of the column plan of a table; empty for other data. The run directory stores it.
   std::vector<std::string> notes{};  // lines for the user about the data, which rank 0 prints at the first start
 };

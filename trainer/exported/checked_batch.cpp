@@ -41,7 +41,7 @@ bool same_bits_expected(const ModelFolder& folder, c10::Device device) {
          folder.check.cpu_capability == at::get_cpu_capability() && folder.check.cpu == cpu_model_name();
 }
 
-// Compares the results of this process with those of the exporter, tensor by tensor.
+// Compares the results of this process with the results of the exporter, tensor by tensor.
 class Comparison {
  public:
   Comparison(const ModelFolder& folder, bool same_bits)

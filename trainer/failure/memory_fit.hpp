@@ -4,8 +4,9 @@
 // batch_size would fit, but it changes the training.
 //
 // Only the micro-batch must fit into memory: the samples of one forward pass. Gradients of micro-batches accumulate, so the
-// global batch size stays the same. The rank that ran out halves its micro-batch, writes the size to RUN_DIR/memory-fit.json
-// and exits. The next process starts with that size. Example: a global batch of 128, 2 ranks, and memory for 20 samples.
+// global batch size stays the same. The rank that ran out of memory halves its micro-batch, writes the size to
+// RUN_DIR/memory-fit.json and exits. The next process starts with that size. Example: a global batch of 128, 2 ranks, and
+// memory for 20 samples.
 //
 //   micro-batch 64, all samples of a rank: out of memory     32: out of memory     16: fits, four passes per step
 //

@@ -1,4 +1,4 @@
-// Element types of the tensors in a training state: exactly those that a safetensors file can have
+// Element types of the tensors in a training state: exactly the types that a safetensors file can have
 // (trainer/checkpoint/safetensors.cpp). at::ScalarType is not used here, so that a layout can be computed without LibTorch's
 // headers. The code is pure: no I/O, no clock.
 #pragma once
@@ -37,7 +37,7 @@ constexpr std::string_view name_of(ElementType type) {
   return kElementTypes[static_cast<std::size_t>(type)].name;
 }
 
-// Returns the element type with this name in safetensors files, or nullopt if there is none.
+// Returns the element type with this name in safetensors files, or nullopt if the name is unknown.
 constexpr std::optional<ElementType> element_type_of(std::string_view name) {
   for (const ElementTypeFacts& facts : kElementTypes) {
     if (facts.name == name) return facts.type;

@@ -99,7 +99,7 @@ struct StateLayout {
   std::int64_t bytes_of_piece(const StatePiece& piece) const;
   bool makes(const StatePiece& piece, int rank) const;
   bool holds(const StatePiece& piece, int rank) const;
-  // Returns all ranks that store the piece: first those in HolderSet::ranks, in their order, then the other ranks.
+  // Returns all ranks that store the piece: first the ranks in HolderSet::ranks, in their order, then the other ranks.
   std::vector<int> holders_of(const StatePiece& piece) const;
   // Returns the owner of the piece, which writes it to a checkpoint.
   int first_holder(const StatePiece& piece) const { return holder_sets[piece.holders].ranks.front(); }

@@ -50,7 +50,7 @@ class StateSource {
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
-  std::string other_model_;                      // why a new run must not use model.init; empty if it may
+  std::string other_model_;                      // reason why a new run must not use model.init; empty if there is none
   bool made_before_ = false;                     // true after the module of a user's program was made twice and compared
   std::shared_future<StateDigest> own_program_;  // digest of this program; computed in a thread while the group starts
   ProgramBuilds builds_;

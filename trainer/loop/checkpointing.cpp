@@ -241,7 +241,7 @@ void Checkpointing::write(const CheckpointState& state) {
 // has no event to wait for. So the rank tries to lock ten times a second.
 void Checkpointing::wait_for_save_lock() {
   constexpr std::chrono::milliseconds kPollInterval{100};
-  status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+  status_.enter(channel::Phase::kSaving);  // reports progress, so that the agent does not assume a hang
   std::this_thread::sleep_for(std::min(kPollInterval, setting_.report_interval));
 }
 
@@ -263,7 +263,7 @@ void Checkpointing::write_when_space_is_free(const CheckpointState& state, Clock
                                                        time + " s: free disk space, or stop the job without this checkpoint");
       }
     }
-    status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+    status_.enter(channel::Phase::kSaving);  // reports progress, so that the agent does not assume a hang
     std::this_thread::sleep_for(setting_.report_interval);
   }
 }

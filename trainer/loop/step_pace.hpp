@@ -25,8 +25,8 @@ class StepPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Starts the measurement. `agent` receives the times of each step except the first, which is not representative. It may be
-  // null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
+  // Starts the measurement. `agent` receives the times of each step except the first, which is not representative. `agent` may
+  // be null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
   void begin(AgentChannel* agent, bool knows_parts = false) {
     *this = {};
     agent_ = agent;

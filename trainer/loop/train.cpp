@@ -25,7 +25,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Injects a fault of a test: kills the process in the middle of the backward pass, when only some gradients have been computed.
+// Injects a fault for a test: kills the process in the middle of the backward pass, when only some gradients have been
+// computed.
 void arm_backward_fault(TrainingState& state, const Workspace& work) {
   if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
   const std::vector<NamedTensor> trained = trained_parameters(state);

@@ -76,7 +76,7 @@ class TimmKeys {
     return found->is_string() ? found->get<std::string>() : setting_text(*found);
   }
 
-  // Adds a difference if the value of the key is not the only value that ddprun supports.
+  // Adds a difference if the value of the key is not `supported`, the only value that ddprun supports.
   void expect(const char* key, const char* supported) const {
     const std::string found = text(key, supported);
     if (found == supported) return;

@@ -19,7 +19,7 @@ class LinearLayer : public torch::nn::Module {
 
   // Adds a low-rank update. Registers the parameters "lora_A.weight" [rank, inputs], initialized as in PEFT, and
   // "lora_B.weight" [outputs, rank], which is 0. The scale is alpha / rank. The random numbers come from the default CPU
-  // generator. Call at most once.
+  // generator. Call this at most once.
   void add_update(std::int64_t rank, double alpha);
 
   // These functions return the numbers of inputs and outputs.
@@ -35,7 +35,7 @@ class LinearLayer : public torch::nn::Module {
  private:
   Layout layout_;
   double scale_ = 0;
-  at::Tensor a_;  // a_ is lora_A.weight, and b_ is lora_B.weight; both are undefined without an update
+  at::Tensor a_;  // a_ is lora_A.weight, and b_ is lora_B.weight; both are undefined if there is no update
   at::Tensor b_;
 };
 

@@ -27,7 +27,7 @@ class Optimizer {
   // Returns the state to save. The tensors have names of the form "<parameter>.<field>" with PyTorch's field names
   // ("momentum_buffer", "exp_avg", "exp_avg_sq", "step"), and share memory with the optimizer.
   virtual std::vector<NamedTensor> state() const = 0;
-  // Copies `saved` into the state. If names or shapes differ from those of state(), throws a UsageError that lists all
+  // Copies `saved` into the state. If names or shapes differ from the tensors of state(), throws a UsageError that lists all
   // differences, and changes nothing.
   virtual void load_state(const std::vector<NamedTensor>& saved) = 0;
 };

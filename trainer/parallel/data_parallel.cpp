@@ -198,7 +198,7 @@ struct DataParallel::Impl {
   std::chrono::nanoseconds spent_before{};  // shared->spent() before the backward pass
   const std::vector<at::Tensor> no_outputs;
   // `reducer` and `logger` are null if there is only one rank. The Logger refers to the Reducer, so the Logger must be
-  // destroyed first. The Reducer needs a Logger, because it crashes without one if find_unused_parameters is set.
+  // destroyed first. The Reducer needs a Logger: if find_unused_parameters is set and there is no Logger, the Reducer crashes.
   std::shared_ptr<OpenReducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
 };
@@ -240,7 +240,8 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
   if (auto hook = compression(config.compress, group)) reducer->register_comm_hook(std::move(hook));
 }
 
-// Each bucket begins at a cache line, and there are at most as many buckets as parameters.
+// The result includes one cache line for each parameter, because each bucket begins at a cache line, and there are at most as
+// many buckets as parameters.
 std::uint64_t bucket_memory(const std::vector<NamedTensor>& trained) {
   constexpr std::uint64_t kLine = 64;
   std::uint64_t bytes = 0;

@@ -160,8 +160,8 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.use_agent_store;
-  // The store must not wait for all workers, since make_process_group() already does. In addition, torchrun's store counts
-  // workers over all restarts, so after a restart its count would be wrong.
+  // The store must not wait for all workers, since make_process_group() already waits for them. In addition, torchrun's store
+  // counts workers over all restarts, so after a restart its count would be wrong.
   options.waitWorkers = false;
   options.timeout = timeout;
   try {

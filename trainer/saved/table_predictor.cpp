@@ -37,7 +37,7 @@ std::shared_ptr<const TablePlan> plan_for(const SavedModel& saved) {
                    "; expected the run directory of the training, which has columns.json");
 }
 
-// Returns the text that a JSON value would have as a cell of a CSV file.
+// Converts a JSON value to the text of a cell in a CSV file.
 std::string cell_of(const Json& value, const std::string& column) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();

@@ -27,7 +27,7 @@ std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
-// The weights have the shapes of the configured model, but they were trained for a model with different options.
+// Thrown if the weights have the shapes of the configured model, but were trained for a model with different options.
 class OtherModelError : public UsageError {
  public:
   using UsageError::UsageError;

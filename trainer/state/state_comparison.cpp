@@ -1,5 +1,5 @@
-// Implementation of state_comparison.hpp. Each rank first sends one digest of its whole state. Only if these digests differ,
-// the ranks also send a digest of each tensor, to find the tensors that differ.
+// Implementation of state_comparison.hpp. Each rank first sends one digest of its whole state. If these digests differ, the
+// ranks also send a digest of each tensor, to find the tensors that differ.
 #include "trainer/state/state_comparison.hpp"
 
 #include <ATen/core/grad_mode.h>

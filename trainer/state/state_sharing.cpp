@@ -141,7 +141,7 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
     (has == most ? holders : others).push_back(rank);
     if (has == kNoProgress) sharing.without.push_back(rank);
   }
-  // The ranks without the newest state are divided among the ranks with the newest state, which send it at the same time.
+  // The ranks without the newest state are divided among the ranks with the newest state. All senders send at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);

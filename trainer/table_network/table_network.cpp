@@ -65,7 +65,7 @@ class TableNetwork : public Model {
   const TargetPlan* table_target() const override { return &target_; }
 
  private:
-  // Replaces the codes of the embedded columns, which are the last inputs, by their vectors.
+  // Replaces the codes of the embedded columns, which are the last inputs, by the embedding vectors of these codes.
   at::Tensor embedded(const at::Tensor& inputs) const {
     if (embeddings_.empty()) return inputs;
     std::vector<at::Tensor> parts{inputs.narrow(1, 0, plain_)};

@@ -13,7 +13,7 @@ struct Decomposition {
   char32_t second;
 };
 
-// All decompositions except those of Hangul syllables, sorted by `code`.
+// All decompositions except the decompositions of Hangul syllables, sorted by `code`.
 std::span<const Decomposition> decompositions();
 
 // The characters of this list are decomposed, but are never the result of a composition. The list is sorted.

@@ -23,7 +23,7 @@ Run run_of(CharacterClass wanted, std::string_view text) {
   return run;
 }
 
-// Returns the longest prefix of line ends.
+// Returns the length of the line ends at the start of the text.
 std::size_t line_ends(std::string_view text) {
   const std::size_t end = text.find_first_not_of("\r\n");
   return end == std::string_view::npos ? text.size() : end;

@@ -353,7 +353,7 @@ class LowPriority:
                 except OSError:
                     pass  # the thread has ended in the meantime
             return
-        for _ in range(20):  # the kernel accepts one change of an autogroup in 0.1 s, among the changes of all sessions
+        for _ in range(20):  # the kernel accepts only one change of an autogroup in 0.1 s, over all sessions
             if not isinstance(write_proc_self("autogroup", "0"), BlockingIOError):
                 return
             time.sleep(0.05)

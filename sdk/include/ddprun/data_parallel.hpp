@@ -49,10 +49,10 @@ class DataParallel {
 
   enum class Sum { kNow, kLater };
   // Calls `loss` once. `loss` must return the mean loss of a micro-batch, a scalar. The backward pass runs on this loss times
-  // `weight`. Pass kNow for the last micro-batch of a step. The call is then collective, and sums the gradients over the ranks.
-  // With kLater, gradients are only added up locally. Returns the loss without `weight`, detached from the autograd graph.
-  // Throws ddprun::UsageError if the loss is not a scalar. Throws std::runtime_error if parameters got no gradient, with their
-  // names.
+  // `weight`. Pass kNow for the last micro-batch of a step. The call is then collective, and sums the gradients over the
+  // ranks. With kLater, gradients are only added up locally. Returns the loss without `weight`, detached from the autograd
+  // graph. Throws ddprun::UsageError if the loss is not a scalar. Throws a std::runtime_error that names the parameters if
+  // parameters got no gradient.
   at::Tensor backward(const std::function<at::Tensor()>& loss, double weight = 1, Sum sum = Sum::kNow);
 
   // Returns how long backward() has waited for other ranks since the previous call to take_waited(). On a GPU the result is

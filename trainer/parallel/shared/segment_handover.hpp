@@ -44,8 +44,7 @@ std::string text_of(const SegmentAddress& address);
 std::optional<SegmentAddress> address_in(std::string_view text);
 
 struct Handover {
-  std::shared_ptr<const collectives::Segment> segment;  // null if a rank has no access, or if rank 0 does not want shared
-                                                        // memory
+  std::shared_ptr<const collectives::Segment> segment;  // null if a rank has no access, or if rank 0 wants no shared memory
   std::string reason;                                   // why a rank has no access; the same on all ranks
 };
 

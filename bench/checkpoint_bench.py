@@ -45,7 +45,7 @@ def settings(steps: int, every: int) -> dict:
 
 
 def checkpoints(file: pathlib.Path, last: int) -> list[dict]:
-    """Returns all saves except the first and the last one. During the first save memory is allocated, and the last one happens
+    """Returns all saves except the first and the last save. During the first save, memory is allocated. The last save happens
     at the end of the run."""
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [e for e in events if e["event"] == "checkpoint" and e["step"] != last][1:]

@@ -53,7 +53,7 @@ class StopSignals:
         self._earlier_actions = {}  # {signal number: its action before our handler}
         self._arrived = set()
         self._passed = set()  # signals for which Python has already called our handler in the main thread
-        self._restored = False  # True if a stop signal must now have its earlier effect
+        self._restored = False  # True after the earlier actions of the stop signals were restored
         self._tried = False
         self.saves = False  # True after the agent has ordered this worker to save
         self._reads = self._writes = -1

@@ -17,8 +17,9 @@
 // clears that bit and wakes all sleepers. If rank 1 sets the bit after the addition, its compare-exchange fails, and rank 1
 // reads the word again. If rank 1 sets it before, the kernel compares the word again before it lets rank 1 sleep.
 //
-//  - The addition has release order, and a waiting rank loads the word with acquire order. So a waiter that sees a phase also sees all
-//    data that the rank wrote before it. Later read-modify-writes by other ranks continue the release sequence.
+//  - The addition has release order, and a waiting rank loads the word with acquire order. So a rank that sees a phase also
+//    sees all data that the owner of the word wrote before this phase. Later read-modify-writes by other ranks continue the
+//    release sequence.
 //  - Only the owner of a word adds to it. Any rank, and the agent, may set the abort bit. The addition keeps it.
 //  - A phase that was reached counts, even if the abort bit is set too. So all ranks find the same mismatch of an operation
 //    (exchange.hpp): the first rank that finds it aborts the group, when the descriptors of all ranks are already published.

@@ -35,7 +35,8 @@
 //    completed step needs the buffers that the forward passes have changed, and the gradients.
 //  - A rank never has the pieces of step T without the agreed values of step T. If all ranks with the values were lost, no rank
 //    at step T-1 could complete the step. A rank also never has the values without the pieces, unless it can complete the step.
-//    Without this rule, the commit rule would choose step T because of this rank, even if the ranks could only return to step T-1.
+//    Without this invariant, the commit rule would choose step T because of this rank, even if the ranks could only return to
+//    step T-1.
 //  - The pieces of the former layout are kept until the barrier. Without this rule, a rank could release the only copy of a
 //    piece while other ranks still receive that piece. If the layout is unchanged, old and new pieces share their memory, at
 //    no cost.

@@ -32,7 +32,8 @@ RunLength run_length(const TrainConfig& config, std::int64_t train_samples);
 // Returns whether the test set is evaluated after this many steps: at the epochs and steps that the config sets, and at the
 // end.
 bool evaluates_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
-// Like evaluates_after(), but without the evaluation at the end. So the result does not depend on the length of the run.
+// Works like evaluates_after(), but does not count the evaluation at the end. So the result does not depend on the length of
+// the run.
 bool evaluates_by_schedule(const RunLength& length, const TrainConfig& config, std::int64_t finished);
 
 // Returns whether the ranks compare their states after this many steps. If the config enables comparisons, the ranks compare

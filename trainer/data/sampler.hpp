@@ -41,8 +41,8 @@ namespace ddprun::trainer {
 std::vector<std::int64_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
 // Mixup (Zhang et al. 2018) combines each sample with a partner. Returns the partner's index in a global batch of `size`
-// samples, for the sample at index `place`. The partner is the preceding sample; for the first sample it is the last one. Since
-// the order of an epoch is random, the pairs are random too.
+// samples, for the sample at index `place`. The partner is the preceding sample. For the first sample, the partner is the last
+// sample. Since the order of an epoch is random, the pairs are random too.
 std::int64_t mixed_with(std::int64_t place, std::int64_t size);
 
 // Mixup: returns the weight of the sample itself, from 0 to 1; its partner has 1 minus this weight. The weight is drawn from

@@ -268,7 +268,7 @@ void Checkpointing::write_when_space_is_free(const CheckpointState& state, Clock
   }
 }
 
-// Writes the node's copy. An error causes only a warning, since the checkpoint in the run directory is the one that must exist.
+// Writes the node's copy. An error causes only a warning, since only the checkpoint in the run directory must exist.
 void Checkpointing::write_copy(const CheckpointState& state) {
   try {
     const SaveResult result = save_checkpoint(local_copy_->take(), state, {.newest = kCopiesKept});

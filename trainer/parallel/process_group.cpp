@@ -219,8 +219,8 @@ std::string backend_problem(DdpConfig::Backend backend, c10::Device device) {
 bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device) {
   using Backend = DdpConfig::Backend;
   const bool possible = device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size;
-  // With three or more ranks, Gloo adds in a different order than shared memory. So "auto" keeps Gloo for these ranks, because
-  // the bits of existing runs would change.
+  // With three or more ranks, Gloo adds in a different order than shared memory. So "auto" keeps Gloo for three or more ranks.
+  // With shared memory, the bits of existing runs would change.
   return possible && (backend == Backend::kShared || (backend == Backend::kAuto && environment.world_size == 2));
 }
 

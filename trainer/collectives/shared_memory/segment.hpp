@@ -27,7 +27,7 @@ struct SegmentError {
   std::string message;
 };
 
-// The reason why a group was aborted. If there are several, the first one is stored.
+// The reason why a group was aborted. If there are several reasons, the first reason is stored.
 struct AbortCause {
   enum class Kind : std::uint8_t { kNone, kOutside, kLimit, kRankLost, kMismatch };
   Kind kind = Kind::kNone;

@@ -71,9 +71,9 @@ int ddprun_figure(ddprun_worker* worker, const char* name, double value);
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples);
 
 /* Reports the duration of a step on this rank, in seconds. From these times ddprun finds the rank that delays the others. Call
- * this at every step on every rank, or not at all. `waiting` is the time in which this rank waited for other ranks, and `own` is
- * the rest of the step. `data` is the part of `own` in which this rank waited for the batch. At most five messages are sent per
- * second. */
+ * this at every step on every rank, or not at all. `waiting` is the time in which this rank waited for other ranks, and `own`
+ * is the rest of the step. `data` is the part of `own` in which this rank waited for the batch. At most five messages are sent
+ * per second. */
 int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data);
 
 /* Reports that a checkpoint is complete. `path` may be NULL. `seconds` is how long training paused for the save. `bytes` is the

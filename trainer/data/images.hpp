@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 
 enum class ImageForm {
-  kNormalised,   // make() returns normalized float32 values; used on the CPU
+  kNormalised,  // make() returns normalized float32 values; used on the CPU
   // make() returns uint8 values in pinned memory, after crop and mirror. finish_on() normalizes them on the GPU, so only a
   // quarter of the bytes is copied to the GPU.
   kPinnedBytes,

@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 struct ExportOptions {
   // A checkpoint, a run directory or a folder of checkpoints. The newest valid checkpoint of a directory is used.
   std::filesystem::path from;
-  std::filesystem::path to;        // target path; must not be in the folder of the checkpoint
+  std::filesystem::path to;  // target path; must not be in the folder of the checkpoint
   // The train.json, which low-rank updates need. If the path is empty, the train.json of the run that wrote the checkpoint is
   // used.
   std::filesystem::path config{};

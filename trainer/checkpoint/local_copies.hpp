@@ -20,7 +20,8 @@ namespace ddprun::trainer {
 std::filesystem::path local_copies_of(const std::filesystem::path& local_dir, const std::filesystem::path& run_dir,
                                       const std::string& config_digest);
 
-// Returns all folders copy-N in `copies`, in no particular order. Throws std::system_error if `copies` can't be listed.
+// Returns all folders copy-N in `copies`, in no particular order. The list is empty if `copies` does not exist. Throws
+// std::system_error if `copies` can't be listed.
 std::vector<std::filesystem::path> copy_folders(const std::filesystem::path& copies);
 
 // The folder to which one process writes. It is locked from the first take() until the object is destroyed.

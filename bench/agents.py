@@ -1,6 +1,6 @@
 """Runs the processes of one launcher (ddprun or torchrun) in a measurement. A Side has the launcher's command and a folder in
-which its workers write notes. At the end it kills all processes that are left. launch_bench.py creates a new Side for every run
-of a row of its table."""
+which its workers write notes. At the end, the Side kills all processes that are left. launch_bench.py creates a new Side for
+every run of a row of its table."""
 
 import os
 import pathlib

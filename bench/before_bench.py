@@ -27,7 +27,7 @@ RUNS_OF_A_PAIR = {100: 3, 1000: 2, 10000: 1}
 # only slow a run down. So the best of several runs varies less than one run (docs/internals/decisions/bench/best-of-three.md).
 BEST_OF = 3
 LOW = 0.95  # target for the lower end of each confidence interval of the ratios
-SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # skip rows with fixed waits
+SLOW = ("last call", "leases", "until it is reported", "SIGTERM", "Ctrl-C", "next round")  # rows with fixed waits are skipped
 
 
 def one_run(program: str, row: Measurement) -> float:
@@ -43,7 +43,7 @@ def compared(name: str, unit: str, pairs: list[tuple[float, float]], larger_is_b
 
 
 def interleaved(programs: tuple, turns: int, measure) -> list[tuple]:
-    """Measures both programs `turns` times and returns the pairs of results. The program that runs first alternates."""
+    """Measures both programs `turns` times and returns the pairs of results. The two programs take turns at running first."""
     pairs = []
     for turn in range(turns):
         measured = {program: measure(program) for program in (programs if turn % 2 == 0 else programs[::-1])}

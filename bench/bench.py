@@ -1,8 +1,8 @@
 """Side-by-side benchmarks: ddprun and ddptrain against torchrun and Python's DistributedDataParallel, in one run.
 
-Started by `./dev bench [what ...]`. The speed of a machine changes over time, so the programs run alternately and repeatedly.
-Every value is a median, with the smallest and largest value. Results go to bench/results/*.json, which is not in git. --docs
-also writes the tables to docs/benchmarks.md.
+`./dev bench [what ...]` starts this program. The speed of a machine changes over time, so the programs run alternately and
+repeatedly. Every value is a median, with the smallest and largest value. Results go to bench/results/*.json, which is not in
+git. --docs also writes the tables to docs/benchmarks.md.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "samples": samples_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
           "spares": spares_bench.run, "stragglers": straggler_bench.run, "before": before_bench.run}
-BY_NAME_ONLY = {"soak", "stragglers", "before"}  # soak and stragglers take long, before needs another build
+BY_NAME_ONLY = {"soak", "stragglers", "before"}  # soak and stragglers take long, and before needs an earlier build
 
 
 def describe_machine() -> dict:

@@ -45,7 +45,7 @@ def settings(steps: int, every: int) -> dict:
 
 
 def checkpoints(file: pathlib.Path, last: int) -> list[dict]:
-    """Returns all saves except the first and the last one. During the first save memory is allocated, and the last one happens
+    """Returns all saves except the first and the last save. During the first save, memory is allocated. The last save happens
     at the end of the run."""
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [e for e in events if e["event"] == "checkpoint" and e["step"] != last][1:]
@@ -60,8 +60,8 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
 
 
 def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Returns the steps per second in the stretches that start with a save, and in those without a save. The first kind
-    includes the pause of training for the save."""
+    """Returns the steps per second in the stretches that start with a save, and in the stretches without a save. The first
+    kind includes the pause of training for the save."""
     at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
     last = max(at)
     begins = range(WARM_UP, last - STRETCH + 1, STRETCH)

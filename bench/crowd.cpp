@@ -148,8 +148,8 @@ Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
   begin_agents();
 }
 
-// Starts agents only while fewer than kMaxHandshakes connections are being opened. With more of them, some agents would wait
-// longer than a lease and would then connect again.
+// Starts agents only while fewer than kMaxHandshakes connections are being opened. With more such connections, some agents
+// would wait longer than a lease and would then connect again.
 void Crowd::begin_agents() {
   while (dialled_ < agents_.size() && dialling_ < kMaxHandshakes) feed(*agents_[dialled_++], node_event::Tick{});
 }

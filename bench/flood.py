@@ -1,6 +1,7 @@
 """Acts like an unknown peer that floods a port. For SECONDS it opens connections to ADDRESS PORT, as fast as one process can.
 On each connection it sends nothing, an HTTP request, random bytes or half a TLS handshake. At most 500 connections stay open.
-At the end it prints how many it opened. rendezvous_bench.py and tests/whole_program/test_network_faults.py start this program.
+At the end it prints the number of opened connections. rendezvous_bench.py and tests/whole_program/test_network_faults.py start
+this program.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Compares ddprun with torchrun: starts, failures, stops and user errors. The rows are those of the table "Behaviour to beat"
-in docs/internals/torchrun-contract.md. The two launchers run alternately. launch_measurements.py measures the rows that have a
-number, and launch_observations.py describes the results of the other rows in words. bench.py calls run(). rendezvous_bench.py
-also calls compare_with_torchrun()."""
+"""Compares ddprun with torchrun: starts, failures, stops and user errors. The rows are the same as in the table "Behaviour to
+beat" in docs/internals/torchrun-contract.md. The two launchers run alternately. launch_measurements.py measures the rows that
+have a number, and launch_observations.py describes the results of the other rows in words. bench.py calls run().
+rendezvous_bench.py also calls compare_with_torchrun()."""
 
 import dataclasses
 import pathlib

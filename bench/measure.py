@@ -1,9 +1,9 @@
 """Code that the benchmarks share. It runs and times commands, computes medians with their spread, and writes tables.
 
-A Series has the measured values of one quantity for one program. A Row compares the values of ddprun with those of another
-program (`peer`), and may have a target. In a `paired` row, the two values with the same index were measured directly one after
-the other, in alternating order. If the machine is slow for some seconds, this affects both values of a pair. The ratio of a
-pair is therefore more precise than the ratio of two medians.
+A Series has the measured values of one quantity for one program. A Row compares the values of ddprun with the values of
+another program (`peer`), and may have a target. In a `paired` row, the two values with the same index were measured directly
+one after the other, in alternating order. If the machine is slow for some seconds, this affects both values of a pair. The
+ratio of a pair is therefore more precise than the ratio of two medians.
 """
 
 import dataclasses

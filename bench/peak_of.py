@@ -1,5 +1,5 @@
-"""Runs PROGRAM and appends its peak resident memory, in KiB, to FILE. The kernel counts the peak of a new process from that of
-the process that forked it. Therefore this program is small and imports little.
+"""Runs PROGRAM and appends its peak resident memory, in KiB, to FILE. A new process starts with the peak of the process that
+forked it. Therefore this program is small and imports little.
 
 usage: peak_of.py FILE PROGRAM [ARGUMENT...]
 """

@@ -59,7 +59,7 @@ def main() -> None:
     if in_flight is not None:
         in_flight.result()
     dist.destroy_process_group()
-    os._exit(0)  # in a normal exit, PyTorch's threads can abort the process (CONTRIBUTING.md, notes)
+    os._exit(0)  # in a normal exit, PyTorch's threads can abort: docs/internals/decisions/tests/python-sigabrt.md
 
 
 main()

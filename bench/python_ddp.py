@@ -120,7 +120,7 @@ def main():
                 if metrics:
                     metrics.close()
                 dist.destroy_process_group()
-                os._exit(0)  # in a normal exit, PyTorch's threads can abort the process (CONTRIBUTING.md, notes)
+                os._exit(0)  # in a normal exit, PyTorch's threads can abort: docs/internals/decisions/tests/python-sigabrt.md
         done = 0
 
 

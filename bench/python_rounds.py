@@ -2,7 +2,7 @@
 networks of the equivalence tests. It reads the settings of ddptrain. For each byte on its standard input, it trains once, from
 the initial weights and with a new optimizer. So one start of the program is enough for many measurements. Several things make
 this program faster than usual. The decoded and normalized data is in memory, and a batch is a single index operation. The
-optimizer is PyTorch's fused one. All training runs except the first are warm.
+optimizer uses PyTorch's fused kernels. All training runs except the first are warm.
 
 usage: torchrun ... python_rounds.py SETTINGS.json [--data-loader | --bytes]
        -> a line for each training run: [[step, nanoseconds], ...] of the steps that are logged

@@ -1,7 +1,7 @@
-"""Compares ddprun's rounds (starts of all workers) on two nodes with torchrun's. Two more tables have no values for torchrun,
-which has nothing equivalent. In the first, one coordinator has up to ten thousand agents, with real connections on this machine
-(crowd.cpp). The table contains the time to start a round and the memory per agent. In the second, two nodes run while unknown
-peers flood them with connections (flood.py). bench.py calls run()."""
+"""Compares the rounds of ddprun (starts of all workers) on two nodes with the rounds of torchrun. Two more tables have no
+values for torchrun, which has nothing equivalent. In the first, one coordinator has up to ten thousand agents, with real
+connections on this machine (crowd.cpp). The table contains the time to start a round and the memory per agent. In the second,
+two nodes run while unknown peers flood them with connections (flood.py). bench.py calls run()."""
 
 import json
 import pathlib

@@ -14,7 +14,8 @@ from agents import NotAvailable
 def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
     """Yields the words to put before a command, so that it runs in the namespace."""
     name = f"ddpslow{os.getpid()}"
-    queue = ["burst", "256kb", "latency", "5s"]  # loopback packets have up to 64 KiB, and the burst must hold several
+    # Loopback packets have up to 64 KiB, and the burst needs space for several packets.
+    queue = ["burst", "256kb", "latency", "5s"]
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)

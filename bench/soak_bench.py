@@ -1,6 +1,6 @@
 """The soak test runs three jobs of two workers, on one agent or on two, and injects faults of all kinds. The faults are drawn
 from a seed, and occur every five seconds on average. One kind of fault blocks writes to the run directory for some seconds. At
-the end three conditions must hold: the weights are equal to those of a run without faults, every fault was counted, and no
+the end three conditions must hold: the weights are equal to the weights of a run without faults, every fault was counted, and no
 process or file is left. The benchmark also measures the agent's cost: the growth of its memory over 1,000 restarts, and its CPU
 time while workers train.
 
@@ -49,7 +49,8 @@ def settings(steps: int) -> dict:
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
     """Returns the number of steps and the digest of the weights of a run without faults. The run has as many steps as a run
-    with `number` faults needs. The speed for this is measured in `place`. The run itself does not use the slow network."""
+    with `number` faults needs. The speed from which this number of steps is computed is measured in `place`. The run itself
+    does not use the slow network."""
     length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
     if known := pieces.calm(tools.ddptrain, length):
         return known

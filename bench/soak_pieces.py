@@ -18,8 +18,8 @@ class Piece:
     seed: int
     faults: int
     apart: float  # mean seconds between two faults, at the speed of a run without faults
-    # The problems that were found, or an empty list. They are: other weights than without faults, uncounted faults, and
-    # processes or files that were left.
+    # The problems that were found, or an empty list. They are: weights that differ from the weights of a run without faults,
+    # uncounted faults, and processes or files that were left.
     wrong: list[str]
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)

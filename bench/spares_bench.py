@@ -3,7 +3,7 @@ line.
 
 The script imports torch, prints a line and waits. It runs in three jobs: under ddprun with eight spares (Python interpreters
 that have already imported torch), under ddprun without spares, and under torchrun. Each job is restarted many times. With
-spares, a kill waits until all eight spares are ready again. The table also has the time that this takes.
+spares, the next kill waits until all eight spares are ready again. The table also has the time that this takes.
 """
 
 import os
@@ -53,8 +53,8 @@ class Output:
 
 
 def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float], list[float]]:
-    """Returns two lists with a value for each kill. The first has the seconds until every worker has printed its first line,
-    and the second the seconds from these lines until all spares are ready."""
+    """Returns two lists with a value for each kill. The first list has the seconds until every worker has printed its first
+    line. The second list has the seconds from these lines until all spares are ready."""
     process = subprocess.Popen(command, env=environment(PYTHON_EXEC=sys.executable), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = Output(process)
     seconds, refills = [], []

@@ -24,7 +24,7 @@ REPORT_DELAY_STEPS = 10  # steps in 0.2 s, the interval between two messages of 
 
 def plant(job: straggler_job.ScriptJob, kind: str, rank: int) -> tuple[str, int]:
     """Injects one straggler. Returns the first report about it, and the number of steps until this report. The report has the
-    form "KIND of rank RANK". It is "none" if the straggler was not reported."""
+    form "KIND of rank RANK", or is "none" if the straggler was not reported."""
     before = job.of("straggler")
     if before and not before[-1]["ended"]:
         job.wait_for_end_of(before[-1], TIMEOUT_S)

@@ -27,10 +27,11 @@ START, SPEED, HAND_WRITTEN, PARTS, MEMORY = ("Launch to the first finished step"
                                        "Where the time of a step goes", "Peak memory of a worker")
 # {kind of measurement: the tables to which it adds rows}
 FILLS = {START: (START,), SPEED: (SPEED, HAND_WRITTEN, PARTS), MEMORY: (MEMORY,)}
-# A row's ratio has two targets: the median of its pairs must reach FACTOR, and the lower end of its confidence interval LOW.
+# A row's ratio has two targets: the median of its pairs must reach FACTOR, and the lower end of its confidence interval must
+# reach LOW.
 FACTOR, LOW = 1.0, 0.95
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
-STARTS, PEAKS = 5, 3  # maximum number of repeats: of the start, and of the memory
+STARTS, PEAKS = 5, 3  # maximum number of repeats for the start and for the memory
 
 
 def speed(steps: list[tuple[int, int]], batch: int) -> float:

@@ -3,8 +3,8 @@
 
 source tools/shared/build.sh
 
-# Creates compile_commands.json at the root for clangd. The file is that of the debug preset, because a build with joined files
-# has no compile command for a single file.
+# Creates compile_commands.json at the root for clangd. It is a link to the file of the debug preset. A build that joins source
+# files has no compile command for a single file.
 write_compile_commands() {
   if [[ ! -f build-debug/compile_commands.json ]]; then
     step "Configuring debug in build-debug/ for clangd"

@@ -48,7 +48,7 @@ END
 # Waits until the run has finished `demo_kill_at` steps, then kills rank 1.
 kill_a_worker() {
   local run_directory=$1 pid
-  # tail's output is not piped into grep, because the exit status of the pipe would be that of tail, which SIGPIPE ends.
+  # tail's output is not piped into grep, because the exit status of the pipe would be the status of tail, which SIGPIPE ends.
   grep -q -m 1 "\"event\":\"step\".*\"step\":$demo_kill_at," < <(tail -F -n +1 --pid=$$ "$run_directory/metrics.jsonl" 2>/dev/null) || return 0
   pid=$(build/bin/ddprun status --json "$run_directory" | "$environment/bin/python" -c '
 import json, sys

@@ -5,7 +5,7 @@ source tools/shared/build.sh
 
 command_lint() {
   setup clang-tidy
-  # Uses the debug preset, which does not join files, because each file is checked alone.
+  # This uses the debug preset, which does not join source files, because each file is checked alone.
   cmake --preset debug -B build-lint "-DLIBTORCH=$libtorch" -DDDPRUN_BUILD_TESTS=OFF >/dev/null ||
     fail "CMake could not configure build-lint; its messages are above"
   cmake --build build-lint --target write_version >/dev/null || fail "the header that names the commit could not be written"

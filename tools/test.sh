@@ -83,8 +83,8 @@ test_readers() {
   cat "$results"/fuzz-*.log
 }
 
-# Prints the sanitizer builds to test: those that fit the changes since the last commit that passed .ci/run on this machine, or
-# all builds.
+# Prints the sanitizer builds to test. They are chosen by the changes since the last commit that passed .ci/run on this
+# machine. If no such commit is known, all builds are tested.
 chosen_sanitizers() {
   if [[ -n ${DDPRUN_LONG_TESTS:-} ]]; then
     echo asan tsan readers
@@ -123,7 +123,8 @@ begin_packages() {
   trap 'kill -- "-$packages_job" 2>/dev/null || true' EXIT
 }
 
-# Waits for the launcher's packages, and builds the trainer's. A failure counts as one failed test and does not end the run.
+# Waits for the launcher's packages, and builds the trainer's packages. A failure counts as one failed test and does not end
+# the run.
 end_packages() {
   local code=0
   step "Building the packages: waiting for the launcher's packages"

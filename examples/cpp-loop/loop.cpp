@@ -1,8 +1,8 @@
 // A training loop of your own with parts of ddptrain: any number of workers fit a curve. If a worker is killed, no step is
-// lost. SIGTERM saves, and the next start resumes.
+// lost. After a SIGTERM the job saves and ends, and the next start resumes.
 //
-//   ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS   or   torchrun --nproc-per-node 2 --no-python build/myloop
-//   STEPS
+//   ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS
+//   torchrun --nproc-per-node 2 --no-python build/myloop STEPS
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -17,7 +17,7 @@
 int main(int argc, char** argv) try {
   const std::int64_t steps = argc > 1 ? std::stoll(argv[1]) : 1000;
   constexpr std::int64_t kSamples = 4096, kBatch = 64, kSeed = 7;
-  ddprun::Job job("myloop 1.0");  // first: it takes the signals before other threads exist
+  ddprun::Job job("myloop 1.0");  // first, so that it handles signals before other threads exist
 
   torch::manual_seed(kSeed);
   torch::nn::Sequential net(torch::nn::Linear(1, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
@@ -30,7 +30,7 @@ int main(int argc, char** argv) try {
   ddprun::Checkpointing checkpoints("checkpoints", {.every_steps = 100});
   ddprun::DistributedSampler sampler(kSamples, kBatch, kSeed);
 
-  // Called again with the next group after the loss of a worker.
+  // After the loss of a worker, this function is called again with the next group.
   return job.run(state, checkpoints, [&](ddprun::Group& group) {
     ddprun::DataParallel parallel(state, group);
     while (group.next_step(steps)) {

@@ -12,7 +12,7 @@
 
 using namespace ddprun::trainer;
 
-// The data: a batch is {x, y}. A sample depends on its number alone, so a restarted worker gets the same ones.
+// The data: a batch is {x, y}. A sample depends on its number alone, so a restarted worker gets the same samples.
 class Points : public Source {
  public:
   explicit Points(double offset) : offset_(offset) {}

@@ -1,4 +1,4 @@
-"""Trains a small classifier on generated points with DistributedDataParallel. It has no line for ddprun, so it runs under torchrun too."""
+"""Trains a small classifier on generated points with DistributedDataParallel. No line is specific to ddprun, so it runs under torchrun too."""
 
 import torch
 import torch.distributed as dist

@@ -36,7 +36,7 @@ tokenizer, model = start()
 samples = [{**tokenizer(text), "labels": label} for text, label in sentences()]
 arguments = TrainingArguments("out", num_train_epochs=10, per_device_train_batch_size=4, learning_rate=5e-3, logging_steps=15, save_strategy="no",
                               average_tokens_across_devices=False,  # the loss is a mean over samples, not over tokens
-                              report_to=[], disable_tqdm=True, ddp_find_unused_parameters=False, use_cpu=True)  # on GPUs: without use_cpu
+                              report_to=[], disable_tqdm=True, ddp_find_unused_parameters=False, use_cpu=True)  # on GPUs, remove use_cpu
 trainer = Trainer(model, arguments, train_dataset=samples[:48], eval_dataset=samples[48:], processing_class=tokenizer,
                   compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(1) == found.label_ids).mean())},
                   callbacks=[integrations.hugging_face()])  # reports steps, and saves when the job is stopped

@@ -17,7 +17,7 @@ def inside(shape: str, x: float, y: float, size: float) -> bool:
 
 
 def draw(shape: str, chance: random.Random) -> bytes:
-    """Rows of red, green and blue, each row behind a 0 byte, as PNG stores them without a filter."""
+    """Returns the rows of red, green and blue values. A 0 byte precedes each row, as in a PNG without a filter."""
     size, left, top = chance.uniform(5, 10), chance.uniform(11, 21), chance.uniform(11, 21)
     ink, paper = (bytes(chance.randrange(low, low + 100) for _ in range(3)) for low in chance.sample((0, 155), 2))
     return b"".join(b"\0" + b"".join(ink if inside(shape, x - left, y - top, size) else paper for x in range(SIDE)) for y in range(SIDE))

@@ -37,7 +37,7 @@ def save():
 
 
 for n in range(done + 1, STEPS + 1):
-    with ddprun.stop_at_step(save):  # after a SIGTERM to the job, all ranks stop behind the same step
+    with ddprun.stop_at_step(save):  # after a SIGTERM to the job, all ranks stop after the same step
         torch.manual_seed(1000 * n + rank)  # the same data after a restart
         inputs = torch.randn(32, 4)
         loss = (model(inputs) - inputs @ weights).square().mean()

@@ -1,4 +1,4 @@
-"""Writes text/train.txt and text/val.txt: sentences such as "the small cat sees a ball.", one a line, in random order."""
+"""Writes text/train.txt and text/val.txt: sentences such as "the small cat sees a ball.", one per line, in random order."""
 
 import pathlib
 import random

@@ -130,8 +130,8 @@ def watch(model):
 
     `model` is the model that the script calls in each step: DistributedDataParallel or another wrapper that exchanges
     gradients. Call watch() once on every rank, before the first step. A script with several models calls it once for each
-    model. step() sends the measured times, so a script that does not call step() reports none. Copies and pickles of the model
-    are not watched.
+    model. step() sends the measured times, so a script that does not call step() reports no times. Copies and pickles of the
+    model are not watched.
     """
     global _pace_watch
     if _channel is not None and world_size > 1:
@@ -172,7 +172,8 @@ def error(kind, message=""):
 
 def should_save():
     """Returns True if the script must save and stop now. Call this on every rank, after each step or after every k-th step.
-    After a stop request it returns True at the same call on all ranks. Without a stop request it returns False immediately."""
+    After a stop request, the function returns True at the same call on all ranks. Without a stop request, it returns False
+    immediately."""
     return _channel is not None and _channel.should_save()
 
 

@@ -26,8 +26,8 @@ def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 
 
 def close(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Returns True if two tensors differ by rounding only. The largest allowed difference is 100 epsilon of the dtype (at most
-    1 %) times the largest magnitude in `theirs`."""
+    """Returns True if two tensors differ by rounding only. The largest allowed difference is a fraction of the largest
+    magnitude in `theirs`: 100 times the epsilon of the dtype, but at most 1 %."""
     if same(ours, theirs):
         return True
     if ours is None or theirs is None or ours.dtype != theirs.dtype or ours.shape != theirs.shape or not theirs.is_floating_point():
@@ -64,9 +64,9 @@ class Borrowed:
     """The model for one run. It is a copy, or the original, whose state is restored after the run.
 
     forward() may change the model, for example the statistics of batch norm. If a copy is run, the change does not affect the
-    next run. But the loss function may also read weights of the original, for example for an L2 penalty. If a copy was run
-    then, the loss would combine the output of the copy with the weights of the original. So in this case the original itself is
-    run.
+    next run. But the loss function may also read weights of the original, for example for an L2 penalty. For such a loss,
+    running a copy would combine the output of the copy with the weights of the original. So in this case the original itself
+    is run.
     """
 
     def __init__(self, subject: "Subject"):
@@ -200,8 +200,8 @@ def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dic
 
 
 def compare(written: Written, size: int, training: bool) -> bool:
-    """Compares the results of the graph with those of the model. Returns True if they are bitwise equal. Raises Refused if they
-    differ by more than rounding."""
+    """Compares the results of the graph with the results of the model. Returns True if they are bitwise equal. Raises Refused
+    if they differ by more than rounding."""
     batch, where = cut(written.subject.batch, size), f"with {size} samples in {'training' if training else 'evaluation'} mode"
     theirs, state = eager(written.subject, batch, training)
     try:
@@ -236,8 +236,8 @@ def accepts(subject: Subject, size: int, training: bool) -> bool:
 
 
 def sizes_of(subject: Subject, training: bool) -> list[int]:
-    """Returns the batch sizes to compare: that of the example batch, and smaller ones that the model accepts. The last batch of
-    an epoch can be smaller than the others."""
+    """Returns the batch sizes to compare: the size of the example batch, and smaller sizes that the model accepts. The last
+    batch of an epoch can be smaller than the others."""
     whole = len(next(iter(subject.batch.values())))
     smaller = sorted({whole - 1, whole // 2, 1} - {0, whole}, reverse=True)
     return [whole, *(size for size in smaller if accepts(subject, size, training))]

@@ -23,7 +23,7 @@ class Step(torch.nn.Module):
 
     def train(self, mode: bool = True):
         """Changes the mode of the model. Modules that build() put into evaluation mode, such as a frozen batch norm, stay in
-        it."""
+        that mode."""
         super().train(mode)
         for name, part in self.model.named_modules():
             if name in self._subject.kept_in_evaluation:

@@ -86,7 +86,8 @@ class Written:
         return graph.text_of(program, named)
 
     def _buffer(self, target: str) -> str:
-        """Returns the name under which a buffer is stored. If a buffer has several names, it is stored under the first one."""
+        """Returns the name under which a buffer is stored. If a buffer has several names, it is stored under the first
+        name."""
         if target in self.buffers or target in self.constants:
             return target
         same = dict(self.subject.model.named_buffers(remove_duplicate=False))[target]

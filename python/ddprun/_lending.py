@@ -21,9 +21,9 @@ and NCCL (docs/security.md). L is the lender and B the borrower; the numbers are
     B -> L   proof of B (32)
     L -> B   header of the snapshot, code (32); then pieces of 1 MiB, the last one shorter, each followed by its code (32)
 
-Failures. A failed copy is reported to rank 0 as one line, and then no rank restores a snapshot. If a rank is killed instead, no
-rank may start from scratch, since it would then delete its snapshots. Rank 0 therefore waits until all lenders and borrowers
-have answered. A dead rank never answers, so the wait lasts until the agents end the round."""
+Failures. A failed copy is reported to rank 0 as one line, and then no rank restores a snapshot. If a rank is killed during the
+copy, no rank may start from scratch, since it would then delete its snapshots. Rank 0 therefore waits until all lenders and
+borrowers have answered. A dead rank never answers, so the wait lasts until the agents end the round."""
 
 import collections
 import contextlib
@@ -331,12 +331,12 @@ def _end(connection):
 
 
 def _listening(address, ports):
-    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port without this
-    option. Raises OSError if no port is free."""
+    """Returns a listening socket at the node's address. Its port is a free port of --port-range, or any port if this option is
+    not set. Raises OSError if no port is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     low, high = (int(end) for end in ports.split("-")) if ports else (0, 0)
     numbers = list(range(low, high + 1))
-    random.SystemRandom().shuffle(numbers)  # SystemRandom, since `random` itself would change the script's random state
+    random.SystemRandom().shuffle(numbers)  # `random` itself would change the script's random state
     for number in numbers:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -1,8 +1,8 @@
 """Measures the duration of each step on this rank, and the part of it spent waiting for other ranks, for `ddprun.watch(model)`.
 
 The problem. One slow rank delays all ranks, because each step ends with an exchange of gradients. All ranks then have equal
-step times, so step times do not show which rank is slow. The waits do: the slow rank waits for no other rank. So we measure how
-long this rank waits in each step, and the agent compares the ranks. There are three places where a rank waits:
+step times, so step times do not show which rank is slow. The waits show it: the slow rank waits for no other rank. So we
+measure how long this rank waits in each step, and the agent compares the ranks. There are three places where a rank waits:
 
 - At the end of a backward pass. Autograd runs callbacks there, in the order in which they were queued. We queue `_computed` at
   the first gradient, before DistributedDataParallel queues its callback, which waits for the other ranks. `_computed` runs when
@@ -11,8 +11,8 @@ long this rank waits in each step, and the agent compares the ranks. There are t
 - Before a forward pass. DistributedDataParallel sends rank 0's buffers there, in one of its methods. We wrap that method.
 - In Work.wait(), in which a script or a library waits for other collectives. We wrap this method, too.
 
-All hooks are on the model that was passed to watch(). The module within DistributedDataParallel has none, so watch() does not
-affect how that module is pickled or scripted.
+All hooks are on the model that was passed to watch(). The module within DistributedDataParallel has no hooks, so watch() does
+not affect how that module is pickled or scripted.
 
 The cost. On a CPU we read the host's clock. A GPU runs behind the host, so there we record events in its stream and read them
 later. This module never waits for a GPU, changes no result of the training, and adds no collective."""
@@ -172,7 +172,7 @@ class Pace:
             self._waited += self._now() - since
             return
         self._waits.append((since, self._now()))
-        # A step has more waits than that if, for example, the script runs a long evaluation.
+        # A step has more than _MAX_WAITS waits if, for example, the script runs a long evaluation.
         while len(self._waits) > _MAX_WAITS and self._waits[0][1].query():
             since, there = self._waits.popleft()
             self._waited += since.elapsed_time(there) / 1000

@@ -11,17 +11,17 @@ collective, no handler runs. Two things must work even then:
 
 - The report to the agent. The C handler of the interpreter writes the number of each signal into a pipe (signal.set_wakeup_fd),
   and a separate thread reads the pipe.
-- The agent's order to end now. It arrives as a message on the channel, and as a signal. The thread then restores the signal's
-  default action and repeats the signal if it came earlier. signal.signal() works in the main thread only, so the thread calls
-  PyOS_setsig through ctypes.
+- The agent's order to end now. This order arrives as a message on the channel, and as a signal. The thread then restores the
+  signal's default action and repeats the signal if it came earlier. signal.signal() works in the main thread only, so the
+  thread calls PyOS_setsig through ctypes.
 
 If the script has its own handler or ignores the signal, we leave that as it is, even if the script does so later. Forked
 children get back the action from before our handler. Programs started with exec get the default action from the kernel.
 
-DataLoader's workers. They receive the stop signal, too. If it ended them, a rank that needs one more batch before the save
-would fail. So keep_loader() replaces torch's handler in these children, if they were forked. A DataLoader worker then survives
-the signal while its parent lives and is going to save, which a byte of shared memory shows. Otherwise it ends, as with torch's
-handler.
+DataLoader's workers. They receive the stop signal, too. If the signal ended these workers, a rank that needs one more batch
+before the save would fail. So keep_loader() replaces torch's handler in these children, if they were forked. A DataLoader
+worker then survives the signal while its parent lives and is going to save, which a byte of shared memory shows. Otherwise it
+ends, as with torch's handler.
 
 Rejected: to block the signals in these children and to read the sender with sigwaitinfo(). Programs that the data set starts
 would inherit the blocked signals."""
@@ -53,7 +53,7 @@ class StopSignals:
         self._earlier_actions = {}  # {signal number: its action before our handler}
         self._arrived = set()
         self._passed = set()  # signals for which Python has already called our handler in the main thread
-        self._restored = False  # True if a stop signal must now have its earlier effect
+        self._restored = False  # True after the earlier actions of the stop signals were restored
         self._tried = False
         self.saves = False  # True after the agent has ordered this worker to save
         self._reads = self._writes = -1
@@ -236,8 +236,8 @@ def keep_loader(keeps, numbers, parent):
                 if number in numbers and number != signal.SIGINT and ends():
                     os._exit(128 + number)
 
-    # torch installs its SIGTERM handler in C, where getsignal() cannot detect it. Our handler therefore always replaces the one
-    # for SIGTERM.
+    # torch installs its SIGTERM handler in C, where getsignal() cannot detect it. Our handler therefore always replaces the
+    # handler for SIGTERM.
     mine = [number for number in numbers
             if number == signal.SIGTERM or signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)]
     reads, writes = os.pipe()

@@ -1,4 +1,4 @@
-"""ddprun.snapshot() and ddprun.restore(): state that outlives a worker, in memory that the agent holds.
+"""ddprun.snapshot() and ddprun.restore(): state that outlives a worker, in memory that the agent owns.
 
 The problem. A killed script must resume from its last step, not from its last checkpoint on disk. The memory of its process is
 lost with the process. All ranks must restore the same step, although each of them can be killed at any moment.
@@ -8,11 +8,11 @@ How it goes wrong:
 - Two copies have the same step number but different states. After a restart all ranks repeat step 11. A rank that was one step
   ahead before the restart still has its old copy of step 11, and another rank has the new one.
 - Copies that are newer than the restored step remain. A later restart would resume from a state that this run never had.
-- Two ranks write to the same slot. With --virtual-local-rank, LOCAL_RANK is 0 for all workers. When it was the slot number, two
-  ranks wrote a mixture of both states, with a valid checksum.
+- Two ranks write to the same slot. With --virtual-local-rank, LOCAL_RANK is 0 for all workers. When LOCAL_RANK was the slot
+  number, two ranks wrote a mixture of both states, with a valid checksum.
 - The copies exceed the memory limit. The kernel then kills a worker instead of refusing the memory.
 
-The idea. The agent holds one sparse memory file (memfd) for all workers of its node. DDPRUN_SNAPSHOTS contains the path of the
+The idea. The agent owns one sparse memory file (memfd) for all workers of its node. DDPRUN_SNAPSHOTS contains the path of the
 file and the number of the worker's slot (its place). A slot has two generations at fixed offsets, 1 TiB apart. Only the pages
 that were written use memory. A SIGKILL of a worker leaves the file unchanged, and the next worker reads it. A generation
 contains
@@ -28,10 +28,10 @@ step 10:
     generation 0   sequence 8, step 8   ->   sequence 0, half of step 10     not restored
     generation 1   sequence 9, step 9   ->   sequence 9, step 9              restored
 
-The checksum detects writes by other processes. A copy is identified by step and round. Two copies with
-the same step and round belong together, since a round takes each step once. The first snapshot of a worker clears copies that
-are newer than its restored step. In restore() all ranks send the names of their copies to rank 0. There decide()
-(_snapshot_choice.py) chooses one for all. A node without this copy borrows it over the network (_lending.py).
+The checksum detects writes by other processes. A copy is identified by step and round. Two copies with the same step and round
+belong together, since a round takes each step once. The first snapshot of a worker clears copies that are newer than its
+restored step. In restore() all ranks send the names of their copies to rank 0. On rank 0, decide() (_snapshot_choice.py)
+chooses one copy for all ranks. A node without this copy receives it over the network (_lending.py).
 
 The cost. Each worker has two copies of its state, which the kernel charges to the cgroup of the job. From the third snapshot
 on, a copy of 500 MB in 100 tensors takes about 100 ms of CPU.
@@ -126,8 +126,8 @@ def _difference(found, wanted, path="", seen=()):
 
 
 class Snapshots:
-    """Writes the snapshots of this worker, and reads those of all workers on its node. Each worker has two generations: its
-    newest copy and the one before.
+    """Writes the snapshots of this worker, and reads the snapshots of all workers on its node. Each worker has two
+    generations: its newest copy and the previous copy.
 
     `where` is the value of DDPRUN_SNAPSHOTS, which has the form PATH:PLACE. `round_` is a number that is different after each
     start of the workers. `warn` is a function that prints one line.
@@ -198,8 +198,9 @@ class Snapshots:
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)
 
     def _next_step(self, headers):
-        """Returns the step number for a snapshot if the script gave none. It is one more than the newest step in this slot or
-        the restored step. A rank that has lost its own copies therefore continues with the same numbers as the other ranks."""
+        """Returns the step number for a snapshot if the script gave none. It is one more than the newest step in this slot, or
+        than the restored step if that is newer. A rank that has lost its own copies therefore continues with the same numbers
+        as the other ranks."""
         return max([self._restored or 0] + [one["step"] for one in headers if one]) + 1
 
     def _fits(self, size):
@@ -230,8 +231,9 @@ class Snapshots:
 
     def _clear_stale_copies(self):
         """Clears copies of earlier workers from which a later restart must not resume. If this worker did not restore a step,
-        these are all copies. If it restored one, these are copies of later steps, and copies that only another rank can load. A
-        replicated copy of the restored step is kept, since it may be the only one until the first new copy is written."""
+        it clears all copies. If it restored a step, it clears copies of later steps, and copies that only another rank can
+        load. A replicated copy of the restored step is kept, since it may be the only one until the first new copy is
+        written."""
         for one in self._own:
             header = one.header()
             if header and (self._restored is None or header["step"] > self._restored or not (header["replicated"] or header["rank"] == self._rank)):
@@ -240,8 +242,8 @@ class Snapshots:
     # ---- restore() ----
 
     def restore(self, like, agree):
-        """Returns the restored state, or None. agree(offer) sends this rank's offer to rank 0, and returns what rank 0 has
-        chosen for all ranks (_lending.agree)."""
+        """Returns the restored state, or None. agree(offer) sends this rank's offer to rank 0, and returns the choice of rank
+        0 for all ranks (_lending.agree)."""
         self._like = like
         decision = agree(self._offer())
         if decision.get("step") is None:

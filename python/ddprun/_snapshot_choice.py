@@ -1,7 +1,7 @@
 """Chooses the snapshot from which all ranks resume. Rank 0 calls decide() with the offers of all ranks. The functions are pure.
 
 A snapshot is named by (step, round). Its header states whether it is replicated. Every rank can load a replicated snapshot.
-Only the rank that wrote it can load any other snapshot. An offer of a rank is a dict:
+Any other snapshot can be loaded only by the rank that wrote it. An offer of a rank is a dict:
 
     own          names of snapshots that this rank wrote
     replicated   names of replicated snapshots in its slot of the memory file
@@ -11,7 +11,7 @@ Only the rank that wrote it can load any other snapshot. An offer of a rank is a
     at           number of its node
 
 An example: ranks 0 and 1 on node 0 have the replicated steps 9 and 10, and rank 2 on node 1 has step 9. All ranks resume from
-step 9, the newest that all have. If node 1 is new and has none, rank 2 borrows step 10 from rank 0."""
+step 9, the newest step that all ranks have. If node 1 is new and has no snapshot, rank 2 receives step 10 from rank 0."""
 
 NOTHING = {"own": [], "replicated": [], "refused": [], "why": "", "able": False}  # the offer of a rank without snapshots
 
@@ -70,7 +70,7 @@ def _borrowed(offers, on_node):
     if newest is None:
         return None
     # Each node keeps two snapshots. A node that is one step behind has only the older one. So the candidates are the newest
-    # snapshot and the one before, and we take the one that most nodes have.
+    # snapshot and the previous snapshot, and we take the candidate that most nodes have.
     names = set().union(*(names for names in on_node.values() if newest in names))
     name = max(names, key=lambda name: (sum(name in there for there in on_node.values()), name))
     return _decided(name, lend=[rank for at, rank in first.items() if name in on_node[at]],

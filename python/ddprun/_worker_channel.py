@@ -174,8 +174,8 @@ class Channel:
         return self._newest_step
 
     def flush(self):
-        """Call this when the process ends. Sends the newest step, unless it was already sent. If the job fails, ddprun compares
-        this step with that of the next failure, to detect a job that always fails at the same step."""
+        """Call this when the process ends. Sends the newest step, unless it was already sent. If the job fails, ddprun
+        compares this step with the step of the next failure, to detect a job that always fails at the same step."""
         with self._state:
             if not self._unsent:
                 return
@@ -366,9 +366,9 @@ class Channel:
             if kind == "where":
                 self._send({"type": "position", "phase": self._phase or "running", "step": max(0, self._newest_step), "stage": "somewhere"})
             elif kind == "stop" and message["mode"] == "save":
-                # Other ranks may already wait for this rank in the step in progress, so this step counts as started. It ends
-                # with the next call to should_save(), and the agents must not choose an earlier one. That call waits for their
-                # choice (stop_at).
+                # Other ranks may already wait for this rank in the step in progress, so this step counts as started. The step
+                # ends with the next call to should_save(), and the agents must not choose an earlier call. The next call waits
+                # for the choice of the agents (stop_at).
                 self._stopping = self.signals.saves = True
                 self._send({"type": "stop_ready", "started": self._calls + 1})
             elif kind == "stop":

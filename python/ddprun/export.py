@@ -4,7 +4,7 @@ usage: python -m ddprun.export MY_MODEL.py:build -o MODEL.ddp [--batch N]
        python -m ddprun.export --hf CONFIG.json -o MODEL.ddp [--batch N] [--tokens N] [--seed N]
 
 The second form exports a model from Hugging Face's transformers (hugging_face.py). In the first form, build() returns a dict:
-    `model`    a torch.nn.Module. Its forward() receives the tensors of `batch` whose names equal those of its arguments
+    `model`    a torch.nn.Module. Its forward() receives the tensors of `batch` whose names equal the names of its arguments
     `batch`    an example: a dict of tensors whose first dimension is the number of samples, 2 or more. The data files have
                the tensors in the same order
     `loss`     a function of (output, batch) that returns the mean loss, a float32 scalar

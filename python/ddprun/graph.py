@@ -1,6 +1,6 @@
 """The text form of a graph that torch.export has traced. text_of() writes it, and ddptrain reads it
-(trainer/exported/graph.hpp). run() executes the text in Python, so that the exporter can compare its results with those of the
-model. An example:
+(trainer/exported/graph.hpp). run() executes the text in Python, so that the exporter can compare the results of the graph with
+the results of the model. An example:
 
     ddprun graph 1
     %0 = parameter fc.weight

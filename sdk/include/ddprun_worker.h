@@ -71,9 +71,9 @@ int ddprun_figure(ddprun_worker* worker, const char* name, double value);
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples);
 
 /* Reports the duration of a step on this rank, in seconds. From these times ddprun finds the rank that delays the others. Call
- * it at every step on every rank, or not at all. `waiting` is the time in which this rank waited for other ranks, and `own` is
- * the rest of the step. `data` is the part of `own` in which this rank waited for the batch. At most five messages are sent per
- * second. */
+ * this at every step on every rank, or not at all. `waiting` is the time in which this rank waited for other ranks, and `own`
+ * is the rest of the step. `data` is the part of `own` in which this rank waited for the batch. At most five messages are sent
+ * per second. */
 int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data);
 
 /* Reports that a checkpoint is complete. `path` may be NULL. `seconds` is how long training paused for the save. `bytes` is the
@@ -84,7 +84,8 @@ int ddprun_saved(ddprun_worker* worker, const char* path, int64_t step, double s
 int ddprun_error(ddprun_worker* worker, int kind, const char* message);
 
 /* Returns 1 if the program must save now and end with DDPRUN_REQUEUE. Call this once after each step, equally often on every
- * rank. After a stop request it returns 1 at the same call on all ranks. Without a stop request it returns 0 immediately. */
+ * rank. After a stop request, the function returns 1 at the same call on all ranks. Without a stop request it returns 0
+ * immediately. */
 int ddprun_should_stop(ddprun_worker* worker);
 
 /* Sends the newest progress if it was not sent yet, closes the channel and frees `worker`. */

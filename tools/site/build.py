@@ -40,7 +40,8 @@ def extract(commit: str, to: pathlib.Path) -> None:
 
 
 def repository_address(commit: str) -> str:
-    """Returns the web address of the repository's files, from the variables of a hosted workflow. Empty if unknown."""
+    """Returns the web address of the repository's files, from the variables of a hosted workflow. The address is empty if
+    unknown."""
     server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
     return f"{server}/{name}/blob/{commit}" if server and name else ""
 

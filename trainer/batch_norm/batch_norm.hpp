@@ -36,15 +36,15 @@ inline std::shared_ptr<BatchNorm> batch_norm(std::int64_t channels) {
 // samples of all ranks. Evaluation mode uses the running statistics and needs no communication.
 class SyncedBatchNorms {
  public:
-  // `waits` is called before and after each wait for other ranks, as in RankExchange.
+  // `waits` is called before and after each wait for other ranks (see the constructor of RankExchange).
   SyncedBatchNorms(const std::shared_ptr<torch::nn::Module>& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
                    std::function<void(bool)> waits = {});
   ~SyncedBatchNorms();
   SyncedBatchNorms(const SyncedBatchNorms&) = delete;
   SyncedBatchNorms& operator=(const SyncedBatchNorms&) = delete;
 
-  // Sets whether the statistics include this rank's samples in the next forward pass. A rank without samples runs the pass with
-  // a stand-in (a sample of weight 0), and passes false.
+  // Sets whether the statistics include this rank's samples in the next forward pass. Pass false on a rank without samples.
+  // Such a rank runs the forward pass with a stand-in (a sample of weight 0).
   void count_own(bool counts);
   // Returns the time for which the forward and backward passes have waited for other ranks since the previous call to
   // take_waited().

@@ -5,7 +5,7 @@
 // Note [The order of exchanges] All ranks call these collectives in the same order, because they have the same model and the
 // same number of passes in a step (LoaderOptions::equal_passes). A forward pass runs in one thread. Autograd runs the nodes of
 // a graph by descending sequence number, in one thread per device. The Reducer starts the all-reduce of a bucket when the
-// bucket's last gradient is computed. This happens after the same node of the graph on each rank.
+// bucket's last gradient is computed. So each rank starts the all-reduce after the same node of the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@ class RankExchange {
   // Calls waits(true) before each wait for other ranks, and waits(false) after it. `waits` may be empty.
   RankExchange(c10::intrusive_ptr<c10d::ProcessGroup> group, std::function<void(bool)> waits);
 
-  // Pass false if this rank has no samples and runs the pass with a stand-in (a sample of weight 0). The rank then still takes
-  // part in the collectives, but adds nothing to the statistics.
+  // Pass false if this rank has no samples and runs the pass with a stand-in (a sample of weight 0). Such a rank takes part in
+  // the collectives, but adds nothing to the statistics.
   void count_own(bool counts) { counts_ = counts; }
   bool own_counts() const { return counts_; }
 

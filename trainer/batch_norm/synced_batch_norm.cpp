@@ -34,8 +34,8 @@ Statistics combine_ranks(const at::Tensor& x, RankExchange& ranks) {
   const at::TensorOptions options(x.device());
   at::Tensor own = at::zeros({2 * channels + 1}, options.dtype(at::kDouble));
   if (ranks.own_counts()) {
-    // The results have the type of the running statistics that are passed. The zero tensors are passed only to get float32
-    // results; with momentum 0 they stay unchanged.
+    // The results of batch_norm_update_stats() have the type of the running statistics in its arguments. The zero tensors are
+    // float32, so the results are float32 too. Momentum 0 leaves these tensors unchanged.
     const auto [mean, var] = at::batch_norm_update_stats(x, at::zeros({channels}, options), at::zeros({channels}, options),
                                                          /*momentum=*/0);
     own.narrow(0, 0, channels).copy_(mean);
@@ -88,8 +88,8 @@ struct SyncedBatchNorm : torch::autograd::Function<SyncedBatchNorm> {
     return normalised(x, all.mean, all.var, norm.eps, weight, bias);
   }
 
-  // A stand-in (the sample of a rank without samples) does not affect the statistics, so it gets no gradient through them. The
-  // computation is in float32, because it subtracts nearly equal numbers.
+  // A stand-in (a sample of weight 0, used by a rank without samples) does not affect the statistics. So it gets no gradient
+  // through the statistics. The computation is in float32, because it subtracts nearly equal numbers.
   static tensor_list backward(torch::autograd::AutogradContext* context, const tensor_list& gradients) {
     const auto kept = context->saved_data[kForwardPass].toCapsule();
     const auto& pass = static_cast<const ForwardPass&>(*kept);

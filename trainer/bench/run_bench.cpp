@@ -30,7 +30,7 @@ constexpr int kWarmUp = 5;
 constexpr double kSecondsPerSize = 0.3;
 constexpr std::int64_t kFewestRuns = 5;
 constexpr std::int64_t kMaxRuns = 20'000;
-constexpr int kPeriod = 5;  // the values of the check repeat after 5 elements
+constexpr int kPeriod = 5;  // the input values repeat after 5 elements
 
 // The buffers of one size, and the collective on them. All values are small integers, so sums are exact.
 class Case {
@@ -76,7 +76,7 @@ class Case {
         break;
     }
   }
-  // Collective. Runs once with known values. Returns the number of wrong elements on all ranks.
+  // All ranks must call this. Runs the collective once with known values. Returns the number of wrong elements on all ranks.
   std::int64_t wrong() {
     output_.zero_();
     input_.copy_(pattern(input_.numel(), 0) * (peers_.rank() + 1));
@@ -98,7 +98,7 @@ class Case {
     SharedBackend* const shared = shared_backend_of(*peers_.group());
     return shared != nullptr && !copied_ ? shared->allocateTensor(elements, options) : at::empty({elements}, options);
   }
-  // Values (begin + i) % 5 + 1.
+  // Returns a tensor whose element i is (begin + i) % 5 + 1.
   at::Tensor pattern(std::int64_t elements, std::int64_t begin) const {
     return (at::arange(begin, begin + elements, at::TensorOptions(at::kLong).device(device_)).remainder(kPeriod) + 1)
         .to(at::kFloat);
@@ -157,7 +157,7 @@ double seconds_of(Case& one, std::int64_t runs) {
   return std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(runs);
 }
 
-// Collective. Returns the time of one call on the slowest rank.
+// All ranks must call this. Returns the time of one call on the slowest rank.
 double measure(Case& one, const Peers& peers) {
   one.clear();
   const double first = seconds_of(one, kWarmUp);

@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Fills in the other members of the candidate. `found_by` is the function that reads and checks the manifest: judged_manifest
-// or verified_manifest.
+// Sets all members of the candidate except the path. `found_by` reads and checks the manifest at this path. It is
+// judged_manifest or verified_manifest.
 void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
   candidate.problem.clear();
   candidate.content.clear();
@@ -224,8 +224,9 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     return std::nullopt;
   }
   // The manifest keeps the machine and world size of the process that wrote the tensors. The entries about the end of the run
-  // are updated, because otherwise each start of a finished run would evaluate and end again. The evaluation is added too: it
-  // may have failed at the first save and succeeded now, and without it the step could not become the best one.
+  // are updated. Without this update, each start of a finished run would evaluate and end again. The evaluation is added too,
+  // because it may have failed at the first save and succeeded now. A step without an evaluation could not become the best
+  // one.
   const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
   if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_run_end(manifest.state, state))) {
     copy_run_end(manifest.state, state);

@@ -1,9 +1,9 @@
 // Checkpoints: save a training state so that a crash at any moment leaves a complete checkpoint.
 //
 // A writer can be killed at any system call. After a power cut the disk may have a file's name but not its content. The disk
-// may be full, or a bit may flip. A suspended writer from an earlier start of the workers may resume and write at the same
-// time. The worst outcome is a damaged checkpoint that looks complete, because training then resumes with wrong numbers and
-// without an error.
+// may be full, or a bit may flip. A suspended writer from an earlier start of the workers may resume, and write at the same
+// time as the current writer. The worst outcome is a damaged checkpoint that looks complete, because training then resumes
+// with wrong numbers and without an error.
 //
 // Atomic publication. All content is on the disk before a rename publishes the folder. The new name is on the disk before an
 // older checkpoint is removed.
@@ -16,8 +16,8 @@
 //   checkpoints that are not kept are removed
 //
 // A writer that is killed before the rename leaves only a temporary folder, which the next writer removes. The flock
-// distinguishes this leftover from the folder of a running writer, even if process ids are reused. `latest` may be old or
-// missing: the code that chooses a checkpoint does not read the link.
+// distinguishes this leftover from the folder of a running writer, even if process ids are reused. `latest` may be out of date
+// or missing. This is harmless, because the code that chooses a checkpoint does not read the link.
 //
 // Checksums. The manifest has the length and the XXH3-128 checksum of every other file, and a checksum of itself.
 // judge_checkpoint() reads the manifest and the lengths only; loading checks the content. We used to read every kept checkpoint
@@ -93,15 +93,15 @@ struct CheckpointState {
   // loading.
   std::vector<EarlierRun> earlier{};
   std::optional<MetricList> evaluation;  // evaluation after exactly this step; nullopt if there was none
-  // The buckets that DDP's Reducer rebuilt after the first step. Each bucket is a list of parameter indices. There may be no
-  // buckets.
+  // The buckets that DDP's Reducer rebuilt after the first step. Each bucket is a list of parameter indices. The outer list
+  // may be empty.
   std::vector<std::vector<std::int64_t>> bucket_order;
   // The additional names of tied parameters. The key is an additional name, and the value is the parameter's name in `model`.
   std::map<std::string, std::string> tied;
   // Parameters and buffers. Find them by name and not by index, because loading changes their order: wider elements come first.
   std::vector<NamedTensor> model;
   std::vector<NamedTensor> optimizer;
-  std::vector<NamedTensor> average;  // moving averages of the trained parameters (optimizer.ema); empty if the run has none
+  std::vector<NamedTensor> average;  // averages of the trained parameters (optimizer.ema); empty if the run has no averages
   StateValues values;
 };
 
@@ -148,19 +148,19 @@ struct Candidate {
   std::int64_t step = 0;
   std::filesystem::path path;
   std::string problem;  // why the checkpoint is invalid; empty if the checks so far have found no problem
-  std::string content;  // result of content_digest() if valid; equal for copies of the same checkpoint
-  std::string run{};    // value of CheckpointState::run if valid
+  std::string content;  // result of content_digest() if the checkpoint is valid; equal for copies of the same checkpoint
+  std::string run{};    // value of CheckpointState::run if the checkpoint is valid
 };
 
 // Lists the published checkpoints of the folder by their names, newest first. It reads no files. Returns an empty list if the
 // folder does not exist. Throws std::system_error if the folder can't be listed.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& checkpoints_dir);
-// Checks the manifest and the lengths of the files, and fills in the other members of the candidate. It does not check the
-// content of the files, which is checked when they are loaded. It changes nothing on the disk.
+// Checks the manifest and the lengths of the files at `candidate.path`, and sets the other members of the candidate. Does not
+// check the content of the files, which is checked when they are loaded. Changes nothing on the disk.
 void judge_checkpoint(Candidate& candidate);
 // Works like judge_checkpoint(), but also reads every file and compares its checksum.
 void verify_checkpoint(Candidate& candidate);
-// Lists all checkpoints of the folder and verifies each.
+// Lists all checkpoints of the folder, and verifies each of them.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
 
 // Renames a bad checkpoint (step-000000400.bad, .bad-2, ...) and returns the new path. If `latest` pointed to it, `latest` then

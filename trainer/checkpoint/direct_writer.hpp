@@ -25,7 +25,7 @@ class DirectWriter {
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
-  // Returns true if reads and writes of `fd` now bypass the page cache; false if the file system does not support that.
+  // Makes reads and writes of `fd` bypass the page cache. Returns false if the file system does not support that.
   static bool switch_on(int fd);
 
   // Throws std::system_error with the file's path. The error may concern bytes of an earlier call.

@@ -101,8 +101,8 @@ void HashedFileWriter::set_length(std::int64_t bytes) {
   }
 }
 
-// Writes in pieces of 1 MiB: when a piece is copied, it is then still in the processor's cache from the computation of its
-// checksum. The kernel accepts at most 2 GiB per call.
+// Writes in pieces of 1 MiB. The computation of the checksum leaves such a piece in the processor's cache, so the following
+// copy of the piece is fast. The kernel accepts at most 2 GiB per call.
 void HashedFileWriter::write(std::string_view bytes) {
   constexpr std::size_t kPiece = 1 << 20;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {

@@ -61,7 +61,8 @@ class HashedFileWriter {
   std::int64_t writeback_end_ = 0;
   std::int64_t length_ = 0;  // bytes allocated in advance
   Checksum checksum_;
-  // Set for a large file; null if writes use the page cache. Its threads use opened_ until it is destroyed.
+  // The writer of a large file; null if writes use the page cache. The threads of this writer use opened_ until the writer is
+  // destroyed.
   std::unique_ptr<DirectWriter> direct_;
 };
 

@@ -145,7 +145,7 @@ CheckpointState HostCopy::take(const CheckpointState& live) {
     try {
       block_ = coming_.get();
     } catch (const std::bad_alloc&) {
-      block_.reset();  // so that the code below tries to allocate again
+      block_.reset();  // the code below then tries to allocate again
     }
   }
   const std::size_t bytes = bytes_for(live);

@@ -30,8 +30,9 @@ class HostCopy {
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  // Starts a thread that allocates memory for a copy of `bytes` bytes (see bytes_for()). Without this call, the first copy
-  // would stop training for seconds, the time to pin a few GB. If the allocation fails, take() tries again.
+  // Starts a thread that allocates memory for a copy of `bytes` bytes (see bytes_for()). Without this call, training would
+  // stop for seconds at the first copy, because it takes that long to pin a few GB. If the allocation fails, take() tries
+  // again.
   void prepare(std::size_t bytes);
   // Returns the number of bytes that a copy of this state needs.
   static std::size_t bytes_for(const CheckpointState& state);

@@ -1,4 +1,4 @@
-// Where a node keeps copies of a run's checkpoints on its own disk (checkpoint.local_dir):
+// Finds the folders in which a node keeps copies of a run's checkpoints on its own disk (checkpoint.local_dir):
 //
 //   <local_dir>/<run directory's name>-<digest>/copy-0/step-000000400
 //
@@ -20,8 +20,8 @@ namespace ddprun::trainer {
 std::filesystem::path local_copies_of(const std::filesystem::path& local_dir, const std::filesystem::path& run_dir,
                                       const std::string& config_digest);
 
-// Returns all folders copy-N in `copies`, in no particular order; empty if there is none. Throws std::system_error if the
-// folder can't be listed.
+// Returns all folders copy-N in `copies`, in no particular order. The list is empty if `copies` does not exist. Throws
+// std::system_error if `copies` can't be listed.
 std::vector<std::filesystem::path> copy_folders(const std::filesystem::path& copies);
 
 // The folder to which one process writes. It is locked from the first take() until the object is destroyed.

@@ -41,8 +41,8 @@ double number_of(const json& text) {
   throw UsageError("has '" + short_quote(digits) + "' where a number is expected");
 }
 
-// Returns true if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. Only
-// these fit the first format of the manifest.
+// Returns true if the manifest lists exactly two files, a model and an optimizer, with whole tensors and default names. The
+// first format of the manifest can describe only such a checkpoint.
 bool has_files_of_first(const std::map<std::string, StateFile>& files) {
   const auto is_of = [&](const char* role) {
     const auto found = files.find(file_of_role(role));
@@ -148,8 +148,8 @@ bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
   return elements <= bytes || std::ranges::find(shape, 0) != shape.end();
 }
 
-// Checks the file entries of a manifest in the second format. An unknown role is an error: without its tensors the run would
-// continue with an incomplete state.
+// Checks the file entries of a manifest in the second format. An unknown role is an error, because the run would continue
+// without the tensors of this role.
 void check_files(Manifest& manifest) {
   std::map<std::string, bool> has;
   for (const auto& [role, tensors] : tensors_by_role(manifest.state)) has[role] = false;
@@ -178,7 +178,7 @@ void check_files(Manifest& manifest) {
   throw UsageError(file.string() + " has checksum " + found + ", but its manifest lists " + expected);
 }
 
-// Reads the whole file and compares its checksum with the manifest's.
+// Reads the whole file and compares its checksum with the checksum in the manifest.
 void verify_file(const fs::path& file, const FileFacts& expected) {
   FileFacts found;
   try {

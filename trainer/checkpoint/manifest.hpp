@@ -1,6 +1,6 @@
-// Reads and writes a checkpoint's manifest.json. It contains the state of the run at that step, and the length and checksum of
-// every other file. It is written last, so a folder without it is not a checkpoint. It also contains a checksum of itself,
-// computed over the compact JSON dump with sorted keys and without the checksum field.
+// Reads and writes a checkpoint's manifest.json. The manifest contains the state of the run at the checkpoint's step, and the
+// length and checksum of every other file. It is written last, so a folder without it is not a checkpoint. It also contains a
+// checksum of itself, computed over the compact JSON dump with sorted keys and without the checksum field.
 //
 // There are two formats. The second one adds the role of each file, tensors in pieces, and small named values. If a state needs
 // none of these, the first format is written, so that earlier versions can resume from it.
@@ -24,7 +24,7 @@ struct StateFile {
 };
 
 struct Manifest {
-  CheckpointState state;  // without tensors
+  CheckpointState state;  // the state without its tensors
   std::map<std::string, StateFile> files;
 };
 

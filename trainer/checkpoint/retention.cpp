@@ -57,7 +57,7 @@ std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>&
   std::sort(newest_first.begin(), newest_first.end(),
             [](const RetainedCheckpoint& a, const RetainedCheckpoint& b) { return a.step > b.step; });
   // The checkpoint that was just written always stays, even if it is not the newest step: a run that resumed from an earlier
-  // step writes lower steps than those of the existing checkpoints.
+  // step writes checkpoints with lower steps than the existing checkpoints.
   Steps kept{just_written};
   keep_newest(newest_first, std::max<std::int64_t>(retention.newest, 1), kept);
   keep_every(newest_first, retention.every_steps, kept);

@@ -1,5 +1,6 @@
-// Decides which checkpoints are kept: the newest ones, the best ones by a metric of the evaluation, and the first one in each
-// interval of `every_steps` steps. The functions are pure. checkpoint.cpp removes the other checkpoints after each save.
+// Decides which checkpoints are kept: the newest checkpoints, the best checkpoints by a metric of the evaluation, and the
+// first checkpoint in each interval of `every_steps` steps. The functions are pure. checkpoint.cpp removes the other
+// checkpoints after each save.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::int64_t kLengthBytes = 8;
 constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the safetensors package has the same limit
 constexpr const char* kMetadata = "__metadata__";
-// The header has limits, because a parsed header takes many times its bytes in memory.
+// These limits bound the size of the header, because a parsed header takes many times its size in memory.
 constexpr std::size_t kMaxDimensions = 64;  // PyTorch's operators have the same limit
 constexpr std::size_t kMaxKeys = 1 << 20;   // maximum number of tensors or of entries in the metadata
 
@@ -104,7 +104,8 @@ class InputFile {
       return;
     }
     while (bytes > 0) {
-      // If a checksum is computed, the file is read in pieces of 1 MiB. Each piece is then still in the processor's cache.
+      // If a checksum is computed, the file is read in pieces of 1 MiB. So each piece is still in the processor's cache when
+      // its checksum is computed.
       const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
       const ssize_t got = ::read(opened_.get(), next, static_cast<std::size_t>(piece));
       if (got < 0 && errno == EINTR) continue;
@@ -127,7 +128,7 @@ class InputFile {
 
   std::filesystem::path file_;
   Checksum* checksum_;         // null if no checksum is computed
-  Descriptor opened_;          // none if the file is mapped
+  Descriptor opened_;          // not open if the file is mapped
   std::string_view mapped_{};  // bytes of the mapped file that were not read yet
   std::int64_t size_ = 0;
 };
@@ -266,7 +267,8 @@ ReadHeader read_header(InputFile& file) {
   return read;
 }
 
-// Reads the file from its first byte to its last. Bytes that the header does not list count as a gap, which is an error.
+// Reads the file from its first byte to its last. Bytes that do not belong to a tensor in the header are a gap, which is an
+// error.
 SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum) {
   InputFile file(path, checksum);
   ReadHeader header = read_header(file);

@@ -68,8 +68,8 @@ std::optional<WriterClaim::Generation> generation_of(const std::string& claim) {
   return WriterClaim::Generation{.term = number_in(text, "term"), .restart = number_in(text, "restart")};
 }
 
-// Removes temporary files and folders of earlier writers. Returns a message about those that could not be removed; empty if all
-// were removed.
+// Removes temporary files and folders of earlier writers. Returns a message about the files that could not be removed. The
+// message is empty if all were removed.
 std::string remove_leftovers(const fs::path& checkpoints_dir) {
   std::vector<fs::path> leftovers;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
@@ -132,7 +132,7 @@ std::string WriterClaim::take() {
   try {
     write_file_atomically(file_, text_);
   } catch (const std::system_error& error) {
-    // The disk may be full of temporary files of a killed writer, so this removes them and writes the claim again.
+    // Temporary files of a killed writer may have filled the disk. So these files are removed, and the claim is written again.
     if (error.code() != std::errc::no_space_on_device) throw;
     remove_leftovers(checkpoints_dir_);
     write_file_atomically(file_, text_);

@@ -1,7 +1,7 @@
 // Decides which process may publish checkpoints in a folder. The lock on the run directory excludes a second job. The claim, a
-// file in the folder, distinguishes the successive writers of one job. Rank 0 writes the claim each time the workers start. The
-// rank 0 of an earlier start may still exist: stopped, swapped out, or on a machine that the job no longer uses. After the new
-// claim it can no longer publish.
+// file in the folder, distinguishes the successive writers of one job. Rank 0 writes the claim each time the workers start.
+// The rank 0 of an earlier start may still exist: stopped, swapped out, or on a machine that the job no longer uses. After the
+// new claim, the earlier rank 0 can no longer publish.
 //
 // The old writer needs no lock between its last check of the claim and its rename, although a new claim may be written in
 // between. A new writer first writes its claim, then removes every temporary folder, and only then lists the checkpoints. If
@@ -33,17 +33,17 @@ class WriterClaim {
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 
   // Creates the folder and the claim, and removes temporary files of earlier writers. Returns a message about the files that
-  // could not be removed; empty if all were removed. Throws SupersededError (common/base/error.hpp) if a later generation has
-  // claimed the folder, and std::system_error if the claim can't be written.
+  // could not be removed. The message is empty if all were removed. Throws SupersededError (common/base/error.hpp) if a later
+  // generation has claimed the folder, and std::system_error if the claim can't be written.
   std::string take();
 
-  // Returns if the claim on disk is this writer's claim. Calls take() first if that was not done yet or if the claim was
+  // Checks that the claim on disk is this writer's claim. Calls take() first if take() was not called yet, or if the claim was
   // deleted. Throws SupersededError if another process has claimed the folder, and std::system_error if the claim can't be
   // read.
   void check();
-  // Works like check(), for a second writer among the same workers, such as a rank that cannot read its data. It also returns
-  // if another process of this generation has claimed the folder. Then both processes publish complete checkpoints, and neither
-  // stops the other.
+  // Works like check(), for a second writer among the same workers, such as a rank that cannot read its data. It also accepts
+  // the claim of another process of the same generation. Then both processes publish complete checkpoints, and neither stops
+  // the other.
   void check_generation();
 
  private:

@@ -1,6 +1,7 @@
-// Implements all-reduce and reduce. Each rank reduces one slice of each chunk. If the inputs of all ranks are exposed, it
-// writes the result directly into the buffers of all ranks. Otherwise it writes the result into its slot, and the other ranks
-// copy it from there. For a short input, every rank reduces the whole input, which saves a phase.
+// Implements all-reduce and reduce. Each rank reduces one slice of each chunk. If the inputs of all ranks are exposed (other
+// ranks can access them, exchange.hpp), a rank writes its result directly into the buffers of all ranks. If not, it writes the
+// result into its slot, and the other ranks copy the result from there. For a short input, every rank reduces the whole input,
+// which saves a phase.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -16,7 +16,7 @@ using Counts = std::vector<std::uint64_t>;  // one per rank
 
 class AllToAllExchange final : public Exchange {
  public:
-  // `operation.elements` is the size of the largest part of any rank. `input` is null unless all parts have this size.
+  // `operation.elements` is the size of the largest part of any rank. `input` is null if a part is smaller.
   AllToAllExchange(Transport& transport, const OperationDescriptor& operation, const std::byte* input, const std::byte* from,
                    Counts sent, std::byte* to, Counts received)
       : Exchange(transport, operation, transport.ranks(), input),

@@ -11,9 +11,10 @@
 //
 //     write 0 | compare descriptors | write 1, combine 0 | read 0, write 2, combine 1 | read 1, write 3, combine 2 | ...
 //
-// Why a slot can be overwritten without another flag. There are 4 slots in turn, across operations. A rank writes chunk k after
-// it has waited for chunk k-2 of all ranks. Each rank has published its chunk k-2 after it had read chunk k-4, from the same
-// slot. Writing one chunk ahead lets a rank continue without waiting for the slowest rank of the same chunk.
+// Why a slot can be overwritten without another flag. A rank uses its 4 slots in turn, also across operations. So chunk k-4
+// was in the slot of chunk k. A rank writes chunk k after it has waited until all ranks have published chunk k-2. Each rank
+// has published chunk k-2 after it had read chunk k-4. Writing one chunk ahead lets a rank continue without waiting for the
+// slowest rank of the same chunk.
 //
 // Exposed input. If the input lies in the data area of the segment, the other ranks read it there, and this rank writes
 // nothing. If the inputs of all ranks are exposed, the whole input is one chunk. A rank returns only after the other ranks have
@@ -28,7 +29,7 @@
 
 namespace ddprun::trainer::collectives {
 
-// The elements begin to end - 1 of each piece of the input.
+// The elements from `begin` to `end` - 1 of each piece of the input.
 struct Chunk {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -39,7 +40,7 @@ struct Chunk {
 // An input consists of `pieces` pieces of `operation.elements` elements each: one piece for all ranks, or a piece per rank.
 class Exchange {
  public:
-  // `input` is this rank's input; it is not read if only the root has an input.
+  // `input` is this rank's input. If only the root has an input (broadcast, scatter), the other ranks do not read `input`.
   Exchange(Transport& transport, const OperationDescriptor& operation, int pieces, const std::byte* input);
   virtual ~Exchange() = default;
   // Throws CollectiveError.
@@ -59,10 +60,10 @@ class Exchange {
   std::size_t type_bytes() const { return type_bytes_; }
   const OperationDescriptor& operation() const { return operation_; }
   bool has_input(int rank) const;
-  // Returns the elements of a chunk of one piece of a rank's input: in the caller's memory for this rank itself, and in the
-  // data area or in a slot for the others.
+  // Returns the address of a chunk within one piece of a rank's input. This rank's input is in the caller's memory. The inputs
+  // of other ranks are in the data area or in a slot.
   const std::byte* input_of(int rank, int piece, const Chunk& chunk) const;
-  // Returns the chunk of a piece in a slot.
+  // Returns the address of a piece's chunk in a slot of `rank`.
   std::byte* in_slot(int rank, int piece, const Chunk& chunk) const;
   bool all_exposed() const { return all_exposed_; }
   bool any_exposed() const { return any_exposed_; }

@@ -8,7 +8,7 @@
 // in Dekker's algorithm. Without the fence, a writer misses a sleeper, which then sleeps until its limit. x86 hides some of
 // these errors, and ARM shows them.
 //
-// The idea. All three are in one word of 32 bits, and every write is an atomic read-modify-write:
+// The idea. Progress, sleepers and abort flag are in one word of 32 bits, and every write is an atomic read-modify-write:
 //
 //     bit 0: a rank sleeps on this word      bit 1: the group is aborted      bits 2 to 31: number of phases, modulo 2^30
 //
@@ -17,14 +17,15 @@
 // clears that bit and wakes all sleepers. If rank 1 sets the bit after the addition, its compare-exchange fails, and rank 1
 // reads the word again. If rank 1 sets it before, the kernel compares the word again before it lets rank 1 sleep.
 //
-//  - The addition has release order, and the load of a waiter has acquire order. So a waiter that sees a phase also sees all
-//    data that the rank wrote before it. Later read-modify-writes by other ranks continue the release sequence.
+//  - The addition has release order, and a waiting rank loads the word with acquire order. So a rank that sees a phase also
+//    sees all data that the owner of the word wrote before this phase. Later read-modify-writes by other ranks continue the
+//    release sequence.
 //  - Only the owner of a word adds to it. Any rank, and the agent, may set the abort bit. The addition keeps it.
 //  - A phase that was reached counts, even if the abort bit is set too. So all ranks find the same mismatch of an operation
 //    (exchange.hpp): the first rank that finds it aborts the group, when the descriptors of all ranks are already published.
 //
-// The cost. Publishing is one locked addition. A waiter that finds the phase reached needs one load. Only a waiter that sleeps
-// needs system calls.
+// The cost. Publishing a phase costs one locked addition. A rank that waits for a phase needs only one load if the phase is
+// already reached. Only a rank that sleeps needs system calls.
 #pragma once
 
 #include <atomic>
@@ -64,7 +65,7 @@ enum class WaitOutcome { kReached, kAborted, kGaveUp };
 
 // Waits for a phase of another rank. `waiter` has two functions:
 //  - bool spins(): true if the waiter should read the word again immediately
-//  - bool sleeps(word, seen): sleeps if the word still has the value `seen`. Returns false if the waiter gives up.
+//  - bool sleeps(word, seen): sleeps if the word still has the value `seen`. Returns false to end the wait.
 template <class Word, class Waiter>
 WaitOutcome await_phase(Word& word, std::uint32_t phase, Waiter&& waiter) {
   while (true) {
@@ -77,7 +78,8 @@ WaitOutcome await_phase(Word& word, std::uint32_t phase, Waiter&& waiter) {
       seen |= kSleeperBit;
     }
     if (!waiter.sleeps(word, seen)) {
-      // After the word was read, its rank may have published this phase and ended, or another rank may have given up first.
+      // After the word was read, its rank may have published this phase and ended, or another rank may have given up first. So
+      // the word is read once more.
       const std::uint32_t last = word.load(std::memory_order_acquire);
       if (has_reached(last, phase)) return WaitOutcome::kReached;
       return (last & kAbortedBit) != 0 ? WaitOutcome::kAborted : WaitOutcome::kGaveUp;

@@ -47,8 +47,8 @@ struct OperationDescriptor {
 // Returns a text such as "an all-reduce (sum) of 12 F32 elements".
 std::string text_of(const OperationDescriptor& operation);
 
-// Returns nullopt if all ranks make the same operation. Otherwise returns a text with the operation of rank 0 and that of the
-// first rank that differs.
+// Returns nullopt if all ranks make the same operation. Otherwise returns a text with two operations: the operation of rank 0,
+// and the operation of the first rank that differs from rank 0.
 std::optional<std::string> mismatch_of(std::span<const OperationDescriptor> of_ranks);
 
 }  // namespace ddprun::trainer::collectives

@@ -48,7 +48,7 @@ inline std::uint16_t rounded_bfloat16(float value) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
-// How a type is stored, and the type in which it is computed.
+// Defines how an element type is stored, and in which type its operations are computed.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -89,7 +89,7 @@ struct Product {
   template <class T>
   static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
-      // 1u prevents that uint16_t is promoted to int, which can overflow.
+      // The factor 1u prevents the promotion of uint16_t to int, because a product of type int can overflow.
       return static_cast<T>(1u * static_cast<std::make_unsigned_t<T>>(a) * static_cast<std::make_unsigned_t<T>>(b));
     } else {
       return a * b;
@@ -99,7 +99,7 @@ struct Product {
 struct Min {
   template <class T>
   static T apply(T a, T b) {
-    return a < b || a != a ? a : b;  // a != a: NaN
+    return a < b || a != a ? a : b;  // a != a means that a is NaN
   }
 };
 struct Max {

@@ -6,8 +6,8 @@
 //
 // float16 and bfloat16. Each operation is computed in float, and its result is rounded to the stored type (nearest, ties to
 // even), as in Gloo. Rounding only once, at the end, would be more exact. But then a sum over several machines would depend on
-// the number of ranks per machine, or would need partial sums in float, with twice the traffic. The average divides the rounded
-// sum and rounds again.
+// the number of ranks per machine. To avoid this, the machines would have to exchange partial sums in float, which doubles the
+// traffic. The average divides the rounded sum and rounds again.
 //
 // Other types. Integers wrap around. Minimum and maximum are NaN if the element of any rank is NaN. For bool, the operations
 // kSum, kMax and kOr all compute the logical or; kProduct, kMin and kAnd all compute the logical and.

@@ -1,8 +1,8 @@
 // The interface between the collectives and the memory and flags through which ranks communicate. SharedTransport
 // (shared_memory/shared_transport.hpp) is the implementation for ranks on one machine.
 //
-// A rank has three kinds of memory that other ranks can read: 4 slots, through which chunks of data are copied, a data area for
-// the caller's buffers, and lanes for messages to one rank.
+// A rank has three kinds of memory that other ranks can read: 4 slots, through which chunks of data are copied; a data area
+// for the caller's buffers; and lanes for messages to one rank.
 #pragma once
 
 #include <cstddef>
@@ -58,13 +58,13 @@ class Transport {
   // Aborts the group because of a mismatch, and throws.
   [[noreturn]] virtual void fail_mismatch(const std::string& message) = 0;
 
-  // Returns the next of the slots, which are used in turn. All ranks must make the same calls.
+  // Returns the next of the slots, which are used in turn. All ranks must call this the same number of times.
   virtual std::size_t next_slot() = 0;
   virtual std::size_t slot_bytes() const = 0;
   virtual std::byte* slot_of(int rank, std::size_t slot) const = 0;
   // Returns the offset of a buffer in the data area of this rank; nullopt if the buffer is elsewhere.
   virtual std::optional<std::uint64_t> offset_of(const void* buffer, std::size_t bytes) const = 0;
-  // Returns the address of a buffer in a rank's data area. Throws InternalError if it exceeds the data area.
+  // Returns the address of a buffer in a rank's data area. Throws InternalError if the buffer exceeds the data area.
   virtual std::byte* exposed_at(int rank, std::uint64_t offset, std::size_t bytes) const = 0;
 
   // A lane is a queue of two cells from one rank to another.

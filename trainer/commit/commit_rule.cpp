@@ -9,8 +9,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns true if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that it has
-// kept.
+// Returns true if the rank will update its pieces from `step` - 1 to `step` during this regroup, from the gradients that the
+// rank has kept.
 bool completes(const StepReport& report, std::int64_t step) {
   return report.place && !report.next && report.made == step - 1 && report.gradients == step;
 }
@@ -26,8 +26,8 @@ std::int64_t last_agreed(std::span<const StepReport> reports) {
   return last;
 }
 
-// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step: it sends the result of the
-// evaluation with the values. From another rank, that result would be lost.
+// Returns the rank with the newest agreed values. Prefers a rank that has evaluated this step, because that rank sends the
+// result of the evaluation with the values. If another rank sent the values, the result would be lost.
 int source_of_values(std::span<const StepReport> reports) {
   const auto best = std::max_element(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) {
     return std::pair(a.agreed, a.evaluated) < std::pair(b.agreed, b.evaluated);
@@ -35,7 +35,7 @@ int source_of_values(std::span<const StepReport> reports) {
   return static_cast<int>(best - reports.begin());
 }
 
-// Adds the rank as a source of each piece of layout `layout_number` that it will have at `step`.
+// Adds the rank as a source of each piece of layout `layout_number` that the rank will have at `step`.
 void add_pieces(StateSource& source, const StepReport& report, int rank, std::int64_t step, std::int64_t layout_number) {
   const StateLayout& layout = *source.layout;
   const bool is_next = report.next && report.next->layout_number == layout_number;
@@ -83,7 +83,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-// Returns the reason of a kCheckpoint decision: the missing elements, and the lost ranks that had them. These ranks are taken
+// Returns the reason for a kCheckpoint decision: the missing elements, and the lost ranks that had them. These ranks are taken
 // from the newest layout that a survivor reports.
 std::string reason_text(const TensorSpec& tensor, const ElementRange& range, std::span<const StepReport> reports,
                         std::span<const NumberedLayout> known, std::int64_t step) {

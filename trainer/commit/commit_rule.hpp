@@ -1,5 +1,5 @@
-// The commit rule decides, after a rank was lost, at which step the job continues, and how each rank gets to that step. It is
-// pure: each rank computes the same decision from the reports of all ranks of the new group.
+// The commit rule decides, after a rank was lost, at which step the job continues, and how each rank gets to that step. The
+// code is pure: each rank computes the same decision from the reports of all ranks of the new group.
 //
 // The problem. Under ddp, each rank has the whole state, so the most advanced rank sends its state to the others. With
 // sharding, the state is cut into pieces (trainer/layout/state_layout.hpp), and no rank has all of them. A lost rank can
@@ -8,8 +8,8 @@
 //
 // The idea. Before the update, all ranks exchange a few values (gradient norm, finite or not, learning rate) in a collective,
 // agree(). A rank leaves agree() only after all ranks have entered it. A rank enters agree() only with complete pieces of the
-// summed gradients. So if any rank has passed agree() for step k+1, every rank has its gradient pieces for step k+1. The other
-// ranks lack only the agreed values. Hence one rule:
+// summed gradients. So if any rank has passed agree() for step k+1, every rank has its gradient pieces for step k+1. A rank
+// that has not passed agree() lacks only the agreed values. Hence one rule:
 //
 //     T is the largest step for which any survivor has the agreed values. The job continues after step T.
 //
@@ -19,14 +19,14 @@
 //    never lost. No update is applied twice, because a rank completes only pieces of step k.
 //  - The pieces of a lost rank come from another rank that also has them, after this other rank has completed step T.
 //  - If the gather of new weights was interrupted, the ranks that compute these weights send them again.
-//  - If no survivor computes some piece, the job returns to its checkpoint.
+//  - If a piece is computed by no survivor, the job returns to its checkpoint.
 //
 // Example: zero1 on 3 ranks with mirrors. Rank 2 crashes after it has passed agree() for step 8. Rank 0 has passed agree() as
 // well, has updated its slice, and waits in the gather. Rank 1 waits in agree(). The reports are: rank 0 {made 8, agreed 8,
 // gradients 8}, rank 1 {made 7, agreed 7, gradients 8}, and an empty one from the replacement of rank 2. T is 8. Rank 0 sends
-// the agreed values to ranks 1 and 2. Rank 1 updates its own slice and its mirror of the slice of rank 0. Rank 0 mirrors the
-// slice of rank 2, has already updated it, and sends it to the new rank 2. Finally, each rank receives the weights of step 8
-// that it lacks.
+// the agreed values to ranks 1 and 2. Rank 1 updates its own slice and its mirror of the slice of rank 0. Rank 0 has a mirror
+// of the slice of rank 2. It has already updated this mirror, and sends it to the new rank 2. Finally, each rank receives the
+// weights of step 8 that it lacks.
 //
 // Under ddp the rule reduces to "the most advanced state wins", since ranks are at most one step apart. A rank at step k that
 // does not keep its gradients cannot compute step k+1, so it receives the whole state.
@@ -34,7 +34,8 @@
 // If a rank is lost during the regroup, another regroup starts with new reports. The rule then still works, because the call
 // order of StepProgress keeps two invariants:
 //
-//  - A rank has all its pieces of step T and the agreed values of step T, or can complete step T, or has neither.
+//  - A rank has all its pieces and the agreed values of step T, or it can complete step T, or it has neither the pieces nor
+//    the values.
 //  - A rank that had a piece before the regroup keeps it until the ranks that need it have received it.
 //
 // A rank at step T-1 that cannot complete step T keeps its old pieces until all new ones have arrived, since the sender may be
@@ -62,7 +63,7 @@ namespace ddprun::trainer {
 enum class CommitOutcome {
   kReturn,      // all survivors that have pieces return to their last finished step
   kComplete,    // some survivors are one step behind: they complete the step from kept gradients, or receive the pieces
-  kCheckpoint,  // no survivor can provide some piece: all ranks load the checkpoint, or start from the seed
+  kCheckpoint,  // a piece is missing on all survivors: all ranks load the checkpoint, or start from the seed
 };
 
 struct CommitDecision {

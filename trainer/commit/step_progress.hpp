@@ -9,7 +9,7 @@
 //     begin_step()         releases the gradient pieces of step k, which a regroup could need until now
 //     ...                  forward and backward passes; collective
 //     gradients_reduced()  the pieces of the summed gradients are complete
-//     agree_passed()       the collective agree() has returned; this rank keeps its values until the next agree()
+//     agree_passed()       the collective agree() has returned; this rank keeps the agreed values until the next agree()
 //     begin_update()
 //     ...                  this rank computes the update of its pieces; local
 //     updated()
@@ -22,7 +22,7 @@
 //  1. If this rank completes step T:
 //     take_values()              it has received the agreed values of step T
 //     begin_update(), updated()  it updates its pieces, as in a step
-//     Otherwise the trainer undoes the interrupted forward passes: it restores the buffers.
+//     If not, the trainer undoes the interrupted forward passes: it restores the buffers.
 //  2. The rank sends and receives the pieces of the plan.
 //     take_values()              if it still lacks the agreed values; they must not arrive before the pieces
 //     received_all()             it has sent and received everything
@@ -35,9 +35,11 @@
 //    completed step needs the buffers that the forward passes have changed, and the gradients.
 //  - A rank never has the pieces of step T without the agreed values of step T. If all ranks with the values were lost, no rank
 //    at step T-1 could complete the step. A rank also never has the values without the pieces, unless it can complete the step.
-//    Otherwise the commit rule would choose step T because of this rank, even if the ranks could only return to step T-1.
-//  - The pieces of the former layout are kept until the barrier. Otherwise a rank could release the only copy of a piece while
-//    its new holders still receive it. If the layout is unchanged, old and new pieces share their memory, at no cost.
+//    Without this invariant, the commit rule would choose step T because of this rank, even if the ranks could only return to
+//    step T-1.
+//  - The pieces of the former layout are kept until the barrier. Without this rule, a rank could release the only copy of a
+//    piece while other ranks still receive that piece. If the layout is unchanged, old and new pieces share their memory, at
+//    no cost.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +64,7 @@ struct StepReport {
   std::optional<LayoutPlace> next{};   // a later layout whose pieces the rank also has completely, at step `agreed`
   std::int64_t made = kNoStep;         // step of the pieces that the rank computes itself
   std::int64_t received = kNoStep;     // step of the pieces that the rank receives from other ranks
-  std::int64_t gradients = kNoStep;    // step whose summed gradient pieces the rank has; kNoStep without `keeps_gradients`
+  std::int64_t gradients = kNoStep;    // step whose summed gradient pieces the rank has; kNoStep if it keeps no gradients
   std::int64_t agreed = kNoStep;       // newest step whose agreed values the rank has
   bool evaluated = false;              // the rank has the result of an evaluation after step `agreed`
   bool operator==(const StepReport&) const = default;
@@ -70,9 +72,9 @@ struct StepReport {
 
 class StepProgress {
  public:
-  // With `keeps_gradients`, the gradient pieces stay unchanged until the next begin_step(). A strategy in which each rank has
-  // the whole state, such as ddp, may pass false. A rank then reports a step as agreed only after its update, and a rank that
-  // is one step behind receives all pieces from other ranks.
+  // If `keeps_gradients` is true, the gradient pieces stay unchanged until the next begin_step(). A strategy in which each
+  // rank has the whole state, such as ddp, may pass false. A rank then reports a step as agreed only after its update, and a
+  // rank that is one step behind receives all pieces from other ranks.
   explicit StepProgress(bool keeps_gradients = true) : keeps_gradients_(keeps_gradients) {}
 
   // Records that this rank has all its pieces after `step`, from the seed or from a checkpoint. Resets all other progress.

@@ -22,7 +22,7 @@ const at::Tensor& tensor_at(Inputs inputs, std::size_t place) {
   return inputs.at(place).toTensor();
 }
 
-// [..., m, k] x [..., k, n]
+// The shapes of the arguments are [..., m, k] and [..., k, n].
 std::int64_t of_product(const at::Tensor& first, const at::Tensor& second) {
   return 2 * first.numel() * second.size(-1);
 }
@@ -58,7 +58,7 @@ std::int64_t of_convolution_backward(Inputs inputs) {
   return (wanted.get(0) ? once : 0) + (wanted.get(1) ? once : 0);
 }
 
-// Counts the product of query and key, and that of attention weights and value. The tensors are [n, heads, positions, width].
+// Counts two products: query times key, and attention weights times value. The tensors are [n, heads, positions, width].
 std::int64_t of_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return of_product(query, key.transpose(-2, -1)) + 2 * query.numel() / query.size(-1) * key.size(-2) * value.size(-1);
 }

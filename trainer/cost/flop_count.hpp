@@ -1,7 +1,7 @@
 // Counts the floating-point operations that run while a FlopCount object exists: matrix products, convolutions and attention,
-// forward and backward. A multiply-add counts as two operations. The formulas are those of torch.utils.flop_counter. Causal
-// attention counts as full attention, and operations that activation checkpointing repeats are counted again. Counting costs
-// some microseconds per operator.
+// forward and backward. A multiply-add counts as two operations. The formulas are the same as in torch.utils.flop_counter.
+// Causal attention counts as full attention, and operations that activation checkpointing repeats are counted again. Counting
+// costs some microseconds per operator.
 #pragma once
 
 #include <ATen/record_function.h>

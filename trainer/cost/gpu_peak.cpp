@@ -1,5 +1,5 @@
-// Implementation of gpu_peak.hpp. The speeds are from NVIDIA's data sheets and architecture papers. They are without sparsity
-// and with float32 accumulation.
+// Implementation of gpu_peak.hpp. The speeds are from NVIDIA's data sheets and architecture papers. They apply to products
+// without sparsity, with float32 accumulation.
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <array>

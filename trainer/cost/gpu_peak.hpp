@@ -1,5 +1,5 @@
-// Returns the peak speed of a GPU for dense matrix products, from NVIDIA's data sheets. It is the denominator of a run's model
-// FLOPs utilization (MFU).
+// Returns the peak speed of a GPU for dense matrix products, from NVIDIA's data sheets. This speed is the denominator of a
+// run's model FLOPs utilization (MFU).
 #pragma once
 
 #include <optional>

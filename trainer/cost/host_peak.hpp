@@ -8,8 +8,8 @@ namespace ddprun::trainer {
 // Returns the peak since the start of the program, in bytes. The call takes about 8 us.
 std::int64_t host_peak_memory();
 
-// Like host_peak_memory(), but the value can be up to 10 ms old. The training loop calls this function in each logged step.
-// Only one thread may call it.
+// Works like host_peak_memory(), but the value can be up to 10 ms old. The training loop calls this function in each logged
+// step. Only one thread may call it.
 std::int64_t recent_host_peak_memory();
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
 // The binary version of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html). A record has one label in
-// CIFAR-10, and a coarse and a fine label in CIFAR-100. The labels are followed by 32 x 32 pixels, as a red, a green and a blue
-// plane. Called by dataset.cpp.
+// CIFAR-10, and a coarse and a fine label in CIFAR-100. The labels are followed by 32 x 32 pixels, as a red, a green and a
+// blue plane. dataset.cpp calls this code.
 #pragma once
 
 #include <cstdint>

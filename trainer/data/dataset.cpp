@@ -1,5 +1,5 @@
 // Combines the image file and the label file of a split (IDX format), or reads CIFAR's files, and computes the normalization.
-// Called once, when a process starts. Throws UsageError if the files do not match each other or the config.
+// A process calls this code once, when it starts. Throws UsageError if the files do not match each other or the config.
 #include "trainer/data/dataset.hpp"
 
 #include <c10/util/StringUtil.h>

@@ -1,5 +1,5 @@
-// A data set in memory: images as on disk (uint8) and their labels, from IDX files of the MNIST family or from CIFAR. Immutable
-// after loading; safe to read from several threads.
+// A data set in memory: images as on disk (uint8) and their labels, from IDX files of the MNIST family or from CIFAR. The data
+// does not change after loading, so several threads may read it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,10 +28,10 @@ enum class Split { kTrain, kTest };
 // Loads the images in the format that data.type names. Throws the errors of load_idx() and read_cifar() (cifar.hpp).
 Dataset load_images(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
-// Reads the split's files from data.dir. If a file does not exist, reads the file with the suffix .gz instead. Keeps the first
-// `data.train_samples` / `test_samples`. Throws UsageError if a file is missing (the message has both paths), is not an IDX
-// file of the right type (both magic numbers), or is truncated or too long (both lengths). Also throws UsageError if the
-// numbers of images and labels differ, or if a label is out of range (the message names the sample).
+// Reads the split's files from data.dir. If a file does not exist, reads the file with the suffix .gz instead. Keeps only the
+// first samples; data.train_samples or data.test_samples is their number. Throws UsageError if a file is missing (the message
+// has both paths), is not an IDX file of the right type (both magic numbers), or is truncated or too long (both lengths). Also
+// throws UsageError if the numbers of images and labels differ, or if a label is out of range (the message names the sample).
 Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared = {});
 
 struct ImageSize {
@@ -44,8 +44,8 @@ struct ImageSize {
 // load_images() still decodes. Throws UsageError.
 ImageSize image_size_of(const DataConfig& config);
 
-// Returns the mean and standard deviation from the config, or the exact ones of all pixels. They are computed from integer
-// sums, so the result is the same on every machine.
+// Returns the mean and standard deviation in the config. If the config has none, computes the exact values over all pixels.
+// The computation uses integer sums, so the result is the same on every machine.
 Normalization normalization_of(const DataConfig& config, const Dataset& train);
 
 // The data for training and for evaluation.

@@ -1,6 +1,6 @@
-// A fingerprint of the training data, which the run stores in run.json. A later start compares it to detect changed files under
-// the same path. To be cheap, the fingerprint covers only the number and shape of the samples, all labels, and parts of the
-// images.
+// A fingerprint of the training data, which the run stores in run.json. A later start of the run computes it again and
+// compares the two, to detect that files under the same path have changed. The fingerprint covers only the number and shape of
+// the samples, all labels, and parts of the images. So its computation is fast.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// Returns "train 60000x1x28x28 0123456789abcdef, test ...". The text depends only on the samples, not on the files that contain
-// them. Pure.
+// Returns "train 60000x1x28x28 0123456789abcdef, test ...". The text depends only on the samples, not on the files that
+// contain them. The function is pure.
 std::string fingerprint_of(const Sources& data);
 
 // Returns the fingerprint of one split of images, for example "60000x1x28x28 0123456789abcdef".

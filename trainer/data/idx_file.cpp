@@ -1,6 +1,6 @@
 // Reads an IDX file. A plain file is mapped, so workers on one machine share the pages. A gzip file is inflated by libdeflate,
-// which takes a third of zlib's time. If libdeflate refuses a file, zlib reads the file and reports the error precisely. Called
-// by dataset.cpp. The header is checked against the file's size before memory is allocated.
+// which takes a third of zlib's time. If libdeflate refuses a file, zlib reads the file and reports the error precisely.
+// dataset.cpp calls this code. The header is checked against the file's size before memory is allocated.
 #include "trainer/data/idx_file.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -41,7 +41,7 @@ constexpr std::uint64_t kMaxInflation = 1032;
 // Image files grow about five times when inflated. A small file whose header announces much more data is refused before memory
 // is allocated.
 constexpr std::uint64_t kMaxGrowth = 256;
-// In bytes. A smaller file is accepted, even if it grows by more than kMaxGrowth.
+// Inflated size in bytes. A file with at most this size is accepted, even if it grows by more than the factor kMaxGrowth.
 constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 26;
 constexpr std::uint64_t kMaxMembers = std::uint64_t{1} << 20;
 
@@ -229,8 +229,8 @@ at::Tensor inflate_valid_gzip(std::span<const std::uint8_t> bytes, const Header&
 
 Header inflate_header(Gunzip& gunzip, IdxKind kind, const fs::path& path) {
   std::array<std::uint8_t, kMaxHeaderSize> start{};
-  // The header of a label file is shorter than that of an image file. Read only the header here: the rest is inflated directly
-  // into the tensor.
+  // The header of a label file is shorter than the header of an image file. Only the header is read here, because the rest is
+  // inflated directly into the tensor.
   const std::size_t wanted = kind == IdxKind::kLabels ? 8 : 16;
   const std::size_t got = gunzip.read(std::span(start).first(wanted));
   return parse_header(std::span(start).first(got), kind, path);

@@ -1,6 +1,6 @@
-// One IDX file (http://yann.lecun.com/exdb/mnist) as a tensor. The file starts with the big-endian magic number 0x000008DD, for
-// unsigned bytes in DD dimensions. The dimensions follow as big-endian 32-bit numbers, then the bytes. Called by dataset.cpp. A
-// file whose data is shorter or longer than the header announces is refused.
+// One IDX file (http://yann.lecun.com/exdb/mnist) as a tensor. The file starts with the big-endian magic number 0x000008DD,
+// for unsigned bytes in DD dimensions. The dimensions follow as big-endian 32-bit numbers, then the bytes. dataset.cpp calls
+// this code. A file whose data is shorter or longer than the header announces is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ struct IdxFile {
 // Returns the dimensions in the file's header. The data after the header is not checked. Throws UsageError.
 std::vector<std::int64_t> read_idx_dimensions(const std::filesystem::path& dir, const std::string& name, IdxKind kind);
 
-// Reads `dir / name`, or `dir / name.gz` if the first does not exist. The content, not the name, determines whether the file is
-// compressed. `shared` exchanges inflated files with other workers of this machine. Throws UsageError.
+// Reads `dir / name`, or `dir / name.gz` if `dir / name` does not exist. The content, not the name, determines whether the
+// file is compressed. `shared` exchanges inflated files with other workers of this machine. Throws UsageError.
 IdxFile read_idx_file(const std::filesystem::path& dir, const std::string& name, IdxKind kind,
                       const InflatedFiles& shared = {});
 

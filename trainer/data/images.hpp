@@ -14,15 +14,17 @@
 namespace ddprun::trainer {
 
 enum class ImageForm {
-  kNormalised,   // make() returns normalized float32 values; used on the CPU
-  kPinnedBytes,  // uint8 as on disk, after crop and mirror, in pinned memory: a quarter of the bytes to copy. finish_on()
-                 // normalizes them on the GPU
+  kNormalised,  // make() returns normalized float32 values; used on the CPU
+  // make() returns uint8 values in pinned memory, after crop and mirror. finish_on() normalizes them on the GPU, so only a
+  // quarter of the bytes is copied to the GPU.
+  kPinnedBytes,
 };
 
 // Returns the form that suits the device.
 ImageForm image_form_for(c10::Device device);
 
-// In training, make() augments the samples as `augment` requires: when it gets draws, the keys of random numbers.
+// If make() gets draws (the keys of random numbers), it augments the samples as `augment` requires. Only training passes
+// draws.
 std::shared_ptr<const Source> image_source(Dataset data, Normalization normalization, AugmentConfig augment = {},
                                            ImageForm form = ImageForm::kNormalised);
 

@@ -9,10 +9,10 @@
 namespace ddprun::trainer {
 
 struct InflatedFiles {
-  // Called by the worker that inflates, once for each gzip file of images, even after a failure. `memory` is the name of the
-  // shared memory with the content of `file`, or empty if inflating has failed. Must not throw.
+  // The inflating worker calls this once for each gzip file of images, even if inflating has failed. `memory` is the name of
+  // the shared memory with the content of `file`, or empty if inflating has failed. Must not throw.
   std::function<void(const std::string& file, const std::string& memory)> offer;
-  // Called by the other workers. Blocks until the inflating worker has called offer() for `file`, and returns `memory` from
+  // The other workers call this. It blocks until the inflating worker has called offer() for `file`, and returns `memory` from
   // that call. Returns an empty name if no memory is offered. Must not throw.
   std::function<std::string(const std::string& file)> find;
 };

@@ -25,15 +25,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// next() makes a share of up to this size itself (41 images of 28 x 28, about 45 us of work). Measured on two cores: to receive
-// a share from another thread costs the training thread 7 us of CPU time. If the workers use all cores, the training thread
-// also waits 200 us to be scheduled.
+// next() makes a share of up to this size itself (41 images of 28 x 28, about 45 us of work). On two cores, we measured that
+// the training thread needs 7 us of CPU time to receive a share from another thread. If the workers use all cores, the
+// training thread also waits 200 us to be scheduled.
 constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 
 using Order = std::vector<std::int64_t>;
 
-// Computes the sample order of each epoch once for all threads. An order is freed when no thread uses it, except the newest: an
-// order can be as large as the data of a text. Safe from several threads.
+// Computes the sample order of each epoch once for all threads. An order can be as large as the data of a text. So every order
+// except the newest is freed when no thread uses it. Several threads may use the object.
 class EpochOrders {
  public:
   EpochOrders(std::int64_t samples, std::uint64_t seed) : samples_(samples), seed_(seed) {}
@@ -48,7 +48,7 @@ class EpochOrders {
       newest_epoch_ = epoch;
       return newest_;
     }
-    // The calling thread still makes samples of an earlier epoch.
+    // This code is reached if the calling thread still makes samples of an earlier epoch.
     std::shared_ptr<const Order> order = epoch == before_epoch_ ? before_.lock() : nullptr;
     if (!order) before_ = order = made(epoch);
     before_epoch_ = epoch;
@@ -69,7 +69,7 @@ class EpochOrders {
   std::weak_ptr<const Order> before_;
 };
 
-// Makes this rank's share of any step's global batch. Safe from several threads.
+// Makes this rank's share of any step's global batch. Several threads may use the object.
 class RankBatchMaker {
  public:
   RankBatchMaker(const Source& source, const LoaderOptions& options)
@@ -94,7 +94,8 @@ class RankBatchMaker {
     for (std::int64_t first = 0; first < share.own_size; first += micro) {
       const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
       Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
-      // A micro-batch of total weight 0 is skipped: its mean loss would be NaN, and it would not count anyway.
+      // A micro-batch of total weight 0 is skipped: its mean loss would be NaN, and the micro-batch does not affect the
+      // training.
       if (!(batch.weight > 0)) continue;
       if (options_.mixup > 0) add_partners(batch, share, order, first, draws);
       share.micro_batches.push_back(std::move(batch));
@@ -124,8 +125,9 @@ class RankBatchMaker {
     return static_cast<std::size_t>((share_size(share.global_size, options_.world, 0) + micro - 1) / micro);
   }
 
-  // Adds the mixup partners of the samples in `batch`; `first` is the index of its first sample within the share. A partner is
-  // made exactly as at its own position in the global batch, even if another rank has that position.
+  // Adds the mixup partners of the samples in `batch`; `first` is the index of the batch's first sample within the share. Each
+  // partner is bit-identical to the same sample at its own position in the global batch, even if another rank has that
+  // position.
   void add_partners(Batch& batch, const RankBatch& share, const Order& order, std::int64_t first, const Draws& draws) const {
     const std::int64_t count = batch.tensors.front().size(0);
     batch.own_part = at::detail::empty_cpu({count}, at::kFloat, /*pin_memory=*/batch.tensors.front().is_pinned());
@@ -139,8 +141,8 @@ class RankBatchMaker {
     batch.partners = source_.make(partners, draws).tensors;
   }
 
-  // Returns a micro-batch with the first sample of the global batch that has a weight above 0. A sample with invalid values
-  // could corrupt this step even with weight 0, since 0 times NaN is NaN.
+  // Returns a micro-batch with the first sample of the global batch that has a weight above 0. A sample of weight 0 may have
+  // invalid values. These could corrupt this step, since 0 times NaN is NaN.
   Batch stand_in(const RankBatch& share, const Order& order) const {
     auto at = static_cast<std::size_t>(share.position);
     while (!(source_.weight(order[at]) > 0)) ++at;
@@ -200,7 +202,7 @@ struct Loader::Impl {
   RankBatchMaker maker;
   std::int64_t next_step;  // next step whose share next() makes itself
   const std::int64_t end_step;
-  std::optional<Prefetcher<RankBatch>> shares;  // nullopt without threads
+  std::optional<Prefetcher<RankBatch>> shares;  // nullopt if the loader has no threads
 };
 
 Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step) {

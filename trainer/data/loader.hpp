@@ -1,6 +1,6 @@
 // Prepares a rank's micro-batches in threads ahead of the training loop. It selects the samples (sampler.hpp), divides them
-// into micro-batches, and makes these with a Source. Random draws have the key (seed, epoch, sample), so a batch does not
-// depend on the thread or the time. The number of threads changes only the speed.
+// into micro-batches, and makes the micro-batches with a Source. Random draws have the key (seed, epoch, sample), so a batch
+// does not depend on the thread or the time. The number of threads changes only the speed.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Loader {
 
   // Returns the share of the next step; blocks until the share is ready. Throws the errors that occurred while the share was
   // made, whatever the number of threads: UsageError for bad data, SourceError for all others (source_error.hpp). Throws
-  // std::logic_error past last_step.
+  // std::logic_error if the last share was already returned.
   RankBatch next();
 
  private:

@@ -27,7 +27,7 @@ namespace {
 template <typename To, typename TakeRow>
 void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_t padding, Augmentation augmentation, To* out,
              TakeRow take_row) {
-  // Output column x is input column x + shift. Columns before `first` and from `last` on lie in the padding.
+  // Output column x is input column x + shift. Columns below `first`, and columns from `last` upwards, lie in the padding.
   const std::int64_t shift = augmentation.left - padding;
   const std::int64_t first = std::clamp<std::int64_t>(-shift, 0, shape.width);
   const std::int64_t last = std::clamp<std::int64_t>(shape.width - shift, first, shape.width);

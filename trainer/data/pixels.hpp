@@ -1,5 +1,5 @@
-// Turns raw pixels into a model's input: normalization by table, and augmentation (random crop, mirror). The loader calls it.
-// All functions are pure; the result depends on the pixels, the normalization and (seed, epoch, sample).
+// Turns raw pixels into a model's input: normalization by table, and augmentation (random crop, mirror). The loader calls this
+// code. All functions are pure; the result depends on the pixels, the normalization and (seed, epoch, sample).
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Normalized value of each pixel value, bit-identical to torchvision's ToTensor and Normalize: float32 x / 255, - mean, / std.
+// Normalized value of each pixel value x: (x / 255 - mean) / std in float32, bit-identical to torchvision's ToTensor and
+// Normalize.
 using PixelTable = std::array<float, 256>;
 PixelTable make_pixel_table(Normalization normalization);
 

@@ -1,5 +1,5 @@
-// The pure functions of sampler.hpp, called by the loader and the evaluation. LibTorch makes the permutation, so it equals
-// Python's for the same seed.
+// The pure functions of sampler.hpp, called by the loader and the evaluation. LibTorch makes the permutation, so PyTorch in
+// Python makes the same permutation from the same seed.
 #include "trainer/data/sampler.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,19 +13,19 @@
 namespace ddprun::trainer {
 namespace {
 
-// A random number in the open interval (0, 1).
+// Returns a random number in the open interval (0, 1).
 double between_0_and_1(at::Philox4_32& philox) {
   return (static_cast<double>(philox()) + 0.5) / 4294967296.0;
 }
 
-// A random number of the standard normal distribution, by the method of Box and Muller.
+// Returns a random number of the standard normal distribution, by the method of Box and Muller.
 double normal_number(at::Philox4_32& philox) {
   const double radius = std::sqrt(-2 * std::log(between_0_and_1(philox)));
   return radius * std::cos(2 * std::numbers::pi * between_0_and_1(philox));
 }
 
-// The logarithm of a number of the Gamma(shape, 1) distribution, by Marsaglia and Tsang. The number itself may be too small for
-// a double.
+// Returns the logarithm of a random number of the Gamma(shape, 1) distribution, by the method of Marsaglia and Tsang. The
+// number itself may be too small for a double.
 double log_of_gamma(at::Philox4_32& philox, double shape) {
   if (shape < 1) {
     const double of_larger = log_of_gamma(philox, shape + 1);
@@ -53,11 +53,12 @@ std::int64_t mixed_with(std::int64_t place, std::int64_t size) {
 }
 
 float own_part(double alpha, std::uint64_t seed, std::int64_t epoch, std::int64_t position) {
-  // Combined with the seed, so that mixup draws different numbers than augmentation, which uses the seed itself.
+  // This constant is combined with the seed, so that mixup draws different numbers than augmentation, which uses the seed
+  // itself.
   constexpr std::uint64_t kMixup = 0x6d6978757000;
   // Philox blocks (four numbers each) that are reserved for one epoch; one call uses about ten numbers.
   constexpr std::uint64_t kBlocksOfEpoch = 1 << 16;
-  // Minimum alpha; with a smaller one the result is practically always 0 or 1.
+  // Minimum alpha. With a smaller alpha, the result is practically always 0 or 1.
   constexpr double kSmallest = 1e-6;
   at::Philox4_32 philox(seed ^ kMixup, static_cast<std::uint64_t>(position),
                         kBlocksOfEpoch * static_cast<std::uint64_t>(epoch));

@@ -20,7 +20,7 @@ unsigned long long inode_of(int fd) {
 std::shared_ptr<SharedMemory> SharedMemory::make(std::size_t size) {
   Descriptor memory(::memfd_create("ddptrain-data", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memory.get() < 0) return nullptr;
-  // Sealed, so that the memory can't shrink while other processes map it.
+  // The memory is sealed, so that it can't shrink while other processes map it.
   const bool sized = ::ftruncate(memory.get(), static_cast<off_t>(size)) == 0 &&
                      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
   void* const address = sized ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0) : MAP_FAILED;

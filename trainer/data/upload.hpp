@@ -21,9 +21,9 @@ class Upload {
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // Copies a batch to the device, ready for use on the current stream. The batch must come from the source passed to the
-  // constructor, or from one that differs only in its samples. On the CPU nothing is copied. Throws UsageError if the tensors
-  // do not match the source's description.
+  // Copies a batch to the device. The copy is ready for use on the current stream. The batch must come from the source passed
+  // to the constructor, or from a source that differs only in its samples. On the CPU nothing is copied. Throws UsageError if
+  // the tensors do not match the source's description.
   Batch take(const Batch& batch);
 
  private:

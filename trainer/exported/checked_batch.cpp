@@ -41,7 +41,7 @@ bool same_bits_expected(const ModelFolder& folder, c10::Device device) {
          folder.check.cpu_capability == at::get_cpu_capability() && folder.check.cpu == cpu_model_name();
 }
 
-// Compares the results of this process with those of the exporter, tensor by tensor.
+// Compares the results of this process with the results of the exporter, tensor by tensor.
 class Comparison {
  public:
   Comparison(const ModelFolder& folder, bool same_bits)
@@ -91,7 +91,8 @@ class Comparison {
     squared_norm_ += b.square().sum().item<double>();
   }
 
-  // Throws UsageError if the gradients of all parameters together differ from the exporter's by more than the tolerance.
+  // Throws UsageError if the gradients of all parameters together differ from the exporter's gradients by more than the
+  // tolerance.
   void finish() {
     if (same_bits_ || std::sqrt(squared_difference_) <= kGradientTolerance * std::sqrt(squared_norm_)) return;
     differs("the gradients have a relative difference of " + std::to_string(std::sqrt(squared_difference_ / squared_norm_)) +

@@ -10,10 +10,10 @@
 
 namespace ddprun::trainer {
 
-// Throws UsageError, which names the difference, if the results differ. If the PyTorch version, the CPU model and the number of
-// threads are the exporter's, the loss, gradients, buffers and metrics must be bit-identical. Otherwise the losses and the
-// gradients must agree up to rounding. The check runs on a copy of the model, and restores the state of the device's default
-// random number generator.
+// Throws UsageError, which names the difference, if the results differ. If the PyTorch version, the CPU model and the number
+// of threads are the same as in the exporter, the loss, gradients, buffers and metrics must be bit-identical. Otherwise the
+// losses and the gradients must agree up to rounding. The check runs on a copy of the model, and restores the state of the
+// device's default random number generator.
 void check_exported_model(const std::shared_ptr<const ModelFolder>& folder, c10::Device device);
 
 }  // namespace ddprun::trainer

@@ -28,7 +28,7 @@ class ExportedModule : public torch::nn::Module {
   std::vector<at::Tensor> evaluate(const Batch& batch) const;
 
  private:
-  // One input of a graph: `tensor`, or if `tensor` is undefined, the tensor of the batch with index `of_batch`.
+  // One input of a graph. It is `tensor`, if defined. Otherwise it is the tensor with index `of_batch` in the batch.
   struct Input {
     at::Tensor tensor{};
     std::size_t of_batch = 0;

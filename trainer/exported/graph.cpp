@@ -31,7 +31,7 @@ struct Statement {
   std::vector<Slot> arguments{};
   std::size_t from = 0, index = 0;  // for kGet
   bool gradients = true;            // for kGradients
-  // Nodes whose results no later statement uses, so that these results are released after this one.
+  // Nodes whose results are used by this statement for the last time. These results are released after this statement.
   std::vector<std::size_t> last_uses{};
   std::size_t line = 0;
   std::string name{};

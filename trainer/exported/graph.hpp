@@ -22,10 +22,11 @@
 //   - Code under torch.no_grad() is enclosed in two `gradients` lines. run() restores the mode at its end, even after an error.
 //   - Some kernels do not check their arguments. Weight norm with one magnitude for 400,000 slices caused a segmentation fault,
 //     so run() checks that call. run() also limits the sizes that a graph may request.
-//   - Operators that do more than compute, such as read a file, are refused (operator_rule.hpp).
+//   - Operators that do more than compute, for example read a file, are refused (operator_rule.hpp).
 //
-// Cost: nothing is fused or compiled, so the speed is that of eager PyTorch. On CPUs an exported model was not measurably
-// slower than a built-in one. An export is either in train() or in eval() mode, so a model has a graph for each mode.
+// Cost: nothing is fused or compiled, so the speed is the same as in eager PyTorch. On CPUs an exported model was not
+// measurably slower than a built-in one. An export is either in train() or in eval() mode, so a model has a graph for each
+// mode.
 //
 // We tried two alternatives, which both export the whole step. AOTInductor compiles the step, in 52 to 64 s. The compiled code
 // is bound to an ISA and to tensor shapes. Its results differ from eager Python by 1e-7 to 6e-7 (mlp, cnn, gpt). nativert runs

@@ -151,7 +151,7 @@ class Preparation {
     std::vector<GraphArgument> items = given.items;
     if (given.kind != Given::kList) {
       if (given.kind != Given::kInteger && given.kind != Given::kNumber) fail_type();
-      // One number may represent an int[2]: it is then repeated.
+      // One number may represent all elements of an int[2]. The number is then repeated.
       items.assign(static_cast<std::size_t>(count.value_or(1)), given);
     }
     std::vector<Slot> slots;

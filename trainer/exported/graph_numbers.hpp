@@ -1,4 +1,4 @@
-// The scalar calculations that a graph may contain, for example with the batch size. Their results are those of Python's
+// The scalar calculations that a graph may contain, for example with the batch size. They give the same results as the Python
 // operators of the same names (KNOWN in python/ddprun/graph.py).
 #pragma once
 

@@ -1,6 +1,6 @@
-// The text of a graph. python/ddprun/graph.py writes it and describes the format: one line per node, in the order of execution.
-// parse_graph() parses the text and ensures that each node uses only earlier nodes. It does not check operators and their
-// arguments; graph.hpp does.
+// The text of a graph. python/ddprun/graph.py writes it and describes the format: one line per node, in the order of
+// execution. parse_graph() parses the text and ensures that each node uses only earlier nodes. It does not check operators and
+// their arguments, because graph.hpp checks them.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 //     torch.export writes for public functions;
 //   - it replaces no tensor's memory (set_, resize_, from_file, record_stream) and checks its indices (no "unsafe" variant
 //     with indices).
-// The rule does not make a hostile graph harmless: it can still use much memory or time (docs/security.md).
+// The rule does not make a hostile graph harmless: such a graph can still use much memory or time (docs/security.md).
 #pragma once
 
 #include <ATen/core/function_schema.h>

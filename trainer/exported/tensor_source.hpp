@@ -14,9 +14,10 @@
 namespace ddprun::trainer {
 
 // Returns the tensors of one file in the order of `wanted`; other tensors of the file are ignored. `limit` is the number of
-// samples to use from the start of the file; 0 means all. The file is mapped into memory, so the workers on a machine share its
-// pages. Throws UsageError with the file's name if it is missing or truncated, if it lacks a wanted tensor, if a tensor has a
-// different type or shape, if tensors have different numbers of samples, or if there are fewer than `limit`.
+// samples to use from the start of the file; 0 means all. The file is mapped into memory, so the workers on a machine share
+// its pages. Throws UsageError with the file's name if the file is missing or truncated, or if it lacks a wanted tensor. Also
+// throws it if a tensor has a different type or shape, if tensors have different numbers of samples, or if there are fewer
+// than `limit` samples.
 std::shared_ptr<const Source> tensor_source(const std::filesystem::path& file, const std::vector<ExportedTensor>& wanted,
                                             std::int64_t limit, const char* limit_key);
 

@@ -72,8 +72,9 @@ void write_stderr(const char* text) {
 }
 
 // Writes the frames of the program itself. `frames` contains return addresses. The byte before a return address belongs to the
-// call instruction. Returns false if no frame is in the program itself, or if addr2line fails. The function is safe in a signal
-// handler: glibc's posix_spawn() takes no lock and allocates no heap memory.
+// call instruction, so the address of this byte is passed to addr2line. Returns false if no frame is in the program itself, or
+// if addr2line fails. The function is safe in a signal handler: glibc's posix_spawn() takes no lock and allocates no heap
+// memory.
 bool write_program_frames(const std::uintptr_t* frames, int count) {
   if (program.addr2line.empty()) return false;
   static char places[kMaxShown][32];

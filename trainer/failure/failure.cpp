@@ -57,8 +57,8 @@ channel::ErrorKind kind_of(ExitCode code) {
   }
 }
 
-// If `message` is PyTorch's error about an operator without a deterministic implementation, returns our message for it, else
-// "". PyTorch's message starts with the operator's name.
+// If `message` is PyTorch's error about an operator without a deterministic implementation, returns our message for this
+// error. Otherwise returns an empty string. PyTorch's message starts with the operator's name.
 std::string nondeterministic_operator(const std::string& message) {
   const std::size_t end = message.find(" does not have a deterministic implementation");
   if (end == std::string::npos) return "";

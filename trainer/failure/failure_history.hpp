@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 
 struct FailureHistory {
-  double seconds = 0;         // training time so far, without the time between the processes of the run
+  double seconds = 0;         // training time so far; the time between the end of a process and its restart does not count
   std::int64_t failures = 0;  // number of restarts and regroups, plus starts after a process that did not exit normally
 };
 

@@ -4,8 +4,9 @@
 // batch_size would fit, but it changes the training.
 //
 // Only the micro-batch must fit into memory: the samples of one forward pass. Gradients of micro-batches accumulate, so the
-// global batch size stays the same. The rank that ran out halves its micro-batch, writes the size to RUN_DIR/memory-fit.json
-// and exits. The next process starts with that size. Example: a global batch of 128, 2 ranks, and memory for 20 samples.
+// global batch size stays the same. The rank that ran out of memory halves its micro-batch, writes the size to
+// RUN_DIR/memory-fit.json and exits. The next process starts with that size. Example: a global batch of 128, 2 ranks, and
+// memory for 20 samples.
 //
 //   micro-batch 64, all samples of a rank: out of memory     32: out of memory     16: fits, four passes per step
 //
@@ -16,13 +17,14 @@
 //   - The file contains a number of samples and not a divisor. So it remains valid with a different global batch or number of
 //     workers.
 //   - An evaluation has a separate size. Loading and saving have no batch, so an error in them reduces no size.
-//   - Without a shared disk each node has its own file. So the ranks of each new process group agree on the smallest size.
-//   - The key of the record is the model, the kind of device, the GPU's memory and the precision. If one of them changes, the
-//     record is ignored.
+//   - If the nodes share no disk, each node has its own file. So the ranks of each new process group agree on the smallest
+//     size.
+//   - The file also contains a key: the model, the kind of device, the GPU's memory and the precision. If one of these
+//     changes, the file is ignored.
 //
 // Cost: the steps may be slower than needed, since the size can be little more than half of the largest size that fits. The
-// size never grows again: remove the file when the host has more memory. A training loss that is a mean over samples is the
-// same up to rounding. Batch norm uses statistics of smaller batches, and dropout uses different random numbers
+// size never grows again, so users must remove the file when the host has more memory. A training loss that is a mean over
+// samples is the same up to rounding. Batch norm uses statistics of smaller batches, and dropout uses different random numbers
 // (docs/internals/decisions/parallel/split-batches.md).
 //
 // A second try in the same process does not work: the other ranks wait in an all-reduce that Gloo cannot cancel. Also, the
@@ -59,10 +61,10 @@ MemoryFit read_fit(const std::filesystem::path& file, const std::string& key);
 // Returns whether the file was written.
 bool write_fit(const std::filesystem::path& file, const std::string& key, const MemoryFit& fit) noexcept;
 
-// Returns, for each of the two sizes, the smaller value of `a` and `b`; 0 means no limit.
+// Returns the smaller micro-batch size and the smaller evaluation batch size of `a` and `b`. A size of 0 means no limit.
 MemoryFit smaller_fit(const MemoryFit& a, const MemoryFit& b);
 
-// Reduces the micro-batch and evaluation batch sizes of the config to those of `fit`, if they are larger.
+// Reduces the micro-batch and evaluation batch sizes of the config to the sizes in `fit`, if they are larger.
 void apply_fit(TrainConfig& config, const MemoryFit& fit);
 
 // All ranks must call this. Reduces the batch sizes of the config to the smallest fit of any rank. Rank 0 logs the result on

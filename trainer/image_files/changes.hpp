@@ -37,10 +37,10 @@ struct ImageChange {
   Erased erased{};
 };
 
-// Returns the transformation of a sample. Without `draws`, it only crops the centre, as torchvision's CenterCrop does. With
-// `draws`, it is random. The random numbers come from Philox 4x32-10 with the seed as key, the sample as subsequence and the
-// epoch as offset. They determine, in this order: top, left, mirror, and whether to erase. For the erased rectangle, at most
-// ten attempts then generate area, proportion, top and left, by torchvision's rule.
+// Returns the transformation of a sample. If `draws` is nullopt, the transformation only crops the centre, as torchvision's
+// CenterCrop does. Otherwise the transformation is random. The random numbers come from Philox 4x32-10 with the seed as key,
+// the sample as subsequence and the epoch as offset. They determine, in this order: top, left, mirror, and whether to erase.
+// For the erased rectangle, at most ten attempts then generate area, proportion, top and left, by torchvision's rule.
 ImageChange draw_change(const DataConfig& config, std::int64_t height, std::int64_t width, std::int64_t sample,
                         const std::optional<Draws>& draws);
 

@@ -21,7 +21,7 @@ struct DataCheckPlace {
 class DataCheck {
  public:
   DataCheck() = default;
-  // Stops the check. It waits only until the samples in progress are checked.
+  // The destructor stops the check. It waits only for the samples that are being checked.
   virtual ~DataCheck() = default;
   DataCheck(const DataCheck&) = delete;
   DataCheck& operator=(const DataCheck&) = delete;

@@ -20,13 +20,13 @@
 namespace ddprun::trainer {
 namespace {
 
-// Pillow warns about images with more pixels than this. While it is decoded, a progressive JPEG takes nine bytes of memory per
+// Pillow warns about images with more pixels than this. During decoding, a progressive JPEG takes nine bytes of memory per
 // pixel, and a PNG takes up to four.
 constexpr std::int64_t kMaxPixels = 89'478'485;
 // A progressive JPEG usually has about ten scans. The decoder visits all blocks in each scan, even if the scan is empty. So
 // without a limit, a small file with many scans could take minutes.
 constexpr std::int64_t kMaxScans = 500;
-constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // limit of the number of pixels times the number of scans
+constexpr std::int64_t kMaxScannedPixels = std::int64_t{1} << 31;  // maximum of the number of pixels times the number of scans
 constexpr std::int64_t kScansOfAnySize = 24;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1a\n";
@@ -78,8 +78,8 @@ struct OwnedJpeg {
   jpeg_decompress_struct jpeg{};
 };
 
-// begin_jpeg() and read_jpeg() call setjmp(). After an error libjpeg jumps back there. They have no object with a destructor,
-// because the jump would skip the destructor.
+// begin_jpeg() and read_jpeg() call setjmp(). After an error, libjpeg jumps back to that call. So these functions must not
+// have an object with a destructor, because the jump would skip the destructor.
 bool begin_jpeg(jpeg_decompress_struct& jpeg, JpegErrors& errors, std::string_view bytes) {
   if (setjmp(errors.back) != 0) return false;
   ::jpeg_create_decompress(&jpeg);
@@ -159,8 +159,8 @@ class PngChunks {
   std::string_view chunk_{};
 };
 
-// Returns true if chunks of this type affect the stored pixel values. Other chunks only affect the display, such as gAMA and
-// iCCP, or contain text.
+// Returns true if chunks of this type affect the stored pixel values. Other chunks contain text, or only affect the display
+// (gAMA and iCCP).
 bool makes_pixels(std::string_view type) {
   return type == "IHDR" || type == "PLTE" || type == "tRNS";
 }

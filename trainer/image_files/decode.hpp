@@ -18,10 +18,10 @@ struct PixelRows {
 };
 
 // Decodes an image to three colours with 8 bits each. Grey images and images with 16 bits per colour are converted. Ignores
-// transparency, gamma (gAMA), colour profiles and EXIF orientation, as Pillow's convert("RGB") does. Throws UsageError that
-// starts with `name` if the file is neither JPEG nor PNG, is damaged or truncated, has four colours (CMYK), or has more than
-// 89,478,485 pixels. Also refuses a progressive JPEG with too many scans: the limit is 2^31 divided by the number of pixels,
-// but at least 24 and at most 500.
+// transparency, gamma (gAMA), colour profiles and EXIF orientation, as Pillow's convert("RGB") does. Throws UsageError, whose
+// message starts with `name`, if the file is neither JPEG nor PNG, is damaged or truncated, has four colours (CMYK), or has
+// more than 89,478,485 pixels. Also refuses a progressive JPEG with too many scans: the limit is 2^31 divided by the number of
+// pixels, but at least 24 and at most 500.
 PixelRows decode_image(std::string_view bytes, const std::string& name);
 
 // Returns whether a PNG file has a gamma that earlier versions of ddprun applied and this version ignores. Reads only the

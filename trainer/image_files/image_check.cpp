@@ -59,8 +59,8 @@ class Results {
     std::error_code none;
     for (fs::directory_iterator entry(place.folder, none), end; !none && entry != end; entry.increment(none))
       read(entry->path());
-    // The code calls create_directory(), which does not create parent folders: the run directory itself must not be created,
-    // since it may have been moved away.
+    // create_directory() does not create parent folders. This is intended: the run directory must not be created again if a
+    // user has moved it away.
     fs::create_directory(place.folder, none);
     const fs::path own = place.folder / ("rank-" + std::to_string(place.rank));
     file_ = Descriptor(::open(own.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
@@ -148,8 +148,8 @@ class ImageCheck : public DataCheck {
     return own;
   }
 
-  // This is the main function of each thread of the check. If memory is exhausted, it ends without an error: training decodes
-  // the remaining images when it needs them.
+  // This is the main function of each thread of the check. If memory is exhausted, the thread ends without an error, because
+  // training decodes the remaining images when it needs them.
   void check_some(const std::vector<fs::path>& files, const Results& results, bool other) try {
     std::vector<std::string> sound;
     bool has_low_priority = false;

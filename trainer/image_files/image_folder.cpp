@@ -38,7 +38,7 @@ bool is_image_name(const fs::path& file) {
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
-// Returns the entries of the folder, sorted, without hidden ones.
+// Returns the entries of the folder that are not hidden, sorted by name.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
@@ -140,7 +140,7 @@ void parallel_for(std::int64_t count, std::int64_t threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// The files that are neither hidden nor used as images, such as those in folders within a class.
+// The files that are neither hidden nor used as images, such as files in folders within a class.
 struct SkippedFiles {
   std::int64_t count = 0;
   bool all_counted = true;
@@ -199,8 +199,8 @@ class ImageFolder : public Source {
   }
 
   // Hashes all names and sizes, and the content of some evenly spaced images. Earlier versions of ddprun applied the gamma of
-  // PNG files, so their pixels differ from those of this version. So for images with a gamma, the fingerprint must differ from
-  // that of earlier versions.
+  // PNG files, so they read different pixels from such files. So for images with a gamma, the fingerprint must differ from the
+  // fingerprint of earlier versions.
   std::string fingerprint() const override {
     constexpr std::size_t kRead = 16;
     std::string text = images_.listing;

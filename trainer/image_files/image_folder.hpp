@@ -28,7 +28,7 @@ Sources read_image_folders(const DataConfig& config);
 // files.
 std::vector<std::string> notes_on_image_folders(const DataConfig& config);
 
-// Returns the paths of all samples, first those of the test set. Throws the errors of read_image_folders().
+// Returns the paths of all samples, first the paths of the test set. Throws the errors of read_image_folders().
 std::vector<std::filesystem::path> files_of_image_folders(const DataConfig& config);
 
 // Reads and decodes an image without resizing it. Throws UsageError with its name if the image is unreadable or damaged. Also

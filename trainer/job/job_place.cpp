@@ -96,8 +96,9 @@ void JobPlace::form_group(c10::Device device, GroupRequest request) {
   stopping_->on_group(store_, environment_.rank, environment_.world_size, environment_.restart_count);
 }
 
-// A rank that waits in the all-reduce of a bucket is still in its backward pass. For the diagnosis of a hang, it must differ
-// from a rank that does not reach the all-reduce. So during the wait, its stage is the one at the end of a backward pass.
+// A rank that waits in the all-reduce of a bucket is still in its backward pass. To diagnose a hang, ddprun must distinguish
+// this rank from a rank that does not reach the all-reduce. So during the wait, the stage of this rank is the stage at the end
+// of a backward pass.
 void JobPlace::note_wait(bool begins) {
   if (begins) {
     computes_ = status_.stage() == channel::Stage::kForward;

@@ -43,11 +43,11 @@ class JobPlace {
   // Returns true if, after the loss of another worker, this process can continue in a new process group on this device.
   bool groups_can_be_broken(c10::Device device, bool live_nccl) const;
 
-  // Call this after the previous group has been destroyed. Returns the next group, with this worker's rank in it (-1 if
-  // unchanged). Blocks until the next group is known. `held` is the number of finished steps in this rank's training state, or
-  // nullopt if the state is not complete.
+  // Call this after the previous group has been destroyed. Returns the next group, which contains this worker's new rank (-1
+  // if unchanged). Blocks until the next group is known. `held` is the number of finished steps in this rank's training state,
+  // or nullopt if the state is not complete.
   channel::Regroup next_group(std::optional<std::int64_t> held);
-  // Sets rank and world size to those that next_group() has returned.
+  // Sets rank and world size to the values that next_group() has returned.
   void move_to(const channel::Regroup& place);
   // Forms the group. All ranks must call this. Throws UsageError for an unusable master address, and an exception of the
   // process group if another worker is lost. Sets `request.breaker`.
@@ -67,7 +67,7 @@ class JobPlace {
   bool has_leaked_groups() const { return leaked_groups_; }
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }
-  // agent() and recovery() return null without a ddprun agent.
+  // agent() and recovery() return null if there is no ddprun agent.
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
 

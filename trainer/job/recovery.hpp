@@ -10,10 +10,11 @@
 //     worker has died and if we have aborted the collective.
 //   - A survivor can itself fail at the same time. If it ran out of memory, it must exit, even if a new group has been ordered.
 //
-// The agent detects which process has ended, so only the agent orders a new group. The order is the message Regroup with the
-// number of the new group, its generation. In the worker, the reader thread of the worker channel records the order and aborts
-// the old group (group_breaker.hpp). This works even if the main thread is blocked in a collective. The main thread then
-// catches the exception of the collective and calls survives(). Example: generation 3, 120 finished steps.
+// The agent detects which process has ended, so only the agent orders a new group. The order is the message Regroup. It
+// contains the number of the new group, which is called the generation. In the worker, the reader thread of the worker channel
+// records the order and aborts the old group (group_breaker.hpp). This works even if the main thread is blocked in a
+// collective. The main thread then catches the exception of the collective and calls survives(). Example: generation 3, 120
+// finished steps.
 //
 //   agent                      reader thread             main thread
 //   Regroup{4}            -->  records 4, breaks group   all-reduce throws "Connection closed by peer"
@@ -26,14 +27,14 @@
 // the loss only if an order has already arrived. In a multi-node job, the agent receives the new ranks only later, from the
 // coordinator. It then sends Hold first: the worker leaves its group and waits in begin_group() for Regroup.
 //
-// Cost: each step copies the model's buffers, so that an incomplete step can be undone. With NCCL an aborted collective looks
-// like one that has succeeded. So each step also waits for the device before the weights change. If a Gloo collective does not
-// return, its group and its threads remain until the process exits.
+// Cost: each step copies the model's buffers, so that an incomplete step can be undone. With NCCL, an aborted collective looks
+// like a collective that has succeeded. So each step also waits for the device before the weights change. If a Gloo collective
+// does not return, its group and its threads remain until the process exits.
 //
 // For NCCL we tried a flag in mapped memory, with which fused optimizers skip queued updates. The weights then differed from
-// those of a fault-free run, so we removed the flag (docs/internals/decisions/recovery/nccl-live.md). We killed workers on one
-// machine 200 times, at random moments: the results were bit-identical to those of a fault-free run (live-by-default.md, same
-// folder).
+// the weights of a fault-free run, so we removed the flag (docs/internals/decisions/recovery/nccl-live.md). We killed workers
+// on one machine 200 times, at random moments: the results were bit-identical to the results of a fault-free run
+// (live-by-default.md, in the same folder).
 //
 // The loop over process groups is in trainer/life/worker.cpp and trainer/library/job.cpp. Under torchrun, srun and mpirun no
 // agent can replace a lost worker, so this class is not used. on_message() and on_agent_gone() are called on the reader thread,
@@ -63,19 +64,19 @@ class Recovery {
   void on_agent_gone();
   void attach(AgentChannel& channel) { channel_ = &channel; }
 
-  // Returns the next group, with the new rank of this worker in it (-1 if unchanged). Destroy the previous group before the
-  // call. After a Hold order, blocks until Regroup arrives. `step` is the number of finished steps in this worker's training
-  // state; -1 if the state is not complete. It is reported to the agent, except for the group for which this process was
-  // started. Throws std::runtime_error if the agent exits while this call blocks.
+  // Returns the next group, which contains the new rank of this worker (-1 if unchanged). Destroy the previous group before
+  // the call. After a Hold order, blocks until Regroup arrives. `step` is the number of finished steps in this worker's
+  // training state; -1 if the state is not complete. It is reported to the agent, except for the group for which this process
+  // was started. Throws std::runtime_error if the agent exits while this call blocks.
   channel::Regroup begin_group(std::int64_t step);
 
   GroupBreaker& breaker() { return breaker_; }
 
-  // Returns whether `error` is a consequence of a lost worker, so that this worker can continue in the next group. This is so
-  // if the agent has ordered a newer group (Regroup) or a wait (Hold). If `error` is a closed connection to another worker, the
-  // call waits for such an order. Returns false if the error has another cause, such as lack of memory, if no order arrives in
-  // time, or if the agent has exited. Also returns false before the first group: a retry would fail in the same way, again and
-  // again.
+  // Returns whether `error` is a consequence of a lost worker, so that this worker can continue in the next group. This is the
+  // case if the agent has ordered a newer group (Regroup) or a wait (Hold). If `error` is a closed connection to another
+  // worker, the call waits for such an order. Returns false if the error has another cause, such as lack of memory, if no
+  // order arrives in time, or if the agent has exited. Also returns false before the first group, because each retry would
+  // fail in the same way.
   bool survives(const std::exception_ptr& error);
 
  private:

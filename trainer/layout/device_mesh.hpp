@@ -47,7 +47,7 @@ class DeviceMesh {
   int coordinate(Axis axis, int rank) const;
   // Returns the ranks of the row (kShard) or column (kReplica) that contains `rank`, or all ranks (kData), in ascending order.
   std::vector<int> line(Axis axis, int rank) const;
-  // Returns the number of which the world size must be a multiple.
+  // Returns a number N: the world size must be a multiple of N.
   int unit() const { return shard_size_; }
 
  private:
@@ -61,7 +61,7 @@ class DeviceMesh {
 // have different numbers of ranks.
 DeviceMesh mesh_of(const Parallelism& parallelism, std::span<const int> nodes);
 
-// Returns the number of which the world size must be a multiple. The launcher calls this before a mesh exists. `ranks_per_node`
+// Returns a number N: the world size must be a multiple of N. The launcher calls this before a mesh exists. `ranks_per_node`
 // is used only for hybrid without shard_size.
 int world_unit(const Parallelism& parallelism, int ranks_per_node);
 

@@ -1,4 +1,4 @@
-// Element types of the tensors in a training state: exactly those that a safetensors file can have
+// Element types of the tensors in a training state: exactly the types that a safetensors file can have
 // (trainer/checkpoint/safetensors.cpp). at::ScalarType is not used here, so that a layout can be computed without LibTorch's
 // headers. The code is pure: no I/O, no clock.
 #pragma once
@@ -15,7 +15,7 @@ enum class ElementType : std::uint8_t { kF64, kF32, kF16, kBf16, kI64, kI32, kI1
 struct ElementTypeFacts {
   ElementType type = ElementType::kF32;
   std::string_view name{};  // dtype in a safetensors header
-  std::int64_t bytes = 0;   // per element
+  std::int64_t bytes = 0;   // size of one element
 };
 
 inline constexpr std::array<ElementTypeFacts, 10> kElementTypes{{{ElementType::kF64, "F64", 8},
@@ -37,7 +37,7 @@ constexpr std::string_view name_of(ElementType type) {
   return kElementTypes[static_cast<std::size_t>(type)].name;
 }
 
-// Returns the element type with this name in safetensors files, or nullopt if there is none.
+// Returns the element type with this name in safetensors files, or nullopt if the name is unknown.
 constexpr std::optional<ElementType> element_type_of(std::string_view name) {
   for (const ElementTypeFacts& facts : kElementTypes) {
     if (facts.name == name) return facts.type;

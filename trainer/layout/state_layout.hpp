@@ -51,7 +51,7 @@ enum class StateRole { kParameter, kBuffer, kGradient, kOptimizer, kAverage };
 
 std::string name_of(StateRole role);
 
-// The elements begin to end - 1 of a flattened tensor.
+// The elements from `begin` to `end` - 1 of a flattened tensor.
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -68,7 +68,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// How the ranks that HolderSet::ranks does not list take part in a piece.
+// The role of those ranks that HolderSet::ranks does not list.
 enum class OtherRanks {
   kHoldNothing,
   kReceive,  // they store the piece; the ranks in HolderSet::ranks send its new values in each step
@@ -99,7 +99,7 @@ struct StateLayout {
   std::int64_t bytes_of_piece(const StatePiece& piece) const;
   bool makes(const StatePiece& piece, int rank) const;
   bool holds(const StatePiece& piece, int rank) const;
-  // Returns all ranks that store the piece: first those in HolderSet::ranks, in their order, then the other ranks.
+  // Returns all ranks that store the piece: first the ranks in HolderSet::ranks, in their order, then the other ranks.
   std::vector<int> holders_of(const StatePiece& piece) const;
   // Returns the owner of the piece, which writes it to a checkpoint.
   int first_holder(const StatePiece& piece) const { return holder_sets[piece.holders].ranks.front(); }
@@ -131,8 +131,8 @@ struct ComparedPieces {
 };
 std::vector<ComparedPieces> compared_pieces(const StateLayout& layout);
 
-// Which ranks the job can lose and continue without loading a checkpoint. It continues if each piece still has a rank that
-// computes it.
+// Describes the losses of ranks after which the job continues without loading a checkpoint. The job continues if each piece
+// still has a rank that computes it.
 struct Coverage {
   bool any_rank = false;  // true if the job survives the loss of any single rank
   bool any_node = false;  // true if the job survives the loss of any single node with all its ranks; false on one node

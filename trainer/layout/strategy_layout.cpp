@@ -141,8 +141,8 @@ class LayoutBuilder {
   StrategyKind strategy_;
   const DeviceMesh& mesh_;
   std::vector<FlatBlock> blocks_;
-  std::vector<Place> blocks_of_;  // indexed by tensor of the model; unused for buffers
-  std::vector<int> mirrors_;      // the mirror of each rank, indexed by rank; empty without mirrors
+  std::vector<Place> blocks_of_;  // place of each model tensor in a FlatBlock; unused for buffers
+  std::vector<int> mirrors_;      // the mirror of each rank, indexed by rank; empty if there are no mirrors
   StateLayout layout_;
   std::map<std::pair<OtherRanks, std::vector<int>>, std::size_t> known_sets_;
 };

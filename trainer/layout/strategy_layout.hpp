@@ -3,12 +3,12 @@
 // clock.
 //
 // The problem. A slice must be one contiguous range of a buffer, so that a collective needs no copy. The tensors of the model
-// must still be accessible by name, whether frozen, tied, of mixed types or with low-rank updates. The size of a tensor is
-// rarely a multiple of the number of ranks.
+// must still be accessible by name, even if they are frozen or tied, or have mixed types or low-rank updates. The size of a
+// tensor is rarely a multiple of the number of ranks.
 //
 // The idea. The tensors of a block, such as one transformer layer, lie in one flat buffer, which is cut into equal chunks. A
-// block has a separate buffer for each element type, and separate ones for trained and frozen tensors. Each tensor starts at a
-// multiple of 64 bytes, like memory from LibTorch. Kernels select code paths by alignment, so a different alignment could
+// block has a separate buffer for each element type, and separate buffers for trained and frozen tensors. Each tensor starts
+// at a multiple of 64 bytes, like memory from LibTorch. Kernels select code paths by alignment, so a different alignment could
 // change the bits of a result. Example: two float tensors of 20 and 30 elements on 2 ranks.
 //
 //     flat buffer   | a: 0 to 19 | padding: 20 to 31 | b: 32 to 61 | padding: 62 to 63 |
@@ -70,7 +70,7 @@ struct ModelTensor {
 struct OptimizerField {
   std::string name;                   // PyTorch's name, for example "exp_avg"
   std::optional<ElementType> type{};  // nullopt means the type of the parameter
-  bool is_scalar = false;             // true: one element, such as "step", which every rank holds and makes
+  bool is_scalar = false;             // true for a tensor with one element, such as "step": every rank stores and computes it
 };
 
 struct ModelShapes {

@@ -9,16 +9,16 @@
 // The idea. Cut each tensor at the edges of all pieces, old and new. Within each resulting range, all elements are stored on
 // the same ranks and needed by the same ranks. Three rules choose the sender and the receiver of a range:
 //
-//  1. If a rank of the receiver's node has the part, that rank is the sender.
-//  2. Otherwise one rank of the node receives the part from another node, and sends it to the others (hop 1). So each byte
-//     enters a node once.
+//  1. If a rank of the receiver's node has the range, that rank is the sender.
+//  2. If no rank of that node has the range, one rank of the node receives it from another node, and sends it to the other
+//     ranks of its node (hop 1). So each byte enters a node once.
 //  3. Of several possible senders, the one with the fewest bytes to send so far is chosen. Of several ranks that could receive
-//     a part for their node, the one with the fewest bytes so far is chosen. A part is at most kMaxTransfer bytes long, so the
-//     loads differ by about that much.
+//     a range for their node, the one with the fewest received bytes so far is chosen. Longer ranges are split into ranges of
+//     at most kMaxTransfer bytes, so the loads differ by about that much.
 //
 // Example: zero1 with mirrors. Ranks 0 and 1 are on node A, ranks 2 and 3 on node B, and rank 3 was replaced. The new rank 3
-// receives its own slice from the mirror, rank 1. It also mirrors the slice of rank 1, which it receives from rank 1. Rank 2 is
-// on the same node and has all other weights, so it sends these.
+// receives its own slice from the mirror, rank 1. It also mirrors the slice of rank 1, which it receives from rank 1. Rank 2
+// is on the same node and has all other weights, so it sends these weights.
 //
 // A checkpoint is a source with one sender, kFromCheckpoint. Rule 2 then means that each node reads each byte once.
 //

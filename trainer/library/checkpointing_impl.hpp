@@ -37,7 +37,7 @@ struct Checkpointing::Impl {
   void begin(const trainer::TrainingState& state, bool in_background);
   // Rethrows the error of a finished save, if it failed.
   void rethrow_finished();
-  // Like rethrow_finished(), but a disk error becomes a warning.
+  // Works like rethrow_finished(), but a disk error becomes a warning.
   void report_finished();
   bool due(const trainer::TrainingState& state) const;
   void save_if_due(const trainer::TrainingState& state);

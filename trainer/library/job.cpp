@@ -99,8 +99,8 @@ void require_one_checkpoint(const trainer::TrainingState& state, const trainer::
                    ": use the same checkpoint folder on all ranks, or remove the checkpoints that do not belong to this run");
 }
 
-// Throws if the last save failed. Otherwise the job would end with exit code 0, and the steps since the last checkpoint would
-// be lost.
+// Throws if the last save failed. Without this error, the job would end with exit code 0, although the steps since the last
+// checkpoint are lost.
 void require_saved(Checkpointing::Impl& saves) {
   try {
     saves.rethrow_finished();

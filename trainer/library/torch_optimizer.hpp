@@ -1,5 +1,5 @@
-// Wraps an optimizer of LibTorch as an Optimizer of ddptrain. So ddptrain's code can send its state to other ranks, compare it
-// and save it. The parts of the state have PyTorch's names.
+// Wraps an optimizer of LibTorch as an Optimizer of ddptrain. So ddptrain's code can send the optimizer's state to other
+// ranks, compare it and save it. The parts of the state have PyTorch's names.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -20,7 +20,8 @@ std::string key_of(const WorkerEnvironment& environment, const std::string& file
 void publish(c10d::Store& store, const std::string& key, const std::string& memory) {
   try {
     store.set(key, std::vector<std::uint8_t>(memory.begin(), memory.end()));
-    // The agent has exited, or this worker waits between two groups. In the second case offer_again() will repeat the offer.
+    // The call fails if the agent has exited, or if this worker waits between two groups. In the second case, offer_again()
+    // repeats the offer later.
   } catch (const std::exception&) {
   }
 }
@@ -31,7 +32,8 @@ InflatedFiles InflatedFileExchange::files(const WorkerEnvironment& environment, 
   InflatedFiles files;
   if (agent == nullptr || environment.local_world_size < 2) return files;
   const auto store = make_store(environment, agent, kInflatingTime);
-  const std::string here = key_of(environment, "");  // computed now: a later round may give this node another group rank
+  // This is computed now, because a later round may give this node another group rank.
+  const std::string here = key_of(environment, "");
   if (environment.local_rank == 0) {
     files.offer = [this, store, here](const std::string& file, const std::string& memory) {
       {

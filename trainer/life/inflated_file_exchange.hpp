@@ -17,8 +17,8 @@ class AgentChannel;
 
 class InflatedFileExchange {
  public:
-  // Returns the functions that load_idx() uses for the exchange. They are empty without an agent, and for the only worker of a
-  // machine. Both arguments and this object must outlive the result.
+  // Returns the functions that load_idx() uses for the exchange. They are empty if there is no agent, or if this is the only
+  // worker of the machine. Both arguments and this object must outlive the result.
   InflatedFiles files(const WorkerEnvironment& environment, AgentChannel* agent);
 
   // Stores the memory names again for the new workers of a later group. This is needed because the store of a multi-node job is

@@ -91,7 +91,7 @@ bool Process::groups_can_be_broken() const {
   return device_ && place_.groups_can_be_broken(*device_, options_.live_nccl);
 }
 
-// A fault is injected on one rank after one restart. So this needs the rank and the restart count.
+// A fault is injected on one rank after one restart. So this function needs the rank and the restart count.
 void Process::arm_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment().rank, environment().restart_count);

@@ -53,14 +53,14 @@ class Process {
   // join. The check stores its results in `run_directory`. Throws UsageError with the name of the damaged sample.
   void check_data(const std::filesystem::path& run_directory);
   // Forms a process group with the rank that the agent assigns. Call this before each attempt to train. If another rank was
-  // lost, first call place().leave_group(). `held` is the number of finished steps of the state that this rank could send to
-  // the others. Throws UsageError if the batch is too small for this number of ranks. Throws the process group's errors if
-  // another rank is lost.
-  // `bucket_bytes` is the memory for the buckets of gradients (bucket_memory()).
+  // lost, first call place().leave_group(). `held` is the step of the training state that this rank could send to other ranks;
+  // nullopt if this rank has no such state. Throws UsageError if the batch is too small for this number of ranks. Throws the
+  // process group's errors if another rank is lost. `bucket_bytes` is the memory for the buckets of gradients
+  // (bucket_memory()).
   void join(std::optional<std::int64_t> held, std::uint64_t bucket_bytes);
 
   const Options& options() const { return options_; }
-  // The absolute path of the run directory. Valid after begin().
+  // Returns the absolute path of the run directory. Call this only after begin().
   std::filesystem::path run_directory() const;
   const Subject& subject() const { return training_program_; }
   JobPlace& place() { return place_; }
@@ -78,7 +78,7 @@ class Process {
   // determine how many samples fit into memory.
   std::string device_and_memory() const;
   Status& status() { return place_.status(); }
-  // agent() and recovery() return null without a ddprun agent.
+  // agent() and recovery() return null if there is no ddprun agent.
   AgentChannel* agent() const { return place_.agent(); }
   Recovery* recovery() const { return place_.recovery(); }
   // Call this only between join() and place().leave_group(). All objects that were made from the result must be destroyed

@@ -12,8 +12,8 @@ namespace ddprun::trainer {
 namespace {
 
 // Chooses a smaller batch size for the next process, writes it to a file, and adds the result to the message. If the file
-// cannot be written, the next process will run out of memory again. Therefore its restart then counts against the restart
-// limit.
+// cannot be written, the next process will run out of memory again. Therefore the restart of that process counts against the
+// restart limit.
 channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem::path& run_dir) {
   const TrainConfig& config = process.config();
   const Shrinking shrinking = shrink_after(process.status().phase(), config, process.environment().world_size);

@@ -30,7 +30,7 @@ void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& 
   }
 }
 
-// Returns the fingerprint of the data, and that of the model if the model comes from files.
+// Returns the fingerprint of the data. If the model comes from files, the text also contains the fingerprint of the model.
 std::string fingerprint_of_run(const Process& process) {
   const std::string model = process.task().fingerprint();
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
@@ -67,8 +67,8 @@ void StateSource::prepare() {
   }
   make_state(samples);
   state_.can_undo = process_.groups_can_be_broken();
-  // The backward pass computes the gradient of the first layer last. From then on, this rank only waits for the gradients of
-  // the other ranks.
+  // The backward pass computes the gradient of the first layer last. After that, this rank only waits for the gradients of the
+  // other ranks. So a hook on this gradient sets the stage at the end of a backward pass.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
     trained.front().tensor.register_hook(
         [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });

@@ -23,13 +23,14 @@ class StateSource {
   // Makes the initial state from the seed, unless a usable state exists. A worker calls this before it waits for other ranks,
   // and a standby before it has a rank. The device must be set. Throws UsageError.
   void prepare();
-  // Returns the number of finished steps of the state that this rank could send to others; nullopt without a state.
+  // Returns the step of the training state that this rank could send to other ranks. Returns nullopt if this rank has no such
+  // state.
   std::optional<std::int64_t> held() const;
 
   // This call is collective. After this call the state is complete and the log is open. Throws UsageError and
   // BadCheckpointError if there is no state from which to continue. Throws CorruptStateError if this rank's state differs from
-  // that of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program. Throws the
-  // process group's errors if another rank is lost.
+  // the state of the other survivors. Throws OtherBuildError if a rank that would receive the state runs another program.
+  // Throws the process group's errors if another rank is lost.
   void agree(const Run& run);
 
   // Call this after another rank was lost, even in the middle of a step. Restores the state at the start of the step, or drops
@@ -49,7 +50,7 @@ class StateSource {
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
-  std::string other_model_;                      // why a new run must not use model.init; empty if it may
+  std::string other_model_;                      // reason why a new run must not use model.init; empty if there is none
   bool made_before_ = false;                     // true after the module of a user's program was made twice and compared
   std::shared_future<StateDigest> own_program_;  // digest of this program; computed in a thread while the group starts
   ProgramBuilds builds_;

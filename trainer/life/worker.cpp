@@ -85,7 +85,7 @@ int Worker::run() {
   if (process_.options().standby) wait_for_place();
   process_.prepare_work();
   while (true) {
-    // This is outside the try block: no other rank is involved yet, so an error ends this worker.
+    // This is outside the try block, because no other rank is involved yet. So an error ends this worker.
     source_.prepare();
     try {
       return run_in_group();
@@ -158,8 +158,8 @@ void Worker::write_missing_config_here() {
   }
 }
 
-// This needs the run directory, which stores the batch size that fits into memory. It also needs the data, which determines the
-// length of an epoch.
+// This function needs the run directory, which stores the batch size that fits into memory. It also needs the data, which
+// determines the length of an epoch.
 void Worker::agree_on_run() {
   const Peers& peers = process_.peers();
   if (peers.world() > 1) agree_on_model(process_.task().fingerprint(), peers);
@@ -167,7 +167,8 @@ void Worker::agree_on_run() {
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
   if (peers.world() > 1) agree_on_columns(process_.data().plan, peers);
-  // Only the first group makes the check below. If the check failed in a later group, the trained state would be lost.
+  // Only the first group makes the check after this line. If the check failed in a later group, the trained state would be
+  // lost.
   if (process_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
   const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);

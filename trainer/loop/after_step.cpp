@@ -23,9 +23,9 @@ EvaluationAttempt evaluate_weights(const TrainingState& state, const Workspace& 
 }
 
 // This call is collective. Saves the state before the job fails. For example, the evaluation may find a damaged image in the
-// test set after hours of training, which must not be lost. The saved state records that its evaluation is missing, so a
-// resumed run repeats the evaluation. Then the rank with the error throws it. The other ranks wait in a barrier, where they
-// detect that this rank is lost.
+// test set after hours of training. Without the save, this training would be lost. The saved state records that its evaluation
+// is missing, so a resumed run repeats the evaluation. Then the rank with the error throws it. The other ranks wait in a
+// barrier, where they detect that this rank is lost.
 [[noreturn]] void save_and_fail(const std::exception_ptr& failure, TrainingState& state, Workspace& work) {
   if (failure) {
     work.log.warn(channel::ErrorKind::kException, "the evaluation after step " + std::to_string(state.step) +
@@ -118,7 +118,7 @@ void save_last(const TrainingState& state, Workspace& work) {
 }
 
 void save_without_peers(const TrainingState& state, Workspace& work) {
-  // If true, a state may be saved only after a comparison of all ranks, which one rank cannot do alone.
+  // If this is true, a state may be saved only after a comparison of all ranks, which one rank cannot make alone.
   const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;
   if (state.step == state.started_from || compares) return;
   const channel::Phase before = work.status.phase();

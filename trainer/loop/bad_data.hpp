@@ -19,9 +19,9 @@ namespace ddprun::trainer {
 std::string not_finite_in(const RankBatch& share, const Source& source);
 
 // PyTorch's error "Target 3 is out of bounds" does not name the sample. This function finds the sample and throws a UsageError
-// that names it. It makes each sample again and passes it to `use`, until one causes the same kind of error. The batch for
-// `use` has the sample twice, since batch norm needs two samples. No gradients are computed. The error is a UsageError because
-// a restart would fail in the same way.
+// that names it. It makes each sample again and passes it to `use`, until a sample causes the same kind of error. The batch
+// for `use` has the sample twice, since batch norm needs two samples. No gradients are computed. The error is a UsageError
+// because a restart would fail in the same way.
 [[noreturn]] void refuse_index(const c10::IndexError& error, std::span<const std::int64_t> samples, const Source& source,
                                const std::function<void(const Batch&)>& use);
 

@@ -107,7 +107,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
-  // This step is already saved. After a regroup, follow_step() runs a second time for the same step.
+  // After a regroup, follow_step() runs a second time for the same step, which may already be saved.
   if (step == current_.step) return false;
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
@@ -241,7 +241,7 @@ void Checkpointing::write(const CheckpointState& state) {
 // has no event to wait for. So the rank tries to lock ten times a second.
 void Checkpointing::wait_for_save_lock() {
   constexpr std::chrono::milliseconds kPollInterval{100};
-  status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+  status_.enter(channel::Phase::kSaving);  // reports progress, so that the agent does not assume a hang
   std::this_thread::sleep_for(std::min(kPollInterval, setting_.report_interval));
 }
 
@@ -263,12 +263,12 @@ void Checkpointing::write_when_space_is_free(const CheckpointState& state, Clock
                                                        time + " s: free disk space, or stop the job without this checkpoint");
       }
     }
-    status_.enter(channel::Phase::kSaving);  // reports progress: otherwise the agent would assume a hang
+    status_.enter(channel::Phase::kSaving);  // reports progress, so that the agent does not assume a hang
     std::this_thread::sleep_for(setting_.report_interval);
   }
 }
 
-// Writes the node's copy. An error causes only a warning, since the checkpoint in the run directory is the one that must exist.
+// Writes the node's copy. An error causes only a warning, since only the checkpoint in the run directory must exist.
 void Checkpointing::write_copy(const CheckpointState& state) {
   try {
     const SaveResult result = save_checkpoint(local_copy_->take(), state, {.newest = kCopiesKept});

@@ -50,8 +50,8 @@ class Checkpointing {
     std::function<void()> save_run_files{};
     // Time between progress reports to the agent while training waits for a save.
     std::chrono::milliseconds report_interval{1000};
-    // True for a rank that saves to `folder` in addition to rank 0. Such a rank does not replace rank 0's claim on the folder
-    // (writer_claim.hpp). It does not save a step that is already published.
+    // True for a rank that saves to `folder` in addition to rank 0. Such a rank does not replace the claim of rank 0 on the
+    // folder (writer_claim.hpp). It does not save a step that is already published.
     bool second_writer = false;
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
@@ -59,8 +59,9 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // Claims the folder for this process and removes unfinished checkpoints of earlier writers. Throws SupersededError if a later
-  // writer has claimed the folder. After a disk error it logs a warning, and each save tries again to claim the folder.
+  // Claims the folder for this process, and removes unfinished checkpoints of earlier writers. Throws SupersededError if a
+  // later writer has claimed the folder. After a disk error, this function logs a warning, and each save tries again to claim
+  // the folder.
   void begin();
 
   // If the state is on a GPU, starts a thread that allocates host memory for copies of a state of this size. So the first save
@@ -100,8 +101,8 @@ class Checkpointing {
                   const BucketOrder& bucket_order, int world);
   bool last_is_saved(std::chrono::milliseconds at_most);
 
-  // If a save in the background has ended since the last call, reports the result. Called after each step; costs one mutex
-  // lock.
+  // If a save in the background has ended since the last call, reports the result. Call this after each step. The call costs
+  // one mutex lock.
   void report_finished();
 
   // Waits for at most 30 s for a save in progress, without reporting the result. A process that exits after another error calls

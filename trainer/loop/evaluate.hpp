@@ -44,9 +44,9 @@ struct Evaluated {
 // the other ranks.
 Evaluation evaluate(const Evaluated& of, const Peers& peers, const Mesh& mesh, const std::function<void()>& before_sum = {});
 
-// The result of try_evaluate(), which does not throw an error of the task or the data, so that all ranks can save the state
-// together. If any rank has such an error, `result` is nullopt on all ranks, and `failure` is set on the ranks with the error.
-// try_evaluate() throws the process group's error if a rank is lost.
+// The result of try_evaluate(). This function does not throw an error of the task or the data, so that all ranks can save the
+// state together. If any rank has such an error, `result` is nullopt on all ranks, and `failure` is set on the ranks with the
+// error. try_evaluate() throws the process group's error if a rank is lost.
 struct EvaluationAttempt {
   std::optional<Evaluation> result;
   std::exception_ptr failure;

@@ -14,7 +14,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns the peak memory of this rank in bytes: on a GPU that of its tensors, on a CPU that of the process.
+// Returns the peak memory of this rank in bytes. On a GPU, this is the memory of the tensors. On a CPU, it is the memory of
+// the process.
 double peak_memory(const c10::Device& device) {
   return static_cast<double>(device.is_cuda() ? cuda_module()->memory(device.index()).peak_allocated_bytes
                                               : recent_host_peak_memory());

@@ -1,5 +1,5 @@
 // The metrics of a logged step over all ranks. A single all-reduce computes the loss and the peak memory, finds the ranks with
-// a non-finite loss, and distributes rank 0's decision to save.
+// a non-finite loss, and distributes the decision of rank 0 whether to save.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,8 +13,8 @@ namespace ddprun::trainer {
 inline constexpr double kFirstIntervalSeconds = 30;
 inline constexpr double kMinIntervalSeconds = 5;
 inline constexpr double kMaxIntervalSeconds = 3600;
-// The estimated mean time between failures assumes one more failure than was observed, and this additional time. Without that,
-// the estimate would be infinite for a new run, which has not failed yet.
+// The estimated mean time between failures assumes one more failure than was observed, and this additional time. Without this
+// assumption, the estimate would be infinite for a new run, which has not failed yet.
 inline constexpr double kAssumedSecondsBetweenFailures = 4 * 3600;
 
 // Returns the estimated mean time between failures of a run that failed `failures` times in `observed_s` seconds.

@@ -3,8 +3,8 @@
 // micro-batches.
 //
 // Let W be the number of ranks and B the weight of the global batch. The loss of a micro-batch of weight n (Batch::weight) is
-// multiplied by n * W / B. The averaged gradient is then that of the mean loss over the global batch. It does not depend on how
-// the batch is split.
+// multiplied by n * W / B. The averaged gradient is then the gradient of the mean loss over the global batch. It does not
+// depend on how the batch is split.
 //
 // Example: 2 ranks, and a global batch of 3 samples. Rank 0 has 2 samples, so its factor is 2 * 2 / 3 = 4/3. The factor of rank
 // 1 is 1 * 2 / 3 = 2/3. DDP computes (4/3 a + 2/3 b) / 2 = 2/3 a + 1/3 b from the mean gradients a and b.

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Each message wakes the agent, which costs about 50 us, so messages are limited. Right after a start they are more frequent:
-// most failures occur then, and the agent detects them sooner.
+// Each message wakes the agent, which costs about 50 us, so the rate of messages is limited. Right after a start, messages are
+// more frequent. Most failures occur then, and the agent detects a failure sooner if messages are frequent.
 constexpr std::chrono::milliseconds kMetricsInterval{250};
 constexpr std::chrono::milliseconds kHeartbeat{400};
 constexpr std::chrono::milliseconds kEarlyHeartbeat{50};

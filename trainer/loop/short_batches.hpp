@@ -1,8 +1,8 @@
 // Checks before the first step whether a forward pass of the run would have too few samples for the model. Batch norm needs at
 // least two values per channel. Without the check, a run whose last batch has one sample would fail at the end of the first
 // epoch with "Expected more than 1 value per channel". The check can be made at the start, because the sizes of all batches
-// follow from the number of samples, batch_size, micro_batch_size and the number of workers. trainer/life calls it. The code is
-// pure: no I/O, no clock.
+// follow from the number of samples, batch_size, micro_batch_size and the number of workers. trainer/life calls this code. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ class StepPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Starts the measurement. `agent` receives the times of each step except the first, which is not representative. It may be
-  // null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
+  // Starts the measurement. `agent` receives the times of each step except the first, which is not representative. `agent` may
+  // be null. `knows_parts` is false on a GPU, where the CPU time of a call is only the time to enqueue the work.
   void begin(AgentChannel* agent, bool knows_parts = false) {
     *this = {};
     agent_ = agent;
@@ -46,8 +46,7 @@ class StepPace {
   // Both functions add time that the caller has measured.
   void waited(std::chrono::nanoseconds time) { of(StepPart::kWaiting) += time; }
   void loaded(std::chrono::nanoseconds time) { of(StepPart::kData) += time; }
-  // Moves `time` from `part` to kWaiting. The caller has found that the rank only waited during this time, which `part` has
-  // counted.
+  // Moves `time` from `part` to kWaiting. Call this if the rank only waited during a time that was added to `part`.
   void move_to_waiting(StepPart part, std::chrono::nanoseconds time) {
     of(part) -= time;
     of(StepPart::kWaiting) += time;
@@ -85,7 +84,7 @@ class StepPace {
   static constexpr std::array kNames{"data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms"};
   static constexpr std::size_t kParts = kNames.size();
 
-  // Adds the time for which the object exists to `sum`.
+  // Adds the lifetime of this object to `sum`.
   class Timed {
    public:
     explicit Timed(std::chrono::nanoseconds& sum) : sum_(sum) {}

@@ -25,7 +25,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Injects a fault of a test: kills the process in the middle of the backward pass, when only some gradients have been computed.
+// Injects a fault for a test: kills the process in the middle of the backward pass, when only some gradients have been
+// computed.
 void arm_backward_fault(TrainingState& state, const Workspace& work) {
   if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
   const std::vector<NamedTensor> trained = trained_parameters(state);
@@ -56,8 +57,9 @@ void require_scalar(const at::Tensor& loss) {
                                               "; expected a Float scalar that depends on parameters that require gradients"));
 }
 
-// Throws DivergedError on the CPU for a NaN or infinite loss, unless the config skips such steps. On a GPU it does nothing,
-// since reading each loss would wait for the GPU. There the losses are checked only in logged steps (global_metrics.hpp).
+// Throws DivergedError on the CPU for a NaN or infinite loss, unless the config skips such steps. On a GPU, this function does
+// nothing, since reading each loss would wait for the GPU. The losses on a GPU are checked only in logged steps
+// (global_metrics.hpp).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const RankBatch& share) {
   if (is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;

@@ -24,8 +24,8 @@ std::unique_ptr<SyncedBatchNorms> synced_batch_norms(const TrainContext& context
 }
 
 // Returns the micro-batch size that all ranks use. With synchronized batch norms, each forward and backward pass is a
-// collective, so all ranks must run the same number of passes. But the nodes' sizes can differ, in the config or after an
-// out-of-memory error. The smallest size is used, because it fits into memory on every rank.
+// collective, so all ranks must run the same number of passes. But the micro-batch sizes of the nodes can differ, in the
+// config or after an out-of-memory error. The smallest size is used, because it fits into memory on every rank.
 std::int64_t agreed_micro_batch_size(const TrainConfig& config, const Peers& peers) {
   if (!config.model.sync_batch_norm) return config.micro_batch_size;
   constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();

@@ -54,7 +54,7 @@ struct Workspace : TrainContext {
   std::unique_ptr<Upload> upload{};            // copies the loader's batches to the device
   std::unique_ptr<Upload> test_upload{};       // copies test samples, which may be converted differently on the device
   std::unique_ptr<Ledger> ledger{};            // records the samples of each step; null if not configured
-  std::unique_ptr<StepTrace> trace{};          // records traces of selected steps; null without a run directory
+  std::unique_ptr<StepTrace> trace{};          // records traces of selected steps; null if there is no run directory
   StepPace pace{};                             // step times for the agent
   Checkpointing* checkpointing = nullptr;  // set on ranks that write checkpoints or node copies; not owned, used in each group
   // Creates a checkpoint writer that saves the state if this rank cannot read its data. The function is empty on rank 0, which

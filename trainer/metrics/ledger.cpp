@@ -44,7 +44,7 @@ void cut_ledger_file(const std::filesystem::path& file, std::int64_t resume_step
   }
   if (kept.size() == content.size()) return;
   if (!content.starts_with(kept)) return write_file_atomically(file, kept);
-  // All removed lines are at the end, so the file is truncated: this is atomic and needs no disk space.
+  // All removed lines are at the end, so the file is truncated. Truncation is atomic and needs no disk space.
   if (::truncate(file.c_str(), static_cast<off_t>(kept.size())) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot truncate " + file.string());
   }

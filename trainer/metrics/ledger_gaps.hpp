@@ -29,9 +29,9 @@ struct LedgerGap {
   bool operator==(const LedgerGap&) const = default;
 };
 
-// Returns the gaps that rank `rank` of `world` fills: those in its own file, and in the files of some ranks that no longer
-// exist. Each file is assigned to exactly one rank. If the file of another rank does not exist in `folder`, it is on the disk
-// of another node, and is skipped.
+// Returns the gaps that rank `rank` of `world` fills: the gaps in its own file, and the gaps in the files of some ranks that
+// no longer exist. Each file is assigned to exactly one rank. If the file of another rank does not exist in `folder`, it is on
+// the disk of another node, and is skipped.
 std::vector<LedgerGap> ledger_gaps(const std::filesystem::path& folder, const PreviousGroup& before, int rank, int world);
 
 // Adds the missing lines up to `step`, with the samples that the sampler assigned to the lost rank. Errors are reported to

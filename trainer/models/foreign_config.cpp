@@ -1,4 +1,5 @@
-// Implementation of foreign_config.hpp. common/hugging_face reads the files of Hugging Face; this file reads those of timm.
+// Implementation of foreign_config.hpp. common/hugging_face reads configs of Hugging Face, and this file reads configs of
+// timm.
 #include "trainer/models/foreign_config.hpp"
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,8 @@ bool is_resnet(Type type) {
          type == Type::kResnet56;
 }
 
-// The value of a key in this config. If it is 0 because it follows from other keys, returns the resulting value.
+// Returns the value of a key in this config. A value of 0 can mean that the value is derived from other keys. The function
+// then returns the derived value.
 json value_of(const std::string& key, const TrainConfig& config) {
   const ModelConfig& model = config.model;
   if (key == "model.n_kv_head") return model.key_value_heads();
@@ -74,7 +76,7 @@ class TimmKeys {
     return found->is_string() ? found->get<std::string>() : setting_text(*found);
   }
 
-  // Adds a difference if the value of the key is not the only value that ddprun supports.
+  // Adds a difference if the value of the key is not `supported`, the only value that ddprun supports.
   void expect(const char* key, const char* supported) const {
     const std::string found = text(key, supported);
     if (found == supported) return;
@@ -96,7 +98,7 @@ void compare_hugging_face(const json& file, const TrainConfig& config, Differenc
                            " in that file: another kind of model, even if its tensors have the same names");
   }
   for (const std::string& refusal : theirs.refusals) differences.add(refusal);
-  bool same_scaling = true;  // if the kind of scaling differs, its numbers are not compared
+  bool same_scaling = true;  // false if the kind of scaling differs; the numbers of the scaling are then not compared
   for (const ModelFact& fact : theirs.facts) {
     const bool compared = fact.kind == ModelFact::Kind::kCompared || (fact.kind == ModelFact::Kind::kIfStated && fact.stated);
     if (!compared || (!same_scaling && fact.key.starts_with("model.rope_"))) continue;

@@ -8,8 +8,9 @@
 // The idea. Weights are usually stored with a config.json of Hugging Face (it has the key model_type), of timm (architecture),
 // or of the run that wrote a checkpoint. Its keys are compared with the config of this run, and any difference is reported.
 //
-// Only models whose weights are commonly exchanged are compared: gpt, llama, vit and the resnets. The models of custom programs
-// have different keys. Pure. trainer/state/initial_weights.cpp finds and reads the file, and calls these functions.
+// Only models whose weights are commonly exchanged are compared: gpt, llama, vit and the resnets. The models of custom
+// programs have different keys. trainer/state/initial_weights.cpp finds and reads the file, and calls these functions. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,14 +20,14 @@
 
 namespace ddprun::trainer {
 
-// True if the JSON value is a config of Hugging Face or timm.
+// Returns true if the JSON value is a config of Hugging Face or timm.
 bool is_foreign_config(const nlohmann::json& value);
 
 // Returns a text with each key that differs from `config`, and both values. If the file belongs to a model that ddprun lacks,
 // the text names that model. Returns an empty string if nothing differs.
 std::string foreign_contradictions(const nlohmann::json& theirs, const TrainConfig& config);
 
-// Like foreign_contradictions(), for the config of another ddptrain run.
+// Works like foreign_contradictions(), but for the config of another ddptrain run.
 std::string contradictions(const ModelConfig& theirs, const ModelConfig& ours);
 
 // Returns the keys of this model that cannot be derived from tensor shapes, with their values: "n_head 12, rope_theta 10000".

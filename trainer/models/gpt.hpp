@@ -1,5 +1,5 @@
-// The language models GPT-2 and Llama. Parameter names and shapes are those of Hugging Face, so that safetensors files can be
-// exchanged. trainer/task/language_model.hpp is the task that trains them.
+// The language models GPT-2 and Llama. Parameter names and shapes are the same as in Hugging Face's transformers, so that
+// safetensors files can be exchanged. trainer/task/language_model.hpp is the task that trains them.
 //
 // GPT-2 (Radford et al. 2019) corresponds to GPT2LMHeadModel. The weight of a Conv1D has the shape [inputs, outputs].
 // lm_head.weight and transformer.wte.weight are the same tensor.
@@ -38,9 +38,9 @@ class Gpt : public torch::nn::Module {
 std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, std::uint64_t seed,
                               c10::Device device = c10::kCPU);
 
-// Makes a Llama with Hugging Face's initialization, otherwise like make_gpt(). It needs no number of positions, since rotary
-// positions have no weights. Throws UsageError in three cases: head_dim is 0 and n_embd is not a multiple of n_head, n_head is
-// not a multiple of n_kv_head, or the width of a head is odd.
+// Makes a Llama with Hugging Face's initialization. In all other respects, it works like make_gpt(). It needs no number of
+// positions, since rotary positions have no weights. Throws UsageError in three cases: head_dim is 0 and n_embd is not a
+// multiple of n_head, n_head is not a multiple of n_kv_head, or the width of a head is odd.
 std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabulary, std::uint64_t seed,
                                 c10::Device device = c10::kCPU);
 

@@ -19,10 +19,10 @@ class LinearLayer : public torch::nn::Module {
 
   // Adds a low-rank update. Registers the parameters "lora_A.weight" [rank, inputs], initialized as in PEFT, and
   // "lora_B.weight" [outputs, rank], which is 0. The scale is alpha / rank. The random numbers come from the default CPU
-  // generator. Call at most once.
+  // generator. Call this at most once.
   void add_update(std::int64_t rank, double alpha);
 
-  // Numbers of inputs and outputs.
+  // These functions return the numbers of inputs and outputs.
   std::int64_t inputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 0 : 1); }
   std::int64_t outputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 1 : 0); }
 
@@ -35,7 +35,7 @@ class LinearLayer : public torch::nn::Module {
  private:
   Layout layout_;
   double scale_ = 0;
-  at::Tensor a_;  // a_ is lora_A.weight, and b_ is lora_B.weight; both are undefined without an update
+  at::Tensor a_;  // a_ is lora_A.weight, and b_ is lora_B.weight; both are undefined if there is no update
   at::Tensor b_;
 };
 

@@ -52,10 +52,10 @@ std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs
   return std::make_shared<Projection>(inputs, outputs, device, has_bias);
 }
 
-// Scales the frequencies of rotary positions, so that a model can use more positions than it was trained with. `linear` divides
-// all frequencies. `llama3` divides those whose wavelength is long compared with the original number of positions, leaves those
-// with a short wavelength, and interpolates between the two. The order of the operations is that of the function
-// _compute_llama3_parameters in transformers, which gives the same rounding.
+// Scales the frequencies of rotary positions, so that a model can use more positions than it was trained with. `linear`
+// divides all frequencies. `llama3` divides the frequencies whose wavelength is long compared with the original number of
+// positions. It does not change frequencies with a short wavelength, and interpolates between the two. The operations have the
+// same order as in the function _compute_llama3_parameters of transformers, so they round in the same way.
 at::Tensor scaled(const at::Tensor& frequencies, const ModelConfig& config) {
   using Scaling = ModelConfig::RopeScaling;
   if (config.rope_scaling == Scaling::kNone) return frequencies;
@@ -135,7 +135,7 @@ struct GroupedAttention : torch::nn::Module {
   std::shared_ptr<Projection> k_proj;
   std::shared_ptr<Projection> v_proj;
   std::shared_ptr<Projection> o_proj;
-  std::shared_ptr<RmsNorm> q_norm;  // null without model.qk_norm, like k_norm
+  std::shared_ptr<RmsNorm> q_norm;  // null if model.qk_norm is off, like k_norm
   std::shared_ptr<RmsNorm> k_norm;
 };
 
@@ -147,7 +147,8 @@ struct GatedFeedforward : torch::nn::Module {
         down_proj(register_module("down_proj", projection(config.inner_width(), config.n_embd, device))) {}
 
   at::Tensor of(const at::Tensor& x) const {
-    // gate_proj is computed before up_proj, as in Python. The order determines the order in which backward() adds gradients.
+    // gate_proj is computed before up_proj, as in Python. The order of these calls determines the order in which backward()
+    // adds gradients.
     const at::Tensor gate = at::silu(gate_proj->of(x));
     return down_proj->of(gate * up_proj->of(x));
   }

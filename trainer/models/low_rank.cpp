@@ -51,7 +51,8 @@ void require_useful(std::int64_t rank, const std::vector<std::pair<std::string, 
 }  // namespace
 
 at::Tensor LinearLayer::of(const at::Tensor& x) const {
-  // The product is computed before the update, as in Python. So backward() adds the gradients of x in Python's order.
+  // The product is computed before the update, as in Python. So backward() adds the gradients of x in the same order as in
+  // Python.
   const at::Tensor own = product(x);
   return a_.defined() ? own + at::linear(at::linear(x, a_), b_) * scale_ : own;
 }

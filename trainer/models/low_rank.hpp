@@ -1,7 +1,7 @@
 // Low-rank updates of linear layers (LoRA, Hu et al. 2021). The weights of the model are frozen. Instead, each selected layer
-// trains two small matrices, whose product is added to the weight. So a layer with n inputs and m outputs trains rank * (n + m)
-// numbers instead of n * m. The formula and the parameter names are those of the peft package, without its prefix
-// "base_model.model.": the parameter is called NAME.lora_A.weight.
+// trains two small matrices, whose product is added to the weight. So a layer with n inputs and m outputs trains rank * (n +
+// m) numbers instead of n * m. The formula and the parameter names are the same as in the peft package, but the names do not
+// have its prefix "base_model.model.". For example, a parameter is called NAME.lora_A.weight.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,7 +18,7 @@ namespace ddprun::trainer {
 // allocated.
 void add_low_rank(torch::nn::Module& model, const LoraConfig& config);
 
-// True if a parameter with this name belongs to a low-rank update.
+// Returns true if a parameter with this name belongs to a low-rank update.
 bool is_lora_parameter(std::string_view name);
 
 }  // namespace ddprun::trainer

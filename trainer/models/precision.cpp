@@ -31,7 +31,8 @@ void use_precision(TrainConfig::Precision precision) {
 }
 
 // cuBLAS is deterministic only with a workspace of a fixed size, which an environment variable sets. A value that the user has
-// set is not changed. Call before other threads start, since setenv() is not safe while another thread reads the environment.
+// set is not changed. Call this before other threads start, since setenv() is not safe while another thread reads the
+// environment.
 void use_determinism(bool deterministic) {
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(deterministic);

@@ -15,12 +15,12 @@
 namespace ddprun::trainer {
 
 // Sets for the whole process whether a GPU may use TF32 for matrix products and convolutions of float32. Only the precision
-// tf32 allows TF32. PyTorch allows TF32 in convolutions by default, so the precision fp32 must switch TF32 off. Call before the
-// first model computes.
+// tf32 allows TF32. PyTorch allows TF32 in convolutions by default, so the precision fp32 must switch TF32 off. Call this
+// before the first model computes.
 void use_precision(TrainConfig::Precision precision);
 
-// Sets for the whole process whether only deterministic operators may run, as torch.use_deterministic_algorithms does. For GPUs
-// it also sets the options that make cuDNN and cuBLAS deterministic. Call before a GPU is used.
+// Sets for the whole process whether only deterministic operators may run, as torch.use_deterministic_algorithms does. For
+// GPUs it also sets the options that make cuDNN and cuBLAS deterministic. Call this before a GPU is used.
 void use_determinism(bool deterministic);
 
 // Returns a description of the settings on this device: "fp32", "tf32 channels_last", "fp32 deterministic", ... For tf32 on a

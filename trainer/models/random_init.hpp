@@ -17,7 +17,7 @@ namespace ddprun::trainer {
 
 // Fills `weights` with random numbers. `draw` fills a CPU tensor from the default CPU generator, so that a seed gives the same
 // weights on every device. For any other device, the numbers are drawn in host memory and then copied. Host memory needs space
-// for only one tensor at a time, so a model need not fit into it.
+// for only one tensor at a time, so a model need not fit into host memory.
 template <class Draw>
 void fill_randomly(const at::Tensor& weights, Draw draw) {
   const at::NoGradGuard no_gradients;

@@ -1,7 +1,7 @@
 // Residual networks (He et al. 2016) with the small-image stem: a 3x3 convolution of stride 1 and no max-pool. Layers,
-// parameter names, initialization and the order of random draws are those of torchvision. So the same seed gives the same
-// weights as in Python. ResNet-20 and ResNet-56 are the networks for CIFAR from that paper. torchvision does not have these
-// two, but we use torchvision's naming and order of draws for them too.
+// parameter names, initialization and the order of random draws are the same as in torchvision. So the same seed gives the
+// same weights as in Python. ResNet-20 and ResNet-56 are the networks for CIFAR from that paper. torchvision does not have
+// these two, but we use torchvision's naming and order of draws for them too.
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
@@ -25,8 +25,8 @@ namespace ddprun::trainer {
 namespace {
 
 // torch::nn::Conv2d without a bias. In Python, Conv2d draws initial weights, and ResNet then draws other weights. To get the
-// same weights, the generator must advance past Conv2d's draws. Their numbers are not computed, since 11 million numbers take
-// 60 ms.
+// same weights, the generator must advance past Conv2d's draws. The skipped numbers are not computed, since computing 11
+// million numbers takes 60 ms.
 struct Convolution : torch::nn::Module {
   Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size, c10::Device device)
       : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}, at::TensorOptions(device)))),
@@ -101,8 +101,8 @@ ResnetShape shape_of(ModelConfig::Type type) {
 struct ResidualBlock : torch::nn::Module {
   ResidualBlock(const ResnetShape& network, std::int64_t inputs, std::int64_t width, std::int64_t stride_of_block,
                 c10::Device device)
-      // The shortcut is created first, because torchvision draws its weights before those of the convolutions. It is registered
-      // last, because torchvision lists its parameters last.
+      // The shortcut is created first, because torchvision draws its weights before the weights of the convolutions. It is
+      // registered last, because torchvision lists its parameters last.
       : outputs(network.bottlenecks ? 4 * width : width),
         stride(stride_of_block),
         downsample(downsample_of(network.shortcut, inputs, outputs, stride, device)) {

@@ -13,10 +13,10 @@
 namespace ddprun::trainer {
 
 // A key-value cache: the keys and values of earlier tokens. With the cache, a model that generates text runs each new token
-// through its layers only once. It holds a single text, to which tokens are appended.
+// through its layers only once. The cache stores a single text, to which tokens are appended.
 class KvCache {
  public:
-  // Holds at most `capacity` tokens. The memory is allocated when the first tokens are added.
+  // The cache stores at most `capacity` tokens. The memory is allocated when the first tokens are added.
   explicit KvCache(std::int64_t capacity) : capacity_(capacity) {}
 
   std::int64_t count() const { return count_; }
@@ -25,7 +25,7 @@ class KvCache {
   // Stores the keys and values of new tokens for one block of the model. Both have the shape [n, heads, tokens, width of a
   // head]. Returns the keys and values of all tokens for this block, including the new ones.
   std::pair<at::Tensor, at::Tensor> with(std::size_t block, const at::Tensor& keys, const at::Tensor& values);
-  // Increases count() by the number of new tokens. Call after with() was called for all blocks.
+  // Increases count() by the number of new tokens. Call this after with() was called for all blocks.
   void add(std::int64_t tokens) { count_ += tokens; }
 
  private:

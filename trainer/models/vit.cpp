@@ -1,6 +1,6 @@
-// The vision transformer (Dosovitskiy et al. 2020). Layers, parameter names and initial weights are those of timm's
-// VisionTransformer, such as vit_base_patch16_224. The forward pass calls at:: functions with the parameters directly, in
-// timm's order.
+// The vision transformer (Dosovitskiy et al. 2020). Layers, parameter names and initial weights are the same as in timm's
+// VisionTransformer, such as vit_base_patch16_224. The forward pass calls at:: functions with the parameters directly, in the
+// same order as timm.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -27,8 +27,8 @@ namespace {
 
 constexpr double kVitEpsilon = 1e-6;
 
-// Like timm's trunc_normal_(std=0.02). The limits of -2 and 2 are 100 standard deviations, so clamping changes only infinite
-// values.
+// Draws random numbers like timm's trunc_normal_(std=0.02). The limits of -2 and 2 are 100 standard deviations, so clamping
+// changes only infinite values.
 void draw_cut_normal(const at::Tensor& tensor) {
   constexpr double kMax = 2;
   tensor.uniform_(-1, 1).erfinv_().mul_(kSpread * std::numbers::sqrt2).clamp_(-kMax, kMax);

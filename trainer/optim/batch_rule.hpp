@@ -10,13 +10,13 @@
 
 namespace ddprun::trainer {
 
-// Returns the factor by which optimizer.lr_batch_rule scales the learning rate; 1 without a rule.
+// Returns the factor by which optimizer.lr_batch_rule scales the learning rate; 1 if no rule is set.
 double batch_factor(const TrainConfig& config);
 
 // Returns optimizer.lr times batch_factor().
 double base_learning_rate(const TrainConfig& config);
 
-// Returns a message for the user about the effect of the rule. Returns an empty string without a rule.
+// Returns a message for the user about the effect of the rule. Returns an empty string if no rule is set.
 std::string batch_rule_text(const TrainConfig& config, int world);
 
 }  // namespace ddprun::trainer

@@ -121,8 +121,8 @@ class SingleGroup : public Optimizer {
 
 // Computes the same as torch.optim.SGD(fused=True) with dampening 0. In its first step, PyTorch copies the gradient to the
 // momentum buffer, so it must know which step is the first. This class starts with a buffer of zeros: momentum * 0 + gradient
-// gives the same value, except for the sign of a zero. So the result of a step depends only on the tensors, and a new rank that
-// has received them gets bit-identical results to those of a rank that has run all steps.
+// gives the same value, except for the sign of a zero. So the result of a step depends only on the tensors, and a new rank
+// that has received the tensors gets the same bits as a rank that has run all steps.
 class Sgd : public SingleGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> named) : SingleGroup(config, std::move(named)) {

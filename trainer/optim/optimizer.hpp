@@ -1,5 +1,5 @@
 // Optimizers: SGD, AdamW, Adam and Lion. The first three call LibTorch's fused kernels once for all parameters, as torch.optim
-// does with fused=True. With the same version of the kernels, the results are bit-identical to Python's. LibTorch has no fused
+// does with fused=True. With the same version of the kernels, Python computes bit-identical results. LibTorch has no fused
 // kernel for Lion, so a step of Lion makes several calls.
 #pragma once
 
@@ -27,7 +27,7 @@ class Optimizer {
   // Returns the state to save. The tensors have names of the form "<parameter>.<field>" with PyTorch's field names
   // ("momentum_buffer", "exp_avg", "exp_avg_sq", "step"), and share memory with the optimizer.
   virtual std::vector<NamedTensor> state() const = 0;
-  // Copies `saved` into the state. If names or shapes differ from those of state(), throws UsageError that lists all
+  // Copies `saved` into the state. If names or shapes differ from the tensors of state(), throws a UsageError that lists all
   // differences, and changes nothing.
   virtual void load_state(const std::vector<NamedTensor>& saved) = 0;
 };

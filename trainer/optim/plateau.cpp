@@ -1,5 +1,5 @@
-// Implementation of plateau.hpp. The arithmetic operations are in PyTorch's order, so that the learning rates are bit-identical
-// to PyTorch's.
+// Implementation of plateau.hpp. The arithmetic operations have the same order as in PyTorch, so that the learning rates are
+// bit-identical.
 #include "trainer/optim/plateau.hpp"
 
 #include <algorithm>

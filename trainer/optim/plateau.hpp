@@ -19,14 +19,14 @@ struct Plateau {
   double lr = 0;
   double best = 0;            // the best metric so far; plus or minus infinity before the first evaluation
   std::int64_t bad = 0;       // number of evaluations since the best one or since the last reduction
-  std::int64_t cooldown = 0;  // number of the next evaluations that do not count in `bad`
+  std::int64_t cooldown = 0;  // number of coming evaluations that do not count in `bad`
 };
 
 Plateau initial_plateau(const ScheduleConfig& config, double lr);
 // Returns the state after an evaluation with the metric `figure`. A NaN metric counts as no improvement.
 Plateau after_evaluation(const ScheduleConfig& config, Plateau before, double figure);
 
-// The state of early stopping, with the rule of Keras' and Lightning's EarlyStopping.
+// The state of early stopping. The rule is the same as in the class EarlyStopping of Keras and of Lightning.
 struct EarlyStop {
   double best = 0;       // the best metric so far; plus or minus infinity before the first evaluation
   std::int64_t bad = 0;  // number of evaluations since the best one

@@ -10,7 +10,7 @@
 //   one_cycle            torch.optim.lr_scheduler.OneCycleLR with cosines: from 1 / div_factor up to 1 at step p T - 1, where p
 //                        is pct_start, and down to 1 / (div_factor final_div_factor) at step T - 1
 // Here t = (s - W) / (T - 1 - W). It rises from 0 at the first step after the warm-up to 1 at the last step of the run, and
-// stays 1 after that. If only one step follows the warm-up, t is 0 in that step. The step then does not use the factor f, which
+// stays 1 after that. If only one step follows the warm-up, t is 0 in that step. So the factor in this step is not f, which
 // may be 0.
 #include "trainer/optim/schedule.hpp"
 
@@ -27,8 +27,8 @@ double progress(std::int64_t step, std::int64_t first, std::int64_t last) {
   return static_cast<double>(step - first) / static_cast<double>(last - first);
 }
 
-// Interpolates from `begin` at t = 0 to `end` at t = 1 along half a cosine. The operations are in PyTorch's order, so that they
-// round in the same way.
+// Interpolates from `begin` at t = 0 to `end` at t = 1 along half a cosine. The operations have the same order as in PyTorch,
+// so that they round in the same way.
 double along_cosine(double begin, double end, double t) {
   return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * t) + 1.0);
 }

@@ -1,5 +1,5 @@
-// Compares saved tensors with those of a model or an optimizer, by name and shape. One message lists all differences, so that
-// the user need not find them one by one.
+// Compares saved tensors with the tensors of a model or an optimizer, by name and shape. One message lists all differences, so
+// that the user need not find them one by one.
 #pragma once
 
 #include <string>

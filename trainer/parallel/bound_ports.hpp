@@ -1,7 +1,7 @@
 // Makes Gloo listen only on ports that a firewall allows (--port-range). Gloo has no such option: it binds to port 0, and the
-// kernel selects a port. So this program defines its own bind(), which replaces the C library's. While a BoundPorts object
-// exists, bind() to port 0 selects a port of the range, or fails if none is free. In all other cases, bind() only makes the
-// system call.
+// kernel selects a port. So this program defines its own bind(), which replaces bind() of the C library. While a BoundPorts
+// object exists, bind() to port 0 selects a port of the range, or fails if none is free. In all other cases, bind() only makes
+// the system call.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ class BoundPorts {
   BoundPorts(const BoundPorts&) = delete;
   BoundPorts& operator=(const BoundPorts&) = delete;
 
-  // The reason if a bind() found no port of the range; "" otherwise.
+  // Returns the reason if a bind() found no port of the range, and an empty string otherwise.
   std::string problem() const;
 };
 

@@ -23,8 +23,8 @@ std::string joined(const std::vector<std::string>& keys) {
   return text;
 }
 
-// Converts a timeout from c10d's format to the worker channel's. "No limit" is kNoTimeout (0) in c10d, and a negative number in
-// the channel.
+// Converts a timeout from the format of c10d to the format of the worker channel. "No limit" is kNoTimeout (0) in c10d, and a
+// negative number in the channel.
 std::int64_t channel_timeout(std::chrono::milliseconds timeout) {
   return timeout == c10d::Store::kNoTimeout ? -1 : static_cast<std::int64_t>(timeout.count());
 }

@@ -198,7 +198,7 @@ struct DataParallel::Impl {
   std::chrono::nanoseconds spent_before{};  // shared->spent() before the backward pass
   const std::vector<at::Tensor> no_outputs;
   // `reducer` and `logger` are null if there is only one rank. The Logger refers to the Reducer, so the Logger must be
-  // destroyed first. The Reducer needs a Logger, because it crashes without one if find_unused_parameters is set.
+  // destroyed first. The Reducer needs a Logger: if find_unused_parameters is set and there is no Logger, the Reducer crashes.
   std::shared_ptr<OpenReducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
 };
@@ -240,7 +240,8 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
   if (auto hook = compression(config.compress, group)) reducer->register_comm_hook(std::move(hook));
 }
 
-// Each bucket begins at a cache line, and there are at most as many buckets as parameters.
+// The result includes one cache line for each parameter, because each bucket begins at a cache line, and there are at most as
+// many buckets as parameters.
 std::uint64_t bucket_memory(const std::vector<NamedTensor>& trained) {
   constexpr std::uint64_t kLine = 64;
   std::uint64_t bytes = 0;
@@ -333,11 +334,11 @@ std::chrono::nanoseconds DataParallel::take_waited() {
   return std::exchange(impl_->waited, {});
 }
 
-// Note [Buckets are rebuilt at the end of the first step]
-// In Gloo, the position of an element in its bucket determines the order of the additions, and so the rounding. For a
-// bit-identical resume, a checkpoint must therefore contain the buckets. Python rebuilds the buckets in the second forward
-// pass, so a checkpoint after step 1 could not contain the rebuilt ones. Here they are rebuilt at the end of step 1. A run that
-// resumes after step 1 then computes the same bits as an uninterrupted one.
+// Note [Buckets are rebuilt at the end of the first step] In Gloo, the position of an element in its bucket determines the
+// order of the additions, and so the rounding. For a bit-identical resume, a checkpoint must therefore contain the buckets.
+// Python rebuilds the buckets in the second forward pass, so a checkpoint after step 1 could not contain the rebuilt buckets.
+// Here the buckets are rebuilt at the end of step 1. A run that resumes after step 1 then computes the same bits as an
+// uninterrupted run.
 void DataParallel::after_backward(bool sync) {
   Impl& impl = *impl_;
   if (!impl.reducer || !sync) return;
@@ -383,9 +384,9 @@ void DataParallel::Impl::report_missing() const {
 // view of a bucket, autograd adds to it, and the Reducer divides it by the world size. A new gradient is multiplied by the
 // inverse of the world size while it is copied into the bucket. With three ranks, the two results differ in the last bit.
 //
-// The first step after a resume always has new gradients. If an uninterrupted run kept its gradients, the two would differ in
-// this step. So gradients are removed after each step, and every step has new ones, as in Python's default. This also saves one
-// pass over the memory.
+// The first step after a resume always has new gradients. If an uninterrupted run kept its gradients, the resumed run would
+// differ from it in this step. So gradients are removed after each step, and every step has new gradients, as in Python by
+// default. This also saves one pass over the memory.
 void DataParallel::zero_grad() {
   for (auto& parameter : impl_->parameters) {
     at::Tensor& gradient = parameter.mutable_grad();

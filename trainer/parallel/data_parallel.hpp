@@ -1,11 +1,11 @@
 // Implements DistributedDataParallel for one module. It calls c10d::Reducer in the same order as Python's wrapper does
-// (LIBTORCH.md, "order of calls"). A training step is
+// (docs/internals/libtorch.md, "Order of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
 //
 // The gradients are all-reduced only in the micro-batch with sync, and overlap with its backward pass. With a single rank, all
-// calls return immediately. Not thread-safe.
+// calls return immediately. The class is not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -36,8 +36,8 @@ struct Opened {
 
 constexpr const char* kModuleFile = "libddptrain_cuda.so";
 
-// Returns the path of the CUDA module, or an empty string if it is not in one of the usual folders. Even then the module may
-// exist: a program in a build tree has the module's folder in its RUNPATH. Sets `searched` to the folders, for a message.
+// Returns the path of the CUDA module, or an empty string if it is not in one of the usual folders. A program in a build tree
+// may still find the module, because its RUNPATH contains the module's folder. Sets `searched` to the folders, for a message.
 std::string module_file(std::string& searched) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();

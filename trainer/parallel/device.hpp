@@ -13,11 +13,11 @@
 
 namespace ddprun::trainer {
 
-// What to do for "device": "auto" if no GPU can be used.
+// Selects the result of choose_device() for "device": "auto" if no GPU can be used.
 enum class Fallback {
   // Use the CPU. The first worker of the node prints the reason on stderr, unless the machine has no driver.
   kCpu,
-  kRefuse,  // throw UsageError; for a worker that was started for a GPU
+  kRefuse,  // throw UsageError; used for a worker that was started for a GPU
 };
 
 // Returns the device of this worker. For kCuda this is the GPU with index local_rank, which becomes the thread's current
@@ -27,8 +27,8 @@ enum class Fallback {
 // not support several ranks on one GPU.
 c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Fallback fallback);
 
-// Returns true if choose_device() will return the CPU for every local rank. Opens no library. False does not mean that a GPU
-// exists.
+// Returns true if choose_device() will return the CPU for every local rank. Opens no library. The result false does not mean
+// that a GPU exists.
 bool is_certainly_cpu(TrainConfig::Device wanted);
 
 // Makes the decision of choose_device() for `gpus` visible GPUs. The code is pure: no I/O, no clock. Returns the index of the

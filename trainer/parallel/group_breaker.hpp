@@ -36,7 +36,7 @@ class GroupBreaker {
   GroupBreaker& operator=(const GroupBreaker&) = delete;
 
   // Marks the time in which a group is created. TCP sockets that are created while this object exists belong to the group. All
-  // other sockets of the process, such as those of a data loader or a metrics server, are never closed.
+  // other sockets of the process, such as the sockets of a data loader or a metrics server, are never closed.
   class GroupCreation {
    public:
     explicit GroupCreation(GroupBreaker& breaker) : breaker_(breaker) { breaker_.creation_begins(); }

@@ -22,7 +22,7 @@ class Peers {
 
   int rank() const { return rank_; }
   int world() const { return world_; }
-  // May be null if there is only one rank.
+  // The result may be null if there is only one rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
 
   // Returns the order in which sums over ranks are added: "ranks", or "" for an order that Gloo or NCCL chooses.

@@ -160,8 +160,8 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.use_agent_store;
-  // The store must not wait for all workers, since make_process_group() already does. In addition, torchrun's store counts
-  // workers over all restarts, so after a restart its count would be wrong.
+  // The store must not wait for all workers, since make_process_group() already waits for them. In addition, torchrun's store
+  // counts workers over all restarts, so after a restart its count would be wrong.
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
@@ -219,7 +219,8 @@ std::string backend_problem(DdpConfig::Backend backend, c10::Device device) {
 bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device) {
   using Backend = DdpConfig::Backend;
   const bool possible = device.is_cpu() && environment.world_size > 1 && environment.local_world_size == environment.world_size;
-  // From three ranks on, Gloo adds in another order, so the bits of existing runs would change.
+  // With three or more ranks, Gloo adds in a different order than shared memory. So "auto" keeps Gloo for three or more ranks.
+  // With shared memory, the bits of existing runs would change.
   return possible && (backend == Backend::kShared || (backend == Backend::kAuto && environment.world_size == 2));
 }
 

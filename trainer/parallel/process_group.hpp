@@ -2,7 +2,7 @@
 //
 //  - for a single rank: HashStore
 //  - under ddprun: the agent's store, over the worker channel
-//  - otherwise: TCPStore at MASTER_ADDR:MASTER_PORT. Rank 0 is the server, unless the agent already is (torchrun).
+//  - otherwise: TCPStore at MASTER_ADDR:MASTER_PORT. Rank 0 is the server, unless torchrun's agent is already the server.
 //
 // The group uses shared memory or Gloo for CPU tensors, and NCCL for CUDA tensors. Gloo is bound to loopback if all workers are
 // on one node.
@@ -33,10 +33,11 @@ struct GroupRequest {
   bool live_nccl = false;
 };
 
-// Returns why this backend can't be used on this device; empty if it can. Pure.
+// Returns the reason why this backend can't be used on this device, or an empty string if it can. The function is pure.
 std::string backend_problem(DdpConfig::Backend backend, c10::Device device);
 
-// True if workers in this environment use shared memory (trainer/parallel/shared) instead of Gloo. Pure.
+// Returns true if workers in this environment use shared memory (trainer/parallel/shared) instead of Gloo. The function is
+// pure.
 bool wants_shared_memory(DdpConfig::Backend backend, const WorkerEnvironment& environment, c10::Device device);
 
 // Returns the store of this process. `channel` may be null. `generation` must be the same as for make_process_group(): a wait
@@ -54,13 +55,13 @@ void barrier_in_store(const WorkerEnvironment& environment, const c10::intrusive
 // it is true if `live_nccl` is set: each step then waits for the GPU (Peers::sync_device) and checks for an abort.
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
-// Creates a process group over all ranks. `generation` separates the keys of this group from those of earlier groups in the
-// same store. Throws UsageError if the device has no such backend.
+// Creates a process group over all ranks. `generation` separates the keys of this group from the keys of earlier groups in the
+// same store. Throws UsageError if request.backend does not support the device.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, const GroupRequest& request);
 
-// True if the error of a collective means that another rank was lost, or that the group was aborted for this reason.
+// Returns true if the error of a collective means that another rank was lost, or that the group was aborted for this reason.
 bool is_lost_peer(const std::exception& error);
 
 }  // namespace ddprun::trainer

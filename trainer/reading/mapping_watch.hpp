@@ -10,8 +10,8 @@
 // that raise no signal: a smaller size, or a new modification time together with a change in a sample of the bytes. It is not
 // an error if a rename replaces the file by a different one, since the mapping still refers to the old file.
 //
-// The cost. Each call makes one fstat() per file, which takes 0.2 us on a local disk. At the start, 64 pages of each file are
-// read.
+// The cost. Each call makes one fstat() per file, which takes 0.2 us on a local disk. When a file is registered, 64 of its
+// pages are read.
 //
 // We considered a comparison of only the modification time. But then a mere `touch` of the file would end the run.
 #pragma once
@@ -38,8 +38,8 @@ class WatchedMapping {
   std::unique_ptr<Impl> impl_;
 };
 
-// Throws UsageError if a registered file has been truncated, overwritten or unreadable since it was mapped. The message names
-// the first such file.
+// Throws UsageError if a registered file was truncated or overwritten, or became unreadable, after it was mapped. The message
+// names the first such file.
 void require_mapped_files();
 
 }  // namespace ddprun::trainer

@@ -46,12 +46,12 @@ std::vector<int> ranks_with(const std::vector<std::int64_t>& values, std::int64_
 
 struct ResumeRequest {
   Options::Resume resume = Options::Resume::kAuto;
-  // For kPath: the path in this rank's option; without the option, the path of the lowest rank that has it.
+  // For kPath: the path in this rank's option. If this rank lacks the option, the path of the lowest rank that has it.
   std::filesystem::path path;
 };
 
-// Returns the same request on all ranks, although the agents of the nodes may have been started with different options. --fresh
-// is used only from rank 0. All ranks must call this.
+// Returns the same request on all ranks, even if the agents of the nodes were started with different options. Only the option
+// --fresh of rank 0 counts. All ranks must call this.
 ResumeRequest agree_on_resume_option(const Options& options, const Peers& peers) {
   const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
   const std::vector<std::int64_t> choices = peers.from_all(number(options.resume));

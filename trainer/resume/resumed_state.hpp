@@ -13,7 +13,8 @@
 
 namespace ddprun::trainer {
 
-// The facts about the loaded checkpoint. They come from the lowest rank that can read it, and are the same on all ranks.
+// The facts about the loaded checkpoint. They come from the lowest rank that can read the checkpoint, and are the same on all
+// ranks.
 struct Resumed {
   std::string path;          // path of the checkpoint on that rank's machine
   std::string differences;   // why the resumed run may not be bit-identical (rounding_differences()); may be empty

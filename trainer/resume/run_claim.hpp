@@ -23,24 +23,24 @@ struct RunClaim {
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
 
 // Writes the config to the run directory if the file is missing. Under ddprun, rank 0 calls this function. Usually the
-// coordinator's agent has already written the config. But without a shared disk, rank 0 may be on another node, and a later
-// start on that node could not use its checkpoints without a config. Throws std::system_error.
+// coordinator's agent has already written the config. But if the nodes share no disk, rank 0 may be on another node. A later
+// start on that node could use its checkpoints only if the config is there. Throws std::system_error.
 void write_missing_config(const RunLayout& layout, const TrainConfig& config);
 
-// Writes the column plan of a table, as JSON, to the run directory unless the file has this content. Resumed runs, evaluations
-// and predictions use the stored plan. Does nothing if `plan` is empty. Throws std::system_error.
+// Writes the column plan of a table, as JSON, to the run directory unless the file already has this content. Resumed runs,
+// evaluations and predictions use the stored plan. Does nothing if `plan` is empty. Throws std::system_error.
 void write_columns(const RunLayout& layout, const std::string& plan);
 
-// Throws UsageError if the config of this rank differs from that of rank 0. All ranks must call this. Ignores keys that may
-// differ between nodes, such as data.dir, and keys that do not affect the communication between ranks.
+// Throws UsageError if the config of this rank differs from the config of rank 0. All ranks must call this. Ignores keys that
+// may differ between nodes, such as data.dir, and keys that do not affect the communication between ranks.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
 
-// Throws UsageError if this rank's fingerprint differs from rank 0's. All ranks must call this. `fingerprint` is that of the
+// Throws UsageError if `fingerprint` differs from the value on rank 0. All ranks must call this. `fingerprint` belongs to the
 // exported model, and is empty on all ranks for other models.
 void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
 // All ranks must call this. `plan` is the column plan of a table as JSON, and is empty on all ranks for other data. Throws
-// UsageError on every rank if the plans differ: the ranks would train on different inputs.
+// UsageError on every rank if the plans differ, because the ranks would train on different inputs.
 void agree_on_columns(const std::string& plan, const Peers& peers);
 
 // Throws UsageError on every rank if the ranks have different numbers of training samples. After the same number of steps, such

@@ -1,7 +1,7 @@
-// The checkpoints that one rank can read: those in the run directory, and the copies on its node's disk. Several copies of a
-// step can exist. Their content differs if the step was trained more than once with different results. When a copy is first
-// needed, its manifest and the lengths of its files are checked. This check is fast, but does not detect all damage. If the
-// copy then cannot be loaded, the caller must call mark(). resume.cpp uses this class.
+// The checkpoints that one rank can read: the checkpoints in the run directory, and the copies on its node's disk. Several
+// copies of a step can exist. Their content differs if the step was trained more than once with different results. When a copy
+// is first needed, its manifest and the lengths of its files are checked. This check is fast, but does not detect all damage.
+// If the copy then cannot be loaded, the caller must call mark(). resume.cpp uses this class.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct CheckpointPlaces {
   std::filesystem::path run_directory;   // folder of checkpoints in the run directory
   std::filesystem::path local_copies{};  // folder of checkpoint copies on this node (local_copies.hpp); empty if not configured
   bool owns_node_disk = false;           // true in the one process per node that renames and removes the node's copies
-  std::filesystem::path run_file{};      // file of the run's identity (trainer/state/run_identity.hpp); if empty, not written
+  // File of the run's identity (trainer/state/run_identity.hpp). If the path is empty, no file is written.
+  std::filesystem::path run_file{};
 };
 
 // Returns the folders and the file for a run with `config`. `layout.root` must be absolute.
@@ -28,8 +29,8 @@ CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& c
 
 class VisibleCheckpoints {
  public:
-  // Throws std::system_error if the checkpoints in the run directory cannot be listed. Otherwise the run would start at step 0
-  // only because its checkpoints are temporarily unreadable.
+  // Throws std::system_error if the checkpoints in the run directory cannot be listed. Without this error, the run would start
+  // at step 0 only because its checkpoints are temporarily unreadable.
   explicit VisibleCheckpoints(const CheckpointPlaces& places);
 
   struct Copy {
@@ -56,7 +57,7 @@ class VisibleCheckpoints {
 
   // Returns all copies, including those that were not checked yet.
   const std::vector<Copy>& listed() const { return copies_; }
-  // Checks and returns the copies in the run directory, those on the node's disk, or all copies, newest first.
+  // Checks and returns the copies in the run directory, the copies on the node's disk, or all copies, newest first.
   enum class Which { kRunDirectory, kLocal, kAll };
   std::vector<Copy> judged(Which which);
 

@@ -15,8 +15,8 @@ namespace ddprun::trainer {
 std::string export_folder(const std::filesystem::path& to, const std::string& weights, const TrainConfig& config,
                           const std::filesystem::path& source);
 
-// Returns the folder of the Hugging Face model from which a run with this config started. Returns an empty path if it did not,
-// or if the folder does not exist any more.
+// Returns the folder of the Hugging Face model from which a run with this config started. Returns an empty path if the run
+// started without such a model, or if the folder does not exist any more.
 std::filesystem::path pretrained_source(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -70,7 +70,7 @@ std::optional<TrainConfig> config_for_folder(const std::string& option, const fs
       if (config.model.is_language_model()) return config;
     }
   } catch (const UsageError&) {
-    known = false;  // the config of a custom program, or a damaged one
+    known = false;  // the config of a custom program, or a damaged config
   }
   if (!folder) return std::nullopt;
   throw UsageError(option + ": " + options.to.string() + " is a folder; " +

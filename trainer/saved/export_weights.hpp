@@ -10,8 +10,10 @@ namespace ddprun::trainer {
 struct ExportOptions {
   // A checkpoint, a run directory or a folder of checkpoints. The newest valid checkpoint of a directory is used.
   std::filesystem::path from;
-  std::filesystem::path to;        // target path; must not be in the folder of the checkpoint
-  std::filesystem::path config{};  // train.json for low-rank updates; if empty, that of the checkpoint's run
+  std::filesystem::path to;  // target path; must not be in the folder of the checkpoint
+  // The train.json, which low-rank updates need. If the path is empty, the train.json of the run that wrote the checkpoint is
+  // used.
+  std::filesystem::path config{};
 };
 
 // Writes the weights and buffers to a safetensors file, atomically. Low-rank updates are added to their weights. A language

@@ -14,7 +14,7 @@ using OrderedJson = nlohmann::ordered_json;
 using Bias = ModelConfig::AttentionBias;
 using Scaling = ModelConfig::RopeScaling;
 
-// The class of transformers that computes a model of type llama, and its model_type.
+// Returns the class of transformers that computes a model of type llama, and the model_type of this class.
 std::pair<const char*, const char*> class_of(const ModelConfig& model) {
   if (model.qk_norm && model.attention_bias == Bias::kQkv) {
     throw UsageError("no model of transformers has both model.qk_norm true and model.attention_bias \"qkv\"");
@@ -36,7 +36,8 @@ OrderedJson rope_scaling_of(const ModelConfig& model) {
           {"original_max_position_embeddings", model.rope_original_positions}};
 }
 
-// transformers warns if a scaled model has at most its original number of positions.
+// Returns the number of positions for the config.json. If the positions are scaled, this is at least the scaled number,
+// because transformers warns if a scaled model does not have more than its original number of positions.
 std::int64_t max_positions_of(const TrainConfig& config) {
   const ModelConfig& model = config.model;
   if (model.rope_scaling != Scaling::kLlama3) return config.data.block_size;

@@ -1,4 +1,5 @@
-// The config.json with which transformers loads an exported language model. Pure; export_folder.cpp writes the file.
+// The config.json with which transformers loads an exported language model. The code is pure: export_folder.cpp writes the
+// file.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,9 +8,9 @@
 
 namespace ddprun::trainer {
 
-// Returns the config.json of the model of `config`, a gpt or a llama. `source` is the config.json of the model from which the
-// run started, or null. If it describes the same model, the result keeps its settings, such as the numbers of special tokens.
-// Throws UsageError if no class of transformers computes the model.
+// Returns the config.json for the model in `config`, which is a gpt or a llama. `source` is the config.json of the model from
+// which the run started, or null. If `source` describes the same model, the result keeps the settings in `source`, such as the
+// numbers of special tokens. Throws UsageError if no class of transformers computes the model.
 nlohmann::ordered_json exported_config(const TrainConfig& config, const nlohmann::ordered_json& source);
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,4 @@
-// Generates text with a language model, one token per call. text_generation.cpp uses it.
+// Generates text with a language model, one token per call. text_generation.cpp uses this class.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -16,7 +16,7 @@
 namespace ddprun::trainer {
 
 struct Sampling {
-  double temperature = 1;  // divisor of the logits; if 0, the most likely token is chosen (the first of equals)
+  double temperature = 1;  // divisor of the logits; if 0, the most likely token is chosen (the first one if several are equal)
   std::int64_t top_k = 0;  // samples only from the top_k most likely tokens; if 0, from all tokens
   std::uint64_t seed = 0;
 };

@@ -1,5 +1,5 @@
-// Finds and loads a saved model: the weights, and the config that defines the model. `ddptrain generate`, `eval`, `predict` and
-// --export-weights use it.
+// Finds and loads a saved model: the weights, and the config that defines the model. `ddptrain generate`, `eval`, `predict`
+// and --export-weights use this code.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,8 +25,7 @@ struct SavedModel {
 // Finds the file of the weights and loads the config. Does not read the weights. Throws UsageError.
 //
 //  - `from`: a run directory or a folder of checkpoints (the newest valid checkpoint is used), the folder of one checkpoint,
-//  the
-//    folder of a Hugging Face model, or a safetensors file.
+//    the folder of a Hugging Face model, or a safetensors file.
 //  - `config`: the train.json of the model; if empty, the config.json of the run that contains `from`, or of the Hugging Face
 //    model.
 //  - `overrides`: config keys as on the command line of ddptrain.

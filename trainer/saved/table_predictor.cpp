@@ -1,5 +1,5 @@
 // Implementation of table_predictor() in predictor.hpp. A row is encoded by the column plan that the training has stored, so
-// that all means, scales and categories are those of the training.
+// that all means, scales and categories are the same as in the training.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/softmax.h>
@@ -37,7 +37,7 @@ std::shared_ptr<const TablePlan> plan_for(const SavedModel& saved) {
                    "; expected the run directory of the training, which has columns.json");
 }
 
-// The text of a JSON value as a cell of a CSV file.
+// Converts a JSON value to the text of a cell in a CSV file.
 std::string cell_of(const Json& value, const std::string& column) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();

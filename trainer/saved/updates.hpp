@@ -1,5 +1,5 @@
-// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs. They are either added to the
-// weights, or become a separate adapter in the format of the peft package. export_weights.cpp uses it.
+// Converts the low-rank updates of a saved model (trainer/models/low_rank.hpp) for other programs. They are either added to
+// the weights, or become a separate adapter in the format of the peft package. export_weights.cpp calls these functions.
 #pragma once
 
 #include <nlohmann/json.hpp>

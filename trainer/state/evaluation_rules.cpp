@@ -35,9 +35,9 @@ void put(StateValues& values, const Plateau& plateau) {
   values[kCooldown] = static_cast<double>(plateau.cooldown);
 }
 
-// The name of the value contains the metric. So a run that resumes with a different metric does not compare it with the best
-// value of the old metric. Do not change the name that bad_of() returns: the launcher reads this value from checkpoints
-// (common/run_directory/run_directory.cpp).
+// The name of the value contains the metric. So a run that resumes with a different metric does not compare this metric with
+// the best value of the old metric. Do not change the name that bad_of() returns: the launcher reads this value from
+// checkpoints (common/run_directory/run_directory.cpp).
 std::string best_of(const EarlyStoppingConfig& config) {
   return "early_stopping." + config.metric + ".best";
 }

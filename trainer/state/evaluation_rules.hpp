@@ -18,13 +18,13 @@ namespace ddprun::trainer {
 // kept.
 void init_values(StateValues& values, const TrainConfig& config, const StateValues& saved);
 
-// Call once after each evaluation that the config schedules by epochs or steps (evaluates_by_schedule). Do not call it after an
-// additional evaluation at the end of the run, because a longer run would not have made that evaluation.
+// Call this once after each evaluation that the config schedules by epochs or steps (evaluates_by_schedule). Do not call it
+// after an additional evaluation at the end of the run, because a longer run would not have made that evaluation.
 void update_evaluation_rules(StateValues& values, const TrainConfig& config, const MetricList& figures);
 
 // An evaluation is missing if it failed after the last finished step. The state is then saved without the result, and the run
-// does not count as finished. After a restart the run first repeats the evaluation. An entry in StateValues records this, so it
-// is in the checkpoint. Earlier versions of ddprun ignore the entry.
+// does not count as finished. After a restart the run first repeats the evaluation. An entry in StateValues records this, so
+// the checkpoint contains the entry. Earlier versions of ddprun ignore the entry.
 void mark_evaluation_missing(StateValues& values);
 bool evaluation_is_missing(const StateValues& values);
 void clear_missing_evaluation(StateValues& values);
@@ -36,7 +36,7 @@ double learning_rate(const StateValues& values, const TrainConfig& config, const
 // string if the run continues.
 std::string reason_to_stop_early(const StateValues& values, const TrainConfig& config);
 
-// True if the run is over: it has finished all steps, or early stopping ends it.
+// Returns true if the run is over: it has finished all steps, or early stopping ends it.
 bool is_over(const TrainingState& state, const TrainConfig& config, const RunLength& length);
 
 }  // namespace ddprun::trainer

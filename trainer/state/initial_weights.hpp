@@ -13,7 +13,7 @@
 namespace ddprun::trainer {
 
 // Detects a folder that is often used as a checkpoint by mistake, and returns a message with the correct alternative. Such a
-// folder has only low-rank updates from the peft package, or an exported model. Otherwise returns an empty string.
+// folder has only low-rank updates from the peft package, or an exported model. Returns an empty string for any other folder.
 std::string why_not_a_model(const std::filesystem::path& folder);
 
 // Returns all tensors of a safetensors file, of a Hugging Face folder or index (pretrained_files.hpp), or of a checkpoint's
@@ -27,7 +27,7 @@ std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
 std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
                           const LoraConfig& config);
 
-// The weights have the shapes of the configured model, but they were trained for a model with different options.
+// Thrown if the weights have the shapes of the configured model, but were trained for a model with different options.
 class OtherModelError : public UsageError {
  public:
   using UsageError::UsageError;
@@ -40,7 +40,7 @@ class OtherModelError : public UsageError {
 std::string compare_model(const std::filesystem::path& source, const TrainConfig& config);
 
 // Returns a note if the run that wrote the weights has trained on samples that `config` holds out for validation. Returns an
-// empty string if it has not, or if the run is unknown.
+// empty string if the run has not used such samples, or if the run is unknown.
 std::string compare_held_out(const std::filesystem::path& source, const TrainConfig& config);
 
 }  // namespace ddprun::trainer

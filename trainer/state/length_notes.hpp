@@ -3,7 +3,7 @@
 //   - the warm-up is longer than the run, so the learning rate never reaches its configured value;
 //   - the run was extended after its learning rate had decayed, so the rate jumps up again;
 //   - checkpoint.local_dir and time-based saves are combined, so a save is delayed until the next logged step.
-// Pure. trainer/life prints the warnings on rank 0 at the start of the run.
+// The code is pure: no I/O, no clock. trainer/life prints the warnings on rank 0 at the start of the run.
 #pragma once
 
 #include <cstdint>

@@ -13,15 +13,15 @@
 
 namespace ddprun::trainer {
 
-// True if the folder contains one of the two files, and the config.json that each model of Hugging Face has. The second
-// condition excludes damaged checkpoints of ddprun.
+// Returns true if the folder contains one of the two files, and the config.json that each model of Hugging Face has. The
+// second condition excludes damaged checkpoints of ddprun.
 bool is_pretrained_folder(const std::filesystem::path& folder);
 
-// True for the path of an index: its name ends in ".safetensors.index.json".
+// Returns true for the path of an index, whose name ends in ".safetensors.index.json".
 bool is_shard_index(const std::filesystem::path& file);
 
-// Reads all tensors of such a folder, or of the shards that an index lists. Throws UsageError if the index is damaged, names a
-// file outside of its folder, or lists a tensor that its shard does not contain.
+// Reads all tensors of a folder for which is_pretrained_folder() is true, or of the shards that an index lists. Throws
+// UsageError if the index is damaged, names a file outside of its folder, or lists a tensor that its shard does not contain.
 std::vector<NamedTensor> read_pretrained(const std::filesystem::path& folder_or_index);
 
 }  // namespace ddprun::trainer

@@ -19,15 +19,15 @@ class OtherBuildError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Digest of the executable file of this process; zeros if the file can't be read.
+// Returns the digest of the executable file of this process; zeros if the file can't be read.
 StateDigest digest_of_own_program();
 
 class ProgramBuilds {
  public:
-  // Collective. Every rank sends its build `own` and its progress, which is the result of progress_of() (state_sharing.hpp).
-  // Builds may differ between nodes from the start of the group, so each build of the last group is accepted. If a rank has a
-  // build that is unknown to the ranks with state, all ranks throw OtherBuildError. Returns the progress of all ranks. Both
-  // values are sent in one exchange, because every exchange delays the recovery.
+  // All ranks must call this. Every rank sends its build `own` and its progress, which is the result of progress_of()
+  // (state_sharing.hpp). Builds may differ between nodes from the start of the group, so each build of the last group is
+  // accepted. If a rank has a build that is unknown to the ranks with state, all ranks throw OtherBuildError. Returns the
+  // progress of all ranks. Both values are sent in one exchange, because every exchange delays the recovery.
   std::vector<std::int64_t> agree(const StateDigest& own, std::int64_t progress, const Peers& peers);
 
  private:

@@ -25,8 +25,8 @@ struct RunIdentity {
   bool operator==(const RunIdentity&) const = default;
 
   bool known() const { return !id.empty(); }
-  // True if the checkpoint of `run` at `step` belongs to the history of this run: it was written by this run, or by an earlier
-  // run before this run branched off from it.
+  // Returns true if the checkpoint of `run` at `step` belongs to the history of this run. Such a checkpoint was written by
+  // this run, or by an earlier run before this run branched off from that run.
   bool has(const std::string& run, std::int64_t step) const;
 };
 
@@ -41,7 +41,8 @@ std::string text_of(const RunIdentity& run);
 // Parses the text of run.json. Throws UsageError if the text is not an identity.
 RunIdentity run_identity_of(const std::string& text);
 
-// Reads run.json. Returns nullopt if the file does not exist. Throws UsageError naming the file if it can't be read.
+// Reads run.json. Returns nullopt if the file does not exist. Throws a UsageError that names the file if the file can't be
+// read.
 std::optional<RunIdentity> read_run_identity(const std::filesystem::path& file);
 // Writes run.json unless the file already has this content. Throws std::system_error.
 void write_run_identity(const std::filesystem::path& file, const RunIdentity& run);

@@ -15,15 +15,15 @@ namespace ddprun::trainer {
 // Adds the counts that this config needs, with the value 0.
 void init_skipped_steps(StateValues& values, const TrainConfig& config);
 
-// Call once per step. `finite` is false if the step is skipped. `by_scaler` is true if the loss scaler skips the step. Such
-// skips are normal while the scaler searches for a suitable scale, so skipped_in_a_row() does not count them.
+// Call this once per step. `finite` is false if the step is skipped. `by_scaler` is true if the loss scaler skips the step.
+// Such skips are normal while the scaler searches for a suitable scale, so skipped_in_a_row() does not count them.
 void count_step(StateValues& values, bool finite, bool by_scaler);
 
 // Returns the number of steps skipped since the start of the run; nullopt if this config never skips a step.
 std::optional<std::int64_t> skipped_steps(const StateValues& values);
 
-// Returns the number of consecutive skipped steps up to now, without steps that the scaler skipped. 0 unless the config has
-// "not_finite": "skip".
+// Returns the number of consecutive skipped steps up to now. Steps that the scaler skipped do not count. The number is 0 if
+// the config does not have "not_finite": "skip".
 std::int64_t skipped_in_a_row(const StateValues& values);
 
 // Returns the number of consecutive skipped steps up to now, including steps that the scaler skipped.

@@ -1,5 +1,5 @@
-// Implementation of state_comparison.hpp. Each rank first sends one digest of its whole state. Only if these digests differ,
-// the ranks also send a digest of each tensor, to find the tensors that differ.
+// Implementation of state_comparison.hpp. Each rank first sends one digest of its whole state. If these digests differ, the
+// ranks also send a digest of each tensor, to find the tensors that differ.
 #include "trainer/state/state_comparison.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -42,8 +42,9 @@ std::vector<StateDigest> digests_of_all(const StateDigest& own, const Peers& pee
   return digests;
 }
 
-// Collective. Returns the names of the tensors that differ between ranks. A digest is equal on all ranks if its minimum equals
-// its maximum. One exchange of minima yields both: ~ reverses the order, so the maximum is ~ of the minimum of ~digest.
+// All ranks must call this. Returns the names of the tensors that differ between ranks. A digest is equal on all ranks if its
+// minimum equals its maximum. One exchange of minima yields both: ~ reverses the order, so the maximum is ~ of the minimum of
+// ~digest.
 std::vector<std::string> differing(const std::vector<NamedTensor>& tensors, const Peers& peers) {
   std::vector<std::int64_t> extremes;
   for (const NamedTensor& entry : tensors) {
@@ -111,7 +112,7 @@ void compare_states(const TrainingState& state, const Peers& peers, std::vector<
   if (std::find(verdict.corrupt.begin(), verdict.corrupt.end(), peers.rank()) != verdict.corrupt.end()) {
     throw CorruptStateError(corruption_text(verdict, peers.world(), state.step, names, tensors.size()), !verdict.majority);
   }
-  // The corrupt ranks have exited without calling barrier(), so it throws the error for a lost rank.
+  // The corrupt ranks have exited without calling barrier(). So barrier() throws the error for a lost rank here.
   peers.barrier();
   throw InternalError("a rank whose state is corrupt continued after step " + std::to_string(state.step));
 }

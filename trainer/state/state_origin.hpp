@@ -1,4 +1,4 @@
-// Where this rank's training state comes from. When a process group forms, ranks with a complete state send it to the other
+// The origin of this rank's training state. When a process group forms, ranks with a complete state send it to the other
 // ranks. If no rank has a complete state, the state comes from a checkpoint or from the seed. state_sharing.cpp and
 // resumed_state.cpp set the origin whenever they change the tensors, so that the origin is correct even after an exception.
 #pragma once
@@ -13,7 +13,7 @@ enum class StateOrigin {
   kSurvivors,   // the state of a rank that survived when another rank was lost: this rank, or the rank that sent it
 };
 
-// True if the state is complete after state.step finished steps, so that it may be sent to other ranks.
+// Returns true if the state is complete after state.step finished steps, so that it may be sent to other ranks.
 constexpr bool is_whole(StateOrigin origin) {
   switch (origin) {
     case StateOrigin::kNothing:

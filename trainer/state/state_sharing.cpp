@@ -89,9 +89,9 @@ void send_state(const TrainingState& state, const Peers& peers, int to) {
   for (const at::Tensor& tensor : tensors_of(state_map(state))) peers.send(tensor.cpu().contiguous(), to);
 }
 
-// A complete state of this rank is replaced only after the whole new state has arrived. Otherwise, if the sender is lost, a
-// state that may then be the newest one would be destroyed. Without a complete state, each tensor is received directly into the
-// model's memory, which saves a copy.
+// If this rank has a complete state, that state is replaced only after the whole new state has arrived. If the sender is lost
+// during the transfer, the old state may be the newest remaining one. If this rank has no complete state, each tensor is
+// received directly into the model's memory, which saves a copy.
 void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
   const bool aside = is_whole(origin);
   const std::string small = peers.receive_text(from);
@@ -141,7 +141,7 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
     (has == most ? holders : others).push_back(rank);
     if (has == kNoProgress) sharing.without.push_back(rank);
   }
-  // The ranks without the newest state are divided among the ranks with the newest state, which send it at the same time.
+  // The ranks without the newest state are divided among the ranks with the newest state. All senders send at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);

@@ -24,13 +24,13 @@ struct Sharing {
 constexpr std::int64_t kNoProgress = -1;
 std::int64_t progress_of(const TrainingState& state, StateOrigin origin);
 
-// Collective. If at least one rank has a complete state, all ranks have the newest state afterwards, and `origin` becomes
-// kSurvivors. If a sender is lost during the transfer, a rank with an older complete state keeps that state; on any other
-// receiver, `origin` becomes kNothing. If no rank has a complete state, nothing is sent and the result is empty. The caller
-// must then take the state from a checkpoint or from the seed.
+// All ranks must call this. If at least one rank has a complete state, all ranks have the newest state afterwards, and
+// `origin` becomes kSurvivors. If a sender is lost during the transfer, a rank with an older complete state keeps that state;
+// on any other receiver, `origin` becomes kNothing. If no rank has a complete state, nothing is sent and the result is empty.
+// The caller must then take the state from a checkpoint or from the seed.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers);
-// Like the other share_state(), but without the exchange of progress. `progress` has the result of progress_of() on each rank,
-// as ProgramBuilds::agree() returns it.
+// Works like the other share_state(), but without the exchange of progress. `progress` has the result of progress_of() on each
+// rank, as ProgramBuilds::agree() returns it.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers, const std::vector<std::int64_t>& progress);
 
 }  // namespace ddprun::trainer

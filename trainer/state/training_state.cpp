@@ -31,7 +31,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Which tensors of the model a file of weights may lack: none, all low-rank updates, or all low-rank updates and any buffers.
+// The tensors of the model that may be missing in a file of weights: no tensors, all low-rank updates, or all low-rank updates
+// and any buffers.
 enum class AllowMissing { kNothing, kUpdates, kUpdatesAndBuffers };
 
 bool same_values(const at::Tensor& one, const at::Tensor& other) {
@@ -67,7 +68,8 @@ std::vector<NamedTensor> with_first_names(const std::map<std::string, std::strin
   return once;
 }
 
-// True for batch norm's counter of batches. PyTorch creates the counter, but no result depends on it, so a file may lack it.
+// Returns true for batch norm's counter of batches. PyTorch creates the counter, but no result depends on it, so a file may
+// lack it.
 bool is_counter(const std::string& buffer) {
   return buffer.ends_with("num_batches_tracked");
 }
@@ -130,7 +132,8 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
   copy_by_name(state.average->tensors(), saved);
 }
 
-// Reads weights for the model. Those of a language model may have the names and the table of positions of another program.
+// Reads weights for the model. Weights of a language model may come from another program, with different names and a longer
+// table of positions.
 std::vector<NamedTensor> weights_for(const TrainingState& state, const std::filesystem::path& source,
                                      const TrainConfig& config) {
   std::vector<NamedTensor> weights = initial_weights(source);
@@ -226,7 +229,7 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config) {
-  // SGD without momentum, because its optimizer has no state.
+  // SGD without momentum is used here, because this optimizer has no state.
   const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});
   compare_model(source, config);
   const std::vector<NamedTensor> weights = weights_for(state, source, config);
@@ -403,7 +406,7 @@ std::string rounding_differences(const CheckpointState& saved, const TrainingSta
   note("threads per worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
   note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
   note("LibTorch: ", TORCH_VERSION, saved.torch_version);
-  // The sum of two values has one order.
+  // With at most two ranks, the order of the additions does not matter, because a + b equals b + a.
   constexpr int kMaxWithOneOrder = 2;
   if (std::max(world, saved.world_size) > kMaxWithOneOrder) {
     const auto order = [](const std::string& summation) { return summation.empty() ? "of Gloo or NCCL" : "of ranks"; };

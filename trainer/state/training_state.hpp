@@ -25,8 +25,8 @@
 
 namespace ddprun::trainer {
 
-// Metrics of the last logged step; StepEvaluation has those of the last evaluation. Every rank keeps a copy, because rank 0,
-// which writes the metrics files, may be lost before it has written them.
+// Metrics of the last logged step. StepEvaluation has the metrics of the last evaluation. Every rank keeps a copy, because
+// rank 0, which writes the metrics files, may be lost before it has written them.
 struct StepMetrics {
   std::int64_t step = 0;
   double loss = 0;  // mean training loss over the global batch
@@ -60,7 +60,7 @@ struct TrainingState {
   std::optional<StepMetrics> figures;
   std::optional<StepEvaluation> evaluation;
 
-  std::string taken;  // message about the weights loaded from model.init; empty without model.init
+  std::string taken;  // message about the weights loaded from model.init; empty if model.init is not set
 
   std::string device = "cpu";  // "cpu", or the name of the GPU that holds the state
   std::string summation;       // order of sums in the current group (CheckpointState::summation)
@@ -90,13 +90,13 @@ StateMap state_map(const TrainingState& state);
 // then needs to restore only the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
-// Runs the optimizer with this learning rate and updates the average of the weights. Call between begin_update() and
+// Runs the optimizer with this learning rate and updates the average of the weights. Call this between begin_update() and
 // end_step(), unless the step is skipped (trainer/loop/skipping.hpp).
 void update_weights(TrainingState& state, double lr);
-// Restores the buffers that begin_step() copied. Does nothing without a copy.
+// Restores the buffers that begin_step() copied. Does nothing if begin_step() made no copy.
 void restore_buffers(TrainingState& state);
 void end_step(TrainingState& state);
-// Undoes the current step, so that the state is again the one after state.step finished steps. Returns false if this is
+// Undoes the current step. The state is then again the state after state.step finished steps. Returns false if this is
 // impossible, because the update of the weights was interrupted or the buffers were not copied.
 bool undo_step(TrainingState& state);
 
@@ -110,11 +110,11 @@ TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
 // Returns a state with the parameters and buffers of `model`, and with an optimizer for its trained parameters.
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
-// Loads weights into a model that is not trained, for evaluation or inference. `source` is a safetensors file or a checkpoint's
-// folder. If a checkpoint has averaged weights, these are used. A config.json next to the weights is compared with `config`
-// (initial_weights.hpp). Low-rank updates may be absent: they then keep their initial values, which do not change the model's
-// results. An absent buffer is an error, because its initial value would be used as if it had been trained. Throws UsageError
-// if the weights do not fit.
+// Loads weights into a model that is not trained, for evaluation or inference. `source` is a safetensors file or a
+// checkpoint's folder. If a checkpoint has averaged weights, the averaged weights are used. A config.json next to the weights
+// is compared with `config` (initial_weights.hpp). Low-rank updates may be absent: they then keep their initial values, which
+// do not change the model's results. An absent buffer is an error, because its initial value would be used as if it had been
+// trained. Throws UsageError if the weights do not fit.
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source,
                   const TrainConfig& config);
 
@@ -128,14 +128,14 @@ void require_same_module(const Task& task, const Description& samples, std::uint
 // model.init do not fit the model.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 
-// Replaces the state by that of a checkpoint. If the config has an average or a plateau schedule that the checkpoint lacks,
-// this average or schedule starts from scratch. Throws UsageError naming `source` if the checkpoint has a different model,
-// optimizer, seed or data position.
+// Replaces the state by the state in a checkpoint. If the config has an average or a plateau schedule that the checkpoint
+// lacks, this average or schedule starts from scratch. Throws a UsageError that names `source` if the checkpoint has a
+// different model, optimizer, seed or data position.
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source);
 
-// Does the part of restore() that needs no config: copies the tensors, the step and the bucket order. Throws UsageError naming
-// `source`.
+// Does the part of restore() that needs no config: copies the tensors, the step and the bucket order. Throws a UsageError that
+// names `source`.
 void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source);
 
 // Returns the content of a checkpoint, without the entries that come from the config.
@@ -151,10 +151,10 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
 std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
                                  int world);
 
-// Name in StateValues of the number of updates of the weights' average.
+// The key in StateValues for the number of updates of the weight average.
 inline constexpr const char* kUpdatesOfAverage = "average.updates";
 
-// True if no tensor of the state contains a NaN or an infinite number.
+// Returns true if no tensor of the state contains a NaN or an infinite number.
 bool all_finite(const TrainingState& state);
 
 }  // namespace ddprun::trainer

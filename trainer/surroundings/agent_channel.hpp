@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 
 class AgentChannel {
  public:
-  // Called with every message except StoreReply. The call is on the reader thread, so the handler must not block.
+  // The reader thread calls the handler with every message except StoreReply. So the handler must not block.
   using Handler = std::function<void(const channel::FromAgent&)>;
 
   // Takes ownership of the descriptor `fd`, sets its CLOEXEC flag, and sends `hello`. `on_gone` is called at most once, on the
@@ -26,8 +26,9 @@ class AgentChannel {
   // Sends a diagnostic message. Drops it without an error if the channel is closed. Any thread may call this.
   void send(const channel::FromWorker& message) noexcept;
   // Sends a store request with a new id and waits for its reply. Several threads may wait for replies at the same time. Throws
-  // std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for the next
-  // round (Hold); or the agent has ordered a newer process group than the caller's, `generation`.
+  // std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for the
+  // next round (Hold); or the agent has ordered a process group that is newer than `generation`, the number of the caller's
+  // group.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

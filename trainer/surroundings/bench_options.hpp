@@ -13,19 +13,20 @@ enum class BenchOperation { kAllReduce, kReduceScatter, kAllGather, kBroadcast, 
 
 struct BenchOptions {
   BenchOperation operation = BenchOperation::kAllReduce;
-  std::string backend = "auto";                                           // as ddp.backend in train.json
-  std::vector<std::int64_t> sizes{4 << 10, 64 << 10, 1 << 20, 25 << 20};  // bytes
-  bool copied = false;  // shared memory: with buffers of the caller, which are copied, instead of buffers of the backend
+  std::string backend = "auto";                                           // a value of ddp.backend in train.json
+  std::vector<std::int64_t> sizes{4 << 10, 64 << 10, 1 << 20, 25 << 20};  // sizes in bytes
+  bool copied = false;  // for shared memory; true: use ordinary buffers, which are copied, instead of buffers in the segment
   bool json = false;
 };
 
-// The name on the command line, such as "allreduce".
+// Returns the name of the operation on the command line, such as "allreduce".
 std::string_view name_of(BenchOperation operation);
 
-// Pure. Reads "4K,64K,2.5M,1G" as bytes. Throws UsageError for another format, and for a size above 64 GiB or below 1.
+// Parses sizes such as "4K,64K,2.5M,1G", and returns them in bytes. The function is pure. Throws UsageError for another
+// format, and for a size above 64 GiB or below 1.
 std::vector<std::int64_t> bench_sizes(std::string_view text);
 
-// Parses the arguments after "bench". Sets `help` and returns nullopt if they request help. Throws UsageError.
+// Parses the arguments after "bench". If the arguments request help, sets `help` and returns nullopt. Throws UsageError.
 std::optional<BenchOptions> parse_bench_options(const std::vector<std::string>& arguments, std::string& help);
 
 }  // namespace ddprun::trainer

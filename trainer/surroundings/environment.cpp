@@ -1,5 +1,6 @@
-// Implementation of environment.hpp. Open MPI's variables are checked before Slurm's. Inside a Slurm allocation, mpirun starts
-// one daemon per node as a Slurm task. All ranks of a node inherit that daemon's Slurm variables, which do not identify them.
+// Implementation of environment.hpp. Open MPI's variables are checked before Slurm's variables. Inside a Slurm allocation,
+// mpirun starts one daemon per node as a Slurm task. All ranks of a node inherit that daemon's Slurm variables, which do not
+// identify them.
 #include "trainer/surroundings/environment.hpp"
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Reads this worker's rank, world size and rendezvous address from environment variables. ddprun and torchrun set RANK. If RANK
-// is unset, the variables of mpirun, srun or PMIx are used, in this order
-// (docs/internals/decisions/trainer/worker-environment.md). Without any of them the job has one worker.
+// Reads this worker's rank, world size and rendezvous address from environment variables. ddprun and torchrun set RANK. If
+// RANK is unset, the variables of mpirun, srun or PMIx are used, in this order
+// (docs/internals/decisions/trainer/worker-environment.md). If none of these variables is set, the job has one worker.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct WorkerEnvironment {
   int group_world_size = 1;
   int restart_count = 0;
   int generation = 0;       // number of the worker's first process group: the round in a multi-node job, else the restart count
-  std::string master_addr;  // rank 0's address; empty if unknown, for example in a job of one worker without an agent
+  std::string master_addr;  // address of rank 0; empty if unknown, for example in a job of one worker without an agent
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: if true, every rank is a client of the agent's TCPStore
   std::string run_id;            // value of TORCHELASTIC_RUN_ID

@@ -28,8 +28,8 @@ class Faults {
   bool poisons(std::int64_t finished) const;
   // Returns true if the caller must flip a bit of the weights after `finished` steps.
   bool flips(std::int64_t finished) const;
-  // Call this before each forward pass with the pass's number of samples. Throws std::bad_alloc if a fault limits the number of
-  // samples (above=) to less.
+  // Call this before each forward pass with the pass's number of samples. Throws std::bad_alloc if a fault limits the number
+  // of samples (above=) to a smaller number.
   void take(std::int64_t finished, std::int64_t samples) const;
 
  private:

@@ -36,8 +36,8 @@ inline void refuse_unknown_flag(const std::vector<std::string>& arguments, const
   }
 }
 
-// Parses the arguments of `app`, whose name is that of the command. If they request help, sets `help` and returns false. Throws
-// UsageError.
+// Parses the arguments of `app`. The name of `app` must be the name of the command. If the arguments request help, sets `help`
+// and returns false. Throws UsageError.
 inline bool parse_arguments(CLI::App& app, const std::vector<std::string>& arguments, std::string& help) {
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 expects the last argument first
   try {

@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 
 class Status {
  public:
-  // After this call, changes of phase are sent to `agent`, which is null without a ddprun agent.
+  // After this call, changes of phase are sent to `agent`, which is null if there is no ddprun agent.
   void attach(AgentChannel* agent) { agent_ = agent; }
 
   void enter(channel::Phase phase) {

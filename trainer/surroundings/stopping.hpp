@@ -33,7 +33,7 @@ class Stopping {
   virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };
 
-// Stops when the agent orders it. A stop request may arrive before attach(), which then sends the answer.
+// Stops training when the agent requests a stop. If the stop request arrives before attach(), then attach() sends the answer.
 class StoppingByAgent : public Stopping {
  public:
   explicit StoppingByAgent(StopGate& gate) : gate_(gate) {}
@@ -54,8 +54,8 @@ class StoppingByAgent : public Stopping {
   bool requested_ = false;
 };
 
-// Stops when a signal arrives, and agrees on the stop step through the store. A signal before the first process group is formed
-// ends the process immediately, because nothing has been trained yet.
+// Stops training when a signal arrives. The ranks agree on the stop step through the store. A signal before the first process
+// group is formed ends the process immediately, because nothing has been trained yet.
 class StoppingByStore : public Stopping {
  public:
   explicit StoppingByStore(StopGate& gate) : gate_(gate) {}

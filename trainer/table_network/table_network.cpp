@@ -58,14 +58,14 @@ class TableNetwork : public Model {
     at::Tensor x = all;
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i) x = at::relu(layers_[i]->of(x));
     const at::Tensor sum = linear_->of(all) + layers_.back()->of(dropped(std::move(x), dropout_, is_training()));
-    // In float32, since autocast may return fewer bits, which do not suffice for a large mean.
+    // The result is computed in float32, because autocast may return fewer bits, which do not suffice for a large mean.
     return target_.is_class ? sum : sum.to(at::kFloat) * deviation_ + mean_;
   }
 
   const TargetPlan* table_target() const override { return &target_; }
 
  private:
-  // Replaces the codes of the embedded columns, which are the last inputs, by their vectors.
+  // Replaces the codes of the embedded columns, which are the last inputs, by the embedding vectors of these codes.
   at::Tensor embedded(const at::Tensor& inputs) const {
     if (embeddings_.empty()) return inputs;
     std::vector<at::Tensor> parts{inputs.narrow(1, 0, plain_)};

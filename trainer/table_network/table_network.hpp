@@ -1,12 +1,13 @@
 // The network for data.type "table". Its inputs follow the column plan (common/tables/column_plan.hpp). The result is the sum
 // of a linear layer and of a multilayer perceptron, both on the same inputs.
 //
-// Why the sum: on small tables, a linear model is often the best model, and a network alone needs long to approximate it. With
-// the linear layer, the network only learns the difference. Wide and deep learning (Cheng et al. 2016) uses the same sum.
+// Why the sum: on small tables, a linear model is often the best model, and a network alone needs many steps to approximate
+// it. With the linear layer, the network only learns the difference. Wide and deep learning (Cheng et al. 2016) uses the same
+// sum.
 //
-// Names: linear, fc1, fc2, ... as in an mlp, and embedding1, embedding2, ... in the order of the embedded columns. For a
-// number, the buffers target_mean and target_deviation convert the result to the unit of the table, so that predictions and
-// metrics are in this unit.
+// The layers are named linear; fc1, fc2, ... as in an mlp; and embedding1, embedding2, ... in the order of the embedded
+// columns. For a number, the buffers target_mean and target_deviation convert the result to the unit of the table, so that
+// predictions and metrics are in this unit.
 #pragma once
 
 #include <c10/core/Device.h>

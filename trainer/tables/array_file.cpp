@@ -45,7 +45,7 @@ at::ScalarType numpy_type(std::string_view text, const std::string& file) {
 
 std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& file) {
   constexpr std::int64_t kMax = std::int64_t{1} << 40;
-  constexpr std::size_t kMaxDimensions = 64;  // NumPy's own limit
+  constexpr std::size_t kMaxDimensions = 64;  // NumPy has the same limit
   std::vector<std::int64_t> sizes;
   std::int64_t elements = 1;
   if (!text.starts_with('(')) throw UsageError(file + ": has no shape in its header");

@@ -108,7 +108,7 @@ class NonNumericColumns {
     names_.push_back(name);
     if (columns_.size() == 1) first_ = problem;
   }
-  // True if add() was called for the column. Its further fields then need not be parsed.
+  // Returns true if add() was called for the column. Further fields of such a column need not be parsed.
   bool has(std::size_t column) const { return columns_.contains(column); }
   void throw_if_any() const {
     if (columns_.empty()) return;

@@ -1,5 +1,5 @@
-// Reads CSV files as tables. The header names the columns. One column is the target, and all others are numeric inputs, except
-// those of data.leave_out.
+// Reads CSV files as tables. The header names the columns. One column is the target. All other columns are numeric inputs,
+// except the columns in data.leave_out.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 
 // Describes the inputs and targets of a row. Reads only the header of the training file. Throws UsageError if the file is
-// missing, if two columns have the same name, or if there is no input column. Also throws it if a column that the config names
+// missing, if two columns have the same name, or if there is no input column. Also throws it if the config names a column that
 // does not exist; the message then lists the columns.
 Description describe_csv(const DataConfig& config);
 

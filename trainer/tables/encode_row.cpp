@@ -36,7 +36,7 @@ bool is_category(const ColumnPlan& column) {
   return column.kind == PlanKind::kOneHot || column.kind == PlanKind::kEmbedding;
 }
 
-// The position in the year as a point on a circle, so that December is next to January; and the weekday.
+// Encodes the position in the year as a point on a circle, so that December is next to January. Also encodes the weekday.
 void encode_calendar(double day, std::span<float> to) {
   const double angle = 2 * std::numbers::pi * day / kDaysPerYear;
   to[0] = static_cast<float>(std::sin(angle));
@@ -68,7 +68,7 @@ void RowEncoder::encode(std::span<const std::string_view> cells, std::span<float
     bool missing = is_missing(cell, plan_.missing_values);
     if (is_category(column)) {
       const auto found = missing ? codes_[i].end() : codes_[i].find(cell);
-      // -1: an unknown category
+      // -1 means an unknown category
       const std::int64_t code = found != codes_[i].end()        ? found->second
                                 : missing && column.has_missing ? static_cast<std::int64_t>(column.categories.size())
                                                                 : -1;

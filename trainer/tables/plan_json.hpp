@@ -8,13 +8,13 @@
 
 namespace ddprun::trainer {
 
-// The JSON text. plan_from_json() returns exactly the same plan, including all bits of its numbers.
+// Returns the plan as JSON. plan_from_json() restores exactly the same plan from this text, including all bits of its numbers.
 std::string plan_json(const TablePlan& plan);
 
-// Throws UsageError if the text is not a plan.
+// Parses the result of plan_json(). Throws UsageError if the text is not a plan.
 TablePlan plan_from_json(const std::string& text);
 
-// Reads columns.json. Throws UsageError that names the file.
+// Reads columns.json. Throws a UsageError that names the file.
 TablePlan read_plan(const std::filesystem::path& file);
 
 }  // namespace ddprun::trainer

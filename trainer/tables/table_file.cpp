@@ -39,7 +39,8 @@ std::string path_in(const DataConfig& data, const std::string& name) {
   return (std::filesystem::path(data.dir) / name).string();
 }
 
-// Selects the training rows that are not held out for validation. Empty if no rows are held out.
+// Returns a function that selects the training rows that are not held out for validation. The function is empty if no rows are
+// held out.
 std::function<bool(std::int64_t)> rows_for_statistics(const TableText& train, const TrainConfig& config) {
   if (!config.data.validation.is_set()) return {};
   TableRows rows(train.mapped.bytes(), train.file, config, TablePart::kTrain);
@@ -86,7 +87,8 @@ struct EncodedRows {
   std::int64_t of_unknown_class = 0;  // test rows that are not used, since the training rows lack their class
 };
 
-// Positions in a row of the file for the columns of the plan; -1 for an absent column that is left out.
+// Returns the position of each column of the plan in a row of the file. The position is -1 for a column that is left out and
+// absent in the file.
 std::vector<std::int64_t> places_of(const TablePlan& plan, const TableRows& rows, const std::string& file) {
   std::vector<std::int64_t> places;
   std::string absent;

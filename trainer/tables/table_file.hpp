@@ -1,5 +1,5 @@
-// Reads tables as users have them, data.type "table": CSV files with text, truth values, dates and missing values. The column
-// plan (common/tables) determines the inputs. data.type "csv" is the older reader for columns of numbers.
+// Reads tables for data.type "table": CSV files with text, truth values, dates and missing values. The column plan
+// (common/tables) determines the inputs. data.type "csv" is the older reader for columns of numbers.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@ Description describe_table(const TrainConfig& config);
 // Describes a row of a table with this plan, without reading a file.
 Description describe_plan(std::shared_ptr<const TablePlan> plan);
 
-// Reads the training rows and the test rows. The test rows are those of data.test_table or, without this file, a part of the
-// training file (data.test_fraction). Targets of numbers are in the unit of the table. Sources::plan has the column plan, and
-// Sources::notes describes the columns.
+// Reads the training rows and the test rows. The test rows are the rows of data.test_table. If this key is not set, they are a
+// part of the training file (data.test_fraction). Numeric targets are in the unit of the table. Sources::plan has the column
+// plan, and Sources::notes describes the columns.
 //
 // All statistics come from the training rows, without samples that are held out for validation. They are computed in double, in
 // the order of the rows, so they are the same on each rank. If data.columns_file exists, its plan is used instead.

@@ -1,6 +1,6 @@
 // The task that assigns a class to an image or a row of numbers. The loss is the cross entropy, and the metrics are "loss" and
-// "accuracy". For data.type "table", "baseline_accuracy" is that of a prediction that is always the most frequent class.
-// Batches are {images, labels} as in trainer/data/images.hpp.
+// "accuracy". For data.type "table", "baseline_accuracy" is the accuracy of a prediction that is always the most frequent
+// class. Batches are {images, labels} as in trainer/data/images.hpp.
 #pragma once
 
 #include <memory>

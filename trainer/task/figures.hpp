@@ -38,8 +38,8 @@ class Figures {
 // The prefix of metrics on the validation samples, which are held out from the training set.
 inline constexpr std::string_view kValidationPrefix = "validation_";
 
-// Returns the names of all metrics of an evaluation: those of the task, and the same names with kValidationPrefix if the config
-// has validation samples. Throws UsageError if a name would occur twice.
+// Returns the names of all metrics of an evaluation: the metrics of the task, and the same names with kValidationPrefix if the
+// config has validation samples. Throws UsageError if a name would occur twice.
 std::vector<std::string> metrics_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task);
 
 // Throws UsageError if the config uses a metric that is not in `figures`.

@@ -24,7 +24,7 @@ class Regression : public Task {
   }
 
   // Computes the same as Python's F.mse_loss. For a table, the targets are standardized: the squared error is divided by their
-  // variance. Otherwise the best learning rate and the effect of clipping would depend on the unit of the target.
+  // variance. Without this division, the best learning rate and the effect of clipping would depend on the unit of the target.
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     const at::Tensor error = at::mse_loss(predicted(module, batch), batch.tensors.at(1), at::Reduction::Mean);
     const TargetPlan* const target = model_in(module).table_target();

@@ -10,8 +10,8 @@
 namespace ddprun::trainer {
 
 // Returns the task. Its metrics are "loss", the mean squared error, and "mean_absolute_error". Both are means over all samples
-// and outputs, in the unit of the targets. For data.type "table", "baseline_loss" and "baseline_mean_absolute_error" are those
-// of a prediction that is always the mean of the training rows.
+// and outputs, in the unit of the targets. For data.type "table", "baseline_loss" and "baseline_mean_absolute_error" are the
+// same metrics for a prediction that is always the mean of the training rows.
 std::unique_ptr<Task> regression(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

@@ -35,8 +35,8 @@ class Task {
   // run, step and rank.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
 
-  // Factor that converts the result of loss() into the unit of the metric "loss", for logs of training steps. A task that
-  // scales its targets overrides it.
+  // Returns the factor that converts the result of loss() into the unit of the metric "loss", for logs of training steps. A
+  // task that scales its targets overrides this function.
   virtual double loss_unit(torch::nn::Module& /*module*/) const { return 1; }
 
   // Returns the minimum number of samples in a batch for loss(). For example, batch norm over one value per channel needs two

@@ -1,7 +1,7 @@
-// Byte-level BPE (Sennrich et al. 2016, in GPT-2's form). A text is split into words. At first, each byte of a word is a token.
-// Then pairs of adjacent tokens are merged, in the order of the list of merges, until no merge applies. For example, with the
-// merges "l o" and "lo w", the word "low" becomes "l o w", then "lo w", then "low". The tokens are the same as with Hugging
-// Face's tokenizers. Invalid UTF-8 is replaced by U+FFFD, as by Python's errors="replace".
+// Byte-level BPE (Sennrich et al. 2016), in the form that GPT-2 uses. A text is split into words. At first, each byte of a
+// word is a token. Then pairs of adjacent tokens are merged, in the order of the list of merges, until no merge applies. For
+// example, with the merges "l o" and "lo w", the word "low" becomes "l o w", then "lo w", then "low". The tokens are the same
+// as with Hugging Face's tokenizers. Invalid UTF-8 is replaced by U+FFFD, as by Python's errors="replace".
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ char32_t composition_of(char32_t first, char32_t second) {
 }
 
 std::u32string compose(const std::u32string& text) {
-  constexpr int kNone = 256;  // greater than each class: no letter precedes
+  constexpr int kNone = 256;  // greater than each class; means that no letter precedes
   std::u32string out;
   std::size_t letter = 0;  // place in `out` of the last character of class 0
   int last = kNone;        // class of the last character in `out`

@@ -123,8 +123,8 @@ void read_class(const TokenJson& config, const fs::path& file, Bpe& bpe) {
                    "tokenizer.json");
 }
 
-// Adds each entry of the vocabulary that is in brackets, such as "<pad>" or "[CLS]", and is not the result of a merge. Used if
-// the folder has no file that lists the special tokens.
+// Adds each entry of the vocabulary that is in brackets, such as "<pad>" or "[CLS]", and is not the result of a merge. This is
+// used if the folder has no file that lists the special tokens.
 void add_entries_in_brackets(Bpe& bpe, const TokenJson& vocabulary, std::map<std::string, std::uint32_t>& tokens) {
   std::unordered_set<std::string> made;
   for (const auto& [left, right] : bpe.merges) made.insert(left + right);

@@ -1,11 +1,11 @@
-// Finds the special tokens of a vocab.json. Special tokens are searched in a text before it is split into words, as in the
+// Finds the special tokens of a vocab.json. Special tokens are found in a text before the text is split into words, as in the
 // library transformers.
 //
-// vocab.json and merges.txt do not mark special tokens. Three other files of the folder may list them: special_tokens_map.json,
-// tokenizer_config.json and added_tokens.json. If all three files are missing, an entry of vocab.json is special under three
-// conditions. No merge produces the entry, so it could otherwise never occur in a text. The entry has more than one byte. The
-// entry is in brackets, such as "<s>" or "[PAD]", as the trainers of the library tokenizers write special tokens.
-// "<|endoftext|>" is always special, as in GPT-2's tokenizer.
+// vocab.json and merges.txt do not mark special tokens. Three other files of the folder may list them:
+// special_tokens_map.json, tokenizer_config.json and added_tokens.json. If all three files are missing, an entry of vocab.json
+// is special under three conditions. No merge produces the entry, so it could not occur in a text if it were not special. The
+// entry has more than one byte. The entry is in brackets, such as "<s>" or "[PAD]", as the trainers of the library tokenizers
+// write special tokens. "<|endoftext|>" is always special, as in GPT-2's tokenizer.
 #pragma once
 
 #include <filesystem>

@@ -217,7 +217,7 @@ Sources read_tokens(const DataConfig& config) {
   const std::filesystem::path folder = config.dir;
   TokenReading reading{.width =
                            config.token_type == DataConfig::TokenType::kUint32 ? sizeof(std::uint32_t) : sizeof(std::uint16_t)};
-  // Token files need no vocabulary, so an unsupported one does not prevent the training.
+  // Token files need no vocabulary, so an unsupported vocabulary does not prevent the training.
   const bool has_text = is_text_file(config.train_tokens) || is_text_file(config.test_tokens);
   if (!config.tokenizer.empty() && has_text) reading.vocabulary = vocabulary_of(config);
   reading.end_of_document = config.end_of_document;

@@ -13,10 +13,10 @@ struct Decomposition {
   char32_t second;
 };
 
-// All decompositions except those of Hangul syllables, sorted by `code`.
+// All decompositions except the decompositions of Hangul syllables, sorted by `code`.
 std::span<const Decomposition> decompositions();
 
-// The characters of this list are decomposed, but never the result of a composition. Sorted.
+// The characters of this list are decomposed, but are never the result of a composition. The list is sorted.
 std::span<const char32_t> uncomposed_characters();
 
 // The combining class of a character, from 1 to 254; 0 for a character that does not combine with the one before it.

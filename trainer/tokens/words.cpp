@@ -23,7 +23,7 @@ Run run_of(CharacterClass wanted, std::string_view text) {
   return run;
 }
 
-// Returns the longest prefix of line ends.
+// Returns the length of the line ends at the start of the text.
 std::size_t line_ends(std::string_view text) {
   const std::size_t end = text.find_first_not_of("\r\n");
   return end == std::string_view::npos ? text.size() : end;
@@ -45,7 +45,7 @@ std::size_t contraction(std::string_view text) {
   return 0;
 }
 
-// Whitespace that starts a text: \s*[\r\n]+|\s+(?!\S)|\s+
+// Returns the length of the whitespace at the start of a text, by the pattern \s*[\r\n]+|\s+(?!\S)|\s+
 std::size_t spaces_at_start(std::string_view text) {
   const Run spaces = run_of(CharacterClass::kSpace, text);
   const std::size_t last_end = text.substr(0, spaces.bytes).find_last_of("\r\n");
@@ -53,8 +53,8 @@ std::size_t spaces_at_start(std::string_view text) {
   return spaces.bytes == text.size() || spaces.bytes == spaces.last ? spaces.bytes : spaces.bytes - spaces.last;
 }
 
-// The first word by the pattern of Llama 3, with at most `digits` digits per word. Each branch is an alternative of the
-// pattern.
+// Returns the length of the first word by the pattern of Llama 3, with at most `digits` digits per word. Each branch is an
+// alternative of the pattern.
 std::size_t first_word_of_llama3(std::string_view text, std::size_t digits) {
   if (const std::size_t bytes = contraction(text); bytes > 0) return bytes;
   const Character first = first_character(text);

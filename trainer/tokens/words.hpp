@@ -1,6 +1,6 @@
 // Splits a text into words. Byte-level BPE merges tokens only within a word. GPT-2's pattern (Radford et al. 2019, encoder.py):
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// Llama 3 and Qwen2 have one pattern, but Qwen2's numbers have one digit per word, \p{N} instead of \p{N}{1,3}:
+// Llama 3 has the following pattern. The pattern of Qwen2 is the same, except that it has \p{N} instead of \p{N}{1,3}:
 //   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 #pragma once
 

@@ -7,7 +7,7 @@ worker. The script must then behave as in a fresh interpreter.
 How it goes wrong:
 - A fork of a process with torch is safe only with one thread and without CUDA. All children also share hash seed and random
   state.
-- A program that waits, and then runs the script through runpy, leaves its frames below those of the script. It must also
+- A program that waits, and then runs the script through runpy, leaves its frames below the frames of the script. It must also
   imitate __main__, the exit after Ctrl-C and the traceback.
 - A library or an environment variable changes after the import. The script then runs with modules that a fresh interpreter
   would not load.
@@ -83,7 +83,7 @@ def foreign_module(places, folders):
 
 def reason_for_plain_start(before, now, hidden):
     """Returns why the script needs a fresh interpreter, or an empty string if the spare is equivalent to one. `before` is the
-    Observation that the spare made after its imports. `now` is the present one."""
+    Observation that the spare made after its imports. `now` is the present Observation."""
     variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
                                 {k: v for k, v in now.environment.items() if not of_worker(k)})
     if variable:
@@ -97,8 +97,8 @@ def reason_for_plain_start(before, now, hidden):
 
 
 class Observation:
-    """What must not change from the end of the spare's imports until it becomes a worker: the environment, and {file: its
-    version}."""
+    """The data that must not change from the end of the spare's imports until it becomes a worker: the environment, and {file:
+    its version}."""
 
     def __init__(self, environment, files):
         self.environment = environment
@@ -353,7 +353,7 @@ class LowPriority:
                 except OSError:
                     pass  # the thread has ended in the meantime
             return
-        for _ in range(20):  # the kernel accepts one change of an autogroup in 0.1 s, among the changes of all sessions
+        for _ in range(20):  # the kernel accepts only one change of an autogroup in 0.1 s, over all sessions
             if not isinstance(write_proc_self("autogroup", "0"), BlockingIOError):
                 return
             time.sleep(0.05)
@@ -387,7 +387,7 @@ def wait_for_request():
     finally:
         control.detach()
     if len(fds) < 4:
-        os._exit(1 if packet else 0)  # without a packet the agent has ended, which is not an error
+        os._exit(1 if packet else 0)  # an empty packet means that the agent has ended, which is not an error
     size = os.fstat(fds[0]).st_size
     request = b""
     while len(request) < size:
@@ -622,7 +622,7 @@ if __name__ == "sitecustomize" and "DDPRUN_PRELOAD" in os.environ:
     try:
         _installed = run_spare()
     except BaseException as error:
-        # The process must exit after an error. Otherwise Python would run the script in this process, without a rank.
+        # The process must exit after an error. If it did not, Python would run the script in this process, without a rank.
         import traceback
 
         traceback.print_exc()

@@ -31,8 +31,8 @@ class Checkpointing {
   Checkpointing& operator=(const Checkpointing&) = delete;
 
   // Loads the newest valid checkpoint into `state`. Call this on every rank. The ranks do not communicate. If there is no
-  // checkpoint, it returns false and leaves `state` unchanged. A checkpoint with a wrong checksum is skipped and reported on
-  // stderr. Throws ddprun::BadCheckpointError if there are checkpoints but none is valid. Throws ddprun::UsageError if the
+  // checkpoint, load() returns false and leaves `state` unchanged. A checkpoint with a wrong checksum is skipped and reported
+  // on stderr. Throws ddprun::BadCheckpointError if there are checkpoints but none is valid. Throws ddprun::UsageError if the
   // checkpoint is of a different model or optimizer. After this error `state` may have some weights of the checkpoint and must
   // not be used.
   bool load(State& state);

@@ -1,7 +1,7 @@
-// Decides which samples a rank processes in which step, as a pure function of (seed, step, rank, number of ranks). The order of
-// an epoch is PyTorch's: torch.randperm(samples) with the generator seeded by seed + epoch. The global batch of a step is the
-// next part of this order. Rank r of W processes the samples r, r + W, r + 2 W and so on of the global batch. An example with
-// 10 samples, a global batch of 4 and 2 ranks:
+// Decides which samples a rank processes in which step, as a pure function of (seed, step, rank, number of ranks). The order
+// of an epoch is the same as in PyTorch: torch.randperm(samples) with the generator seeded by seed + epoch. The global batch
+// of a step is the next part of this order. Rank r of W processes the samples r, r + W, r + 2 W and so on of the global batch.
+// An example with 10 samples, a global batch of 4 and 2 ranks:
 //
 //   step   global batch   rank 0            rank 1
 //   0      order[0..3]    order[0], [2]     order[1], [3]

@@ -4,8 +4,8 @@
 // Under ddprun a lost worker is replaced while the other workers keep their state. Job::run() calls the training loop again,
 // and no finished step is lost. The same program also trains under torchrun, srun, mpirun or a shell. It then reads RANK,
 // WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or the variables of Slurm, Open MPI and PMIx. In these environments the loss of a
-// worker ends the other workers, and the next start resumes from the newest checkpoint. Without any of these variables the job
-// has one worker.
+// worker ends the other workers, and the next start resumes from the newest checkpoint. If none of these variables is set, the
+// job has one worker.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,7 +25,7 @@ class Group;
 class State;
 
 struct JobOptions {
-  enum class Device { kAuto, kCpu, kCuda };  // kAuto: the GPU whose index is the local rank, or the CPU without a GPU
+  enum class Device { kAuto, kCpu, kCuda };  // kAuto: the GPU whose index is the local rank, or the CPU if there is no GPU
   Device device = Device::kAuto;
   std::chrono::milliseconds timeout{600'000};  // maximum duration of one collective
 };
@@ -77,11 +77,12 @@ class Group {
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
   // Call this before each step. Returns true if another step follows, and false after `total` steps. After a stop request
-  // (SIGTERM), it returns false at the same step on all ranks. It also reports the finished step to the agent, a few times per
-  // second, and saves a checkpoint if a save is due.
+  // (SIGTERM), the function returns false at the same step on all ranks. It also reports the finished step to the agent, a few
+  // times per second, and saves a checkpoint if a save is due.
   bool next_step(std::int64_t total);
 
-  // Seeds LibTorch's default generator for this step and rank. If the step is repeated, it uses the same random numbers again.
+  // Seeds LibTorch's default generator for this step and rank. A step that is repeated then uses the same random numbers
+  // again.
   void seed_step(std::uint64_t seed) const;
 
   // Sets a metric of the newest finished step: "loss", "lr", "samples_per_s" or any other name. ddprun shows the values of rank

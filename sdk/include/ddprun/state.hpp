@@ -30,12 +30,12 @@ class State {
   State& operator=(const State&) = delete;
 
   // Returns the number of finished steps of the whole training run. Derive the data position, the learning rate and random
-  // numbers from this number. A resumed run then computes the same results as an uninterrupted one.
+  // numbers from this number. A resumed run then computes the same results as an uninterrupted run.
   std::int64_t step() const;
 
   // Runs the optimizer's step and counts the training step as finished. Call this once per step, after the last collective.
-  // Between that collective and this call, an error may occur only if it occurs on every rank. Otherwise the states of the
-  // ranks would differ.
+  // Between that collective and this call, an error may occur only if it occurs on every rank. An error on only some ranks
+  // would make the states of the ranks differ.
   void update();
 
   // These named numbers are part of the state. Examples are the best accuracy so far and a loss scale. They must be the same on

@@ -19,8 +19,8 @@
 #include "trainer/task/task.hpp"
 // IWYU pragma: end_exports
 
-// Defines main() of a program that trains the Subject in the arguments (trainer/life/subject.hpp). Use this macro once, outside
-// all namespaces.
+// Defines main() of a training program. The arguments of the macro are a Subject, which describes the task and its data
+// (trainer/life/subject.hpp). Use this macro once, outside all namespaces.
 #define DDPRUN_WORKER(...)                                                \
   int main(int argc, char** argv) {                                       \
     return ::ddprun::trainer::run_worker_main(argc, argv, (__VA_ARGS__)); \

@@ -18,7 +18,7 @@ DataAllocator::DataAllocator(std::uint64_t bytes) {
 }
 
 std::optional<std::uint64_t> DataAllocator::allocate(std::uint64_t bytes) {
-  if (bytes > free_bytes()) return std::nullopt;  // prevents an overflow in the next line too
+  if (bytes > free_bytes()) return std::nullopt;  // this check also prevents an overflow in the next line
   const std::uint64_t size = std::max<std::uint64_t>(1, (bytes + kLine - 1) / kLine) * kLine;
   const auto gap = std::find_if(free_.begin(), free_.end(), [&](const auto& each) { return each.second >= size; });
   if (gap == free_.end()) return std::nullopt;

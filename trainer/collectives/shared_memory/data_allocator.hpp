@@ -1,6 +1,6 @@
-// Allocates buffers in the data area of a rank, as offsets. It is pure and deterministic: ranks that make the same calls in the
-// same order get the same offsets. It returns the first gap that is large enough, in units of cache lines. It is not
-// thread-safe.
+// Allocates buffers in the data area of a rank, as offsets. The class is pure and deterministic: ranks that make the same
+// calls in the same order get the same offsets. A buffer gets the first gap that is large enough. Its size is rounded up to
+// whole cache lines. The class is not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace ddprun::trainer::collectives {
 class DataAllocator {
  public:
   explicit DataAllocator(std::uint64_t bytes);
-  // Returns the offset of a buffer at a cache line; nullopt if no gap is large enough.
+  // Allocates a buffer that is aligned to a cache line, and returns its offset. Returns nullopt if no gap is large enough.
   std::optional<std::uint64_t> allocate(std::uint64_t bytes);
   // `offset` must come from allocate().
   void release(std::uint64_t offset);

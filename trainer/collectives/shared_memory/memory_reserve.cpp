@@ -15,7 +15,7 @@
 namespace ddprun::trainer::collectives {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 16 << 10;  // the files of the kernel that are read here are shorter
+constexpr std::size_t kMaxTextBytes = 16 << 10;  // the kernel's files that are read here are shorter
 
 // Returns the content of the file, or an empty text if it can't be read.
 std::string text_of_file(const std::string& path) {
@@ -45,7 +45,7 @@ struct CgroupFiles {
   const char* mount;
   const char* limit;
   const char* used;
-  const char* reclaimable;  // key in memory.stat: page cache that the kernel can drop
+  const char* reclaimable;  // key in memory.stat for the page cache that the kernel can drop
 };
 
 // Applies the limits of the cgroup and of all cgroups above it.

@@ -1,11 +1,12 @@
-// Reserves memory of a memfd, or reports why this machine does not have it.
+// Reserves memory for a memfd, or reports why this machine does not have that memory.
 //
 // The problem. Pages of a memfd are allocated at their first use. If there is no memory left at that time, the kernel ends the
-// process, and users see only a signal. fallocate() allocates all pages in advance. But at a memory limit of a cgroup or of the
-// machine it does not fail either: the kernel kills a process. And at the file size limit, the kernel sends SIGXFSZ.
+// process, and users see only a signal. fallocate() allocates all pages in advance. But at a memory limit of a cgroup or of
+// the machine, fallocate() does not return an error: the kernel kills a process. At the file size limit, the kernel sends
+// SIGXFSZ.
 //
-// The idea. Compare the size with all limits first. Another process may take the memory between this comparison and
-// fallocate(). This is as likely as for any other allocation of this size.
+// The idea. Compare the size with all limits before the call of fallocate(). Another process may take the memory between this
+// comparison and fallocate(). This is as likely as for any other allocation of this size.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct MemoryLimit {
 };
 
 // Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. Returns
-// nullopt if none is known.
+// nullopt if no limit is known.
 std::optional<MemoryLimit> tightest_memory_limit();
 
 // Sizes the memfd and allocates its pages. Returns an error message, or nullopt.
@@ -31,8 +32,9 @@ std::optional<std::string> reserve_memory(int memfd, std::uint64_t bytes);
 // the text has no such line.
 std::optional<std::uint64_t> kib_after(std::string_view text, std::string_view key);
 std::optional<std::uint64_t> bytes_after(std::string_view text, std::string_view key);
-// Returns the path of a cgroup of this process. For version 2, `controller` is empty: the result for the line "0::/job" is
-// "/job". For version 1 it is a name: the result for "4:cpu,memory:/job" and "memory" is "/job".
+// Returns the path of a cgroup of this process. For cgroup version 2, `controller` is empty: the result for the line "0::/job"
+// is "/job". For version 1, `controller` is the name of a controller: the result for "4:cpu,memory:/job" and "memory" is
+// "/job".
 std::optional<std::string> cgroup_path(std::string_view proc_self_cgroup, std::string_view controller);
 
 }  // namespace ddprun::trainer::collectives

@@ -32,7 +32,8 @@ std::uint64_t own_pid_namespace() {
 }  // namespace
 
 std::optional<std::uint64_t> start_time_in(std::string_view stat) {
-  constexpr int kFieldsBefore = 20;  // after the name, which is in parentheses and may contain any character
+  // Number of fields between the name and the start time. The name is in parentheses, and may contain any character.
+  constexpr int kFieldsBefore = 20;
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos) return std::nullopt;
   stat.remove_prefix(name_end + 1);

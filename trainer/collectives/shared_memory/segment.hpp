@@ -1,5 +1,6 @@
-// The shared memory of the ranks of one machine: a memfd that all of them map. One process creates it and passes the descriptor
-// to the others. It has no name anywhere: the kernel frees it when the last process has ended, in whatever way.
+// The shared memory of the ranks of one machine: a memfd that all of them map. One process creates it and passes the
+// descriptor to the others. It has no name in a file system. So the kernel frees it when the last process has ended, even if
+// that process was killed.
 //
 // create() allocates all pages (memory_reserve.hpp) and seals the size. map() rejects a memfd without these seals. So no access
 // can raise SIGBUS, whatever another process does with its descriptor.
@@ -26,7 +27,7 @@ struct SegmentError {
   std::string message;
 };
 
-// The reason why a group was aborted. If there are several, the first one is stored.
+// The reason why a group was aborted. If there are several reasons, the first reason is stored.
 struct AbortCause {
   enum class Kind : std::uint8_t { kNone, kOutside, kLimit, kRankLost, kMismatch };
   Kind kind = Kind::kNone;
@@ -41,7 +42,7 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "futexes need lock
 // The part of the control area that belongs to one rank. Only this rank writes it, but other ranks may set the bits of `word`.
 struct RankControl {
   alignas(kWordSpacing) Word word;
-  // The rank writes its identity before `pid`. 0: no process has attached as this rank.
+  // The rank writes its identity before `pid`. `pid` is 0 if no process has attached as this rank.
   alignas(kWordSpacing) std::atomic<std::int32_t> pid;
   std::uint64_t start_time;
   std::uint64_t pid_namespace;
@@ -63,7 +64,8 @@ class Segment {
   RankControl& control_of(int rank) const;
   Word& lane_word_of(int from, int to, LaneEnd end) const;
 
-  // Ends all waits of all ranks, and all later ones. Any process that maps the segment may call it, from any thread.
+  // Ends all waits of all ranks. Later waits end immediately too. Any process that maps the segment may call it, from any
+  // thread.
   void abort(const AbortCause& cause) const;
   AbortCause abort_cause() const;
 

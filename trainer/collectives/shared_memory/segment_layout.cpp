@@ -33,7 +33,7 @@ std::optional<SegmentLayout> layout_of(const SegmentSizes& sizes) {
   }
   if (sizes.slot_bytes == 0 || sizes.cell_bytes == 0) return std::nullopt;
   const std::uint64_t pairs = sizes.ranks * sizes.ranks;
-  // The factors keep the sums below 2^64, and `pairs * cell_bytes` is at most 2^52.
+  // The checks above limit all factors, so the sums are below 2^64. `pairs * cell_bytes` is at most 2^52.
   SegmentLayout layout{.sizes = sizes};
   layout.controls = kPageBytes;
   layout.lanes = layout.controls + whole_pages(sizes.ranks * kControlBytes);

@@ -1,5 +1,5 @@
-// The layout of a segment: the place of each area in the shared memory. It is pure: all ranks compute the same layout from the
-// same sizes. The areas are, in order:
+// The layout of a segment: the place of each area in the shared memory. The code is pure: all ranks compute the same layout
+// from the same sizes. The areas are, in order:
 //
 //     header     version and sizes, and the cause of an abort
 //     controls   per rank: flag word, process, descriptors
@@ -27,7 +27,7 @@ struct SegmentSizes {
   std::uint64_t ranks = 1;
   std::uint64_t slot_bytes = 0;  // multiple of 4 KiB
   std::uint64_t cell_bytes = 0;  // multiple of 4 KiB
-  std::uint64_t data_bytes = 0;  // per rank; multiple of 4 KiB
+  std::uint64_t data_bytes = 0;  // size of the data area of one rank; multiple of 4 KiB
   bool operator==(const SegmentSizes&) const = default;
 };
 
@@ -52,8 +52,8 @@ struct SegmentLayout {
   std::uint64_t data_of(int rank) const;
 };
 
-// Returns the layout; nullopt if a size is out of range. Valid are 1 to 64 ranks, whole pages, slots and cells of at least a
-// page, and at most 2^46 bytes in total.
+// Returns the layout; nullopt if a size is out of range. A layout is for 1 to 64 ranks, and has at most 2^46 bytes. All areas
+// consist of whole pages. A slot or cell has at least one page.
 std::optional<SegmentLayout> layout_of(const SegmentSizes& sizes);
 
 }  // namespace ddprun::trainer::collectives

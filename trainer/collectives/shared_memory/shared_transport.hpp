@@ -26,13 +26,13 @@
 namespace ddprun::trainer::collectives {
 
 struct WaitSettings {
-  std::chrono::milliseconds limit = std::chrono::minutes(30);  // for one wait
-  std::chrono::microseconds spin{0};                           // before a rank sleeps
+  std::chrono::milliseconds limit = std::chrono::minutes(30);  // maximum time of one wait
+  std::chrono::microseconds spin{0};                           // time for which a rank reads the word before it sleeps
 };
 
 // Returns the default settings: ranks spin only if each has its own core.
 WaitSettings waits_for(int ranks);
-// Returns the spin time for these numbers of ranks and cores. It is the pure part of waits_for().
+// Returns the spin time for these numbers of ranks and cores. This function is the pure part of waits_for().
 std::chrono::microseconds spin_for(int ranks, int cores);
 
 class SharedTransport final : public Transport {

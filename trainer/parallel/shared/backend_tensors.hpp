@@ -1,4 +1,5 @@
-// How tensors and options of c10d appear to the collectives, which know only bytes. Used by SharedBackend.
+// Converts the tensors and options of c10d for the collectives in trainer/collectives, which process only bytes. SharedBackend
+// calls these functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,18 +24,20 @@ void require_dense(const at::Tensor& tensor, const char* call);
 // Throws std::invalid_argument unless `tensors` has `count` dense CPU tensors.
 void require_tensors(const std::vector<at::Tensor>& tensors, std::size_t count, const char* call);
 
-// For collectives that only move data: types that the collectives do not know (complex numbers, float8) are moved as bytes.
+// Describes a tensor for a collective that only moves data. Types that the collectives do not support (complex numbers,
+// float8) are moved as bytes.
 Elements elements_to_move(const at::Tensor& tensor);
-// For reductions. Throws std::invalid_argument if the collectives can't reduce this type in this way.
+// Describes a tensor for a reduction. Throws std::invalid_argument if the collectives do not support `reduction` for the
+// tensor's type.
 Elements elements_to_reduce(const at::Tensor& tensor, collectives::Reduction reduction, const char* call);
-// Throws std::invalid_argument for PREMUL_SUM, which only NCCL has.
+// Converts an operation of c10d. Throws std::invalid_argument for PREMUL_SUM, which only NCCL has.
 collectives::Reduction reduction_of(const c10d::ReduceOp& op, const char* call);
 
 std::byte* bytes_of(const at::Tensor& tensor);
 
-// Returns all elements of `tensors`, one tensor after the other, in one new tensor. All have the same type.
+// Returns all elements of `tensors`, one tensor after the other, in one new tensor. All of them must have the same type.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
-// Copies the elements of `flat` to `tensors`, the opposite of joined().
+// Copies the elements of `flat` to `tensors`. This is the inverse of joined().
 void split_into(const at::Tensor& flat, std::vector<at::Tensor>& tensors);
 
 // A contiguous view of a tensor for the time of a collective. If the tensor is not contiguous, this is a copy, and finish()

@@ -71,7 +71,7 @@ std::string key_of(int rank) {
   return "mapped/" + std::to_string(rank);
 }
 
-// Rank 0: creates the segment, and announces it or the reason why there is none.
+// Rank 0 calls this. Creates the segment, and announces the segment or the reason why it could not be created.
 std::variant<Segment, SegmentError> announce_segment(c10d::Store& store, int ranks, std::uint64_t data_bytes) {
   auto created = Segment::create(collectives::sizes_for(ranks, data_bytes));
   const Segment* const segment = std::get_if<Segment>(&created);

@@ -1,15 +1,18 @@
-// How the ranks of a group get the same shared memory, with any launcher. Collective.
+// Gives all ranks of a group the same shared memory, under any launcher.
 //
 // Rank 0 creates a memfd (trainer/collectives/shared_memory/segment.hpp) and writes its process and descriptor to the group's
 // store. The other ranks open /proc/PID/fd/FD, which the kernel allows to processes of the same user. So no agent and no name
-// in a file system is needed. A rank can be unable to open the memory: it is in another container, or runs as another user.
-// So each rank reports its result in the store, and all ranks use the memory only if all of them have it.
+// in a file system is needed. A rank cannot open the memory if it is in another container or runs as another user. So each
+// rank reports its result in the store, and all ranks use the memory only if all of them have it.
 //
 // Example of the keys, with two ranks:
-//     segment = "BOOT-ID 4026531836 1234 17 1 56789"     boot, pid namespace, process, descriptor, device and inode of the
-//     memfd mapped/0 = "+"        mapped/1 = "-rank 1: the shared memory of rank 0 can't be opened: Permission denied"
+//     segment  = "BOOT-ID 4026531836 1234 17 1 56789"
+//     mapped/0 = "+"
+//     mapped/1 = "-rank 1: the shared memory of rank 0 can't be opened: Permission denied"
 //
-// The value "none" of the first key means that rank 0 does not want shared memory. A text after "none" is its reason. So the
+// The first value has the boot ID, the pid namespace, the process, the descriptor, and the memfd's device and inode.
+//
+// The value "none" of the first key means that rank 0 does not want shared memory. A text after "none" is the reason. So the
 // config of rank 0 decides for all ranks, before the ranks can compare their configs.
 #pragma once
 
@@ -25,7 +28,7 @@
 
 namespace ddprun::trainer {
 
-// Where another process of this machine finds a memfd.
+// The address by which another process of this machine finds a memfd.
 struct SegmentAddress {
   std::string boot_id;
   std::uint64_t pid_namespace = 0;
@@ -36,18 +39,18 @@ struct SegmentAddress {
   bool operator==(const SegmentAddress&) const = default;
 };
 
-// Pure. address_in() returns nullopt if the text has another format.
+// Both functions are pure. address_in() returns nullopt if the text has another format.
 std::string text_of(const SegmentAddress& address);
 std::optional<SegmentAddress> address_in(std::string_view text);
 
 struct Handover {
-  std::shared_ptr<const collectives::Segment> segment;  // null if a rank has no access, or if rank 0 does not want it
+  std::shared_ptr<const collectives::Segment> segment;  // null if a rank has no access, or if rank 0 wants no shared memory
   std::string reason;                                   // why a rank has no access; the same on all ranks
 };
 
-// Collective over all ranks of `store`, which only this group uses. `data_bytes` is the size of the data area of each rank;
-// nullopt if the ranks must not use shared memory. Only the value of rank 0 counts. Throws the store's errors if a rank does
-// not arrive in time.
+// All ranks of the group must call this. Only this group may use `store`. `data_bytes` is the size of the data area of each
+// rank; nullopt if the ranks must not use shared memory. Only the value of rank 0 counts. Throws the store's errors if a rank
+// does not call this in time.
 Handover share_segment(c10d::Store& store, int rank, int ranks, std::optional<std::uint64_t> data_bytes);
 
 }  // namespace ddprun::trainer

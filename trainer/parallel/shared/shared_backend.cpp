@@ -23,7 +23,7 @@ using c10d::Work;
 using collectives::Reduction;
 using Tensors = SharedBackend::Tensors;
 
-// A Work that has ended when it is made.
+// A Work that has already ended when it is created.
 class EndedWork final : public Work {
  public:
   EndedWork(int rank, OpType type, Tensors outputs, std::exception_ptr error)
@@ -52,7 +52,7 @@ std::size_t size_of(int ranks) {
   return static_cast<std::size_t>(ranks);
 }
 
-// Throws std::invalid_argument unless `parts` has as many elements as `ranks` parts.
+// Throws std::invalid_argument unless `parts` has `ranks` times as many elements as `part`.
 void require_parts(const at::Tensor& part, const at::Tensor& parts, int ranks, const char* call) {
   if (parts.numel() == part.numel() * ranks && parts.scalar_type() == part.scalar_type()) return;
   throw std::invalid_argument(std::string(call) + " over " + std::to_string(ranks) + " ranks needs tensors of n and " +

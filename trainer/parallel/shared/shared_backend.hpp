@@ -1,11 +1,11 @@
 // A c10d backend for CPU tensors of ranks on one machine, over trainer/collectives. Like Gloo it implements all collectives
 // and messages, so DistributedDataParallel and any other user of a process group can use it.
 //
-// The problem. With two workers on one machine, Gloo takes most of a small model's step: it sends each gradient over loopback
-// TCP, through its own threads.
+// The problem. With two workers on one machine, Gloo takes most of the time of a small model's step. It sends each gradient
+// over loopback TCP, through its own threads.
 //
-// The idea. A collective runs in the thread that calls it, and is complete when the call returns. The Work that is returned has
-// ended already. A queue with a separate thread would let the backward pass continue during a wait. But both ranks need their
+// The idea. A collective runs in the thread that calls it, and is complete when the call returns. The returned Work has
+// already ended. A queue with a separate thread would let the backward pass continue during a wait. But both ranks need their
 // core for the backward pass, and each handover between two threads takes longer than the all-reduce of a small bucket.
 //
 // In place. c10d's Reducer gets the memory of its buckets from the default backend of its group (allocateTensor). After
@@ -40,7 +40,7 @@
 
 namespace ddprun::trainer {
 
-// Thread-safe, but calls of several threads run one after the other.
+// The class is thread-safe, but calls of several threads run one after the other.
 class SharedBackend final : public c10d::Backend {
  public:
   using Segment = collectives::Segment;
@@ -50,20 +50,20 @@ class SharedBackend final : public c10d::Backend {
   // Attaches this process to the segment as `rank`. A wait of a collective may take at most `limit`.
   static std::variant<c10::intrusive_ptr<SharedBackend>, collectives::SegmentError> attach(
       const std::shared_ptr<const Segment>& segment, int rank, std::chrono::milliseconds limit);
-  // Use attach().
+  // Call attach() instead.
   SharedBackend(std::shared_ptr<const Segment> segment, std::unique_ptr<collectives::SharedTransport> transport);
   ~SharedBackend() override;
 
   // `on_wait(true)` is called before each collective of two or more ranks, and `on_wait(false)` after it, in the calling
-  // thread. Call before the first collective.
+  // thread. Call this before the first collective.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
-  // Total time in collectives since the backend was created.
+  // Returns the total time in collectives since the backend was created.
   std::chrono::nanoseconds spent() const;
 
-  // Whether allocateTensor() returns memory of the segment (default) or ordinary memory.
+  // Sets whether allocateTensor() returns memory of the segment (the default) or ordinary memory.
   void share_buffers(bool share) { shares_buffers_ = share; }
 
-  // Ends all calls of all ranks, now and later. Does not block, and may be called from any thread.
+  // Ends all current and later calls of all ranks. Does not block. Any thread may call this.
   void abort() override;
   void shutdown() override {}
   const std::string getBackendName() const override { return "shared"; }

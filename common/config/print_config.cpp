@@ -1,4 +1,4 @@
-// Prints, hashes and compares configs, by the table of keys.hpp.
+// Prints, hashes and compares configs. The table in keys.hpp lists the keys.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -36,7 +36,7 @@ std::string config_digest(const TrainConfig& config) {
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
   for (const Key& key : keys_with(after.task)) {
-    // Skips keys that exist for only one of the two section types, since the difference of the types is already reported.
+    // Skips keys that exist for only one of the two section types, because the two types are already reported as different.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
     if (old_value == new_value) continue;

@@ -35,7 +35,7 @@ bool is_automatic(const std::string& key, const Json& value) {
   return value.is_null() || (has_automatic && value == 0);
 }
 
-// Only token data has the keys block_size, vocab_size and tokenizer. Another type of data is reported later.
+// Only token data has the keys block_size, vocab_size and tokenizer. For another type of data, a later check reports an error.
 bool has_token_keys(const Json& train, const std::string& key) {
   const Json type = value_of(train, "data.type");
   return type == "tokens" || (type == "synthetic" && key != "data.tokenizer");

@@ -19,7 +19,7 @@ bool is_others_link(const std::filesystem::path& path) noexcept;
 // created during the call.
 int open_unless_others_link(const std::filesystem::path& path, int flags, mode_t mode = 0) noexcept;
 
-// Throws UsageError if the folder contains a link of another user. The message contains the path of the first one.
+// Throws UsageError if the folder contains a link of another user. The message contains the path of the first such link.
 void refuse_others_links(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -44,7 +44,7 @@ class Store {
   // Returns a timeout reply for each waiting request whose deadline has passed, earliest deadline first.
   std::vector<Answer> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
-  // Removes the waiting requests of a client that has disconnected. The keys that the client has set stay in the store.
+  // Removes the waiting requests of a client that has disconnected. Keys that this client has set remain in the store.
   void forget(int client);
   // Removes all keys and all waiting requests. Call this before the workers are started for a new round.
   void clear();

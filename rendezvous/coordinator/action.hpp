@@ -1,6 +1,6 @@
 // The actions that the coordinator (the agent that leads the rendezvous) requests from its node, as plain values. The
-// coordinator and its parts append their actions to one Outbox, which preserves the order. Coordinator::on() returns the
-// actions, and the node carries them out.
+// coordinator and the classes that it uses append their actions to one Outbox, which preserves the order. Coordinator::on()
+// returns the actions, and the node carries them out.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace coordinator_action {
 // for the next coordinator, unless the job has ended.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // a later term than this coordinator's, which another node has promised; 0: unknown
+  std::uint64_t term = 0;  // a term that another node has promised and that is later than the term of this coordinator; 0:
+                           // unknown
   Address leader{};        // the address of another coordinator, if known
   bool unfit = false;      // if true, this node must not lead again before its workers have ended
 };

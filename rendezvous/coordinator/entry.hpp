@@ -17,14 +17,14 @@
 namespace ddprun::rendezvous {
 
 struct Entry {
-  // Set if this coordinator must step down, since the node has recorded a later term or round. The caller must then ignore the
-  // other fields.
+  // Set if this coordinator must step down, because the node has recorded a later term or round. The caller must then ignore
+  // the other fields.
   std::optional<coordinator_action::StepDown> step_down{};
   // True if an older link of the same node is still open. The caller must close that link. If the link belongs to an earlier
   // process of the node, the caller must first send `to_replaced` over it.
   bool replaces = false;
   std::optional<Refused> to_replaced{};
-  // True if the node is admitted. Otherwise the caller sends `answer` if it is set, logs `notice` if it is not empty, and
+  // True if the node is admitted. If false, the caller sends `answer` if it is set, logs `notice` if it is not empty, and
   // closes the link.
   bool admitted = false;
   std::optional<FromCoordinator> answer{};
@@ -48,8 +48,8 @@ Entry entry_of(const Hello& hello, const EntryView& view);
 // not the coordinator also use this check.
 std::optional<Refused> refusal_of_foreign(const Hello& hello, const RunDigest& run);
 
-// Returns true if all values in `state` are in their valid ranges. The check is needed since a Hello may come from any process,
-// or from a node with a damaged record.
+// Returns true if all values in `state` are in their valid ranges. The check is necessary, because a Hello may come from any
+// process, or from a node with a damaged record.
 bool is_plausible(const PersistentState& state);
 
 // Returns the host name of the node, for messages.

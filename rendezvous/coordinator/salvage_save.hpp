@@ -17,12 +17,12 @@ namespace ddprun::rendezvous {
 
 class SalvageSave {
  public:
-  // `otherwise` is the verdict if no node can save. `nodes` are the nodes to request, in this order.
+  // `otherwise` is the verdict if no node can save. `nodes` are the nodes that get a request, in this order.
   SalvageSave(Verdict otherwise, const std::vector<Peer*>& nodes) : otherwise_(std::move(otherwise)) {
     for (const Peer* peer : nodes) candidates_.push_back(peer->hello.node);
   }
 
-  // Removes and returns the next node to request; nullptr if no connected node is left.
+  // Removes the next node that gets a request, and returns it; nullptr if no connected node is left.
   Peer* next(Peers& peers) {
     while (!candidates_.empty()) {
       Peer* peer = peers.find(candidates_.front());

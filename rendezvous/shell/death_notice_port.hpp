@@ -16,7 +16,7 @@
 
 namespace ddprun::rendezvous {
 
-// Returns the bytes of a death notice. The sender and the receiver both compute them, and the receiver compares.
+// Returns the bytes of a death notice. The sender and the receiver both compute these bytes, and the receiver compares them.
 std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 
 class DeathNoticePort {

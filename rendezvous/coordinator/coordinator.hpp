@@ -22,19 +22,19 @@
 // restart. If a node was lost in the meantime, the job counts no restart, because a lost node makes workers fail.
 //
 // The loss of the coordinator must not lose its state. Each release carries the restart counts, and each Hello carries the
-// rounds that a node knows. So the next coordinator restores this state from the Hellos of the nodes that elected it. The
-// coordinator leads as long as a majority of the round's nodes answers, and otherwise steps down (leader_lease.hpp, rules.hpp).
-// It never grants workers more time than its own lease has left, so all grants end before another node can lead. A process that
-// was frozen may resume with an expired lease and a full queue. It must not answer the queued messages. So on() checks the
-// lease before it handles an event.
+// rounds that its sender has recorded. So the next coordinator restores this state from the Hellos of the nodes that elected
+// it. The coordinator leads as long as a majority of the round's nodes answers, and otherwise steps down (leader_lease.hpp,
+// rules.hpp). It never grants workers more time than its own lease has left, so all grants end before another node can lead. A
+// process that was frozen may resume with an expired lease and a full queue. The process must not answer the queued messages.
+// So on() checks the lease before it handles an event.
 //
 // Alternatives tried. We tried to remove each of the four waits below. Without any one of them, the simulator finds failures
 // (docs/internals/decisions):
 //   1. The next round starts only after a majority has installed the last round. Without this wait, a coordinator needed
 //      majorities of three rounds, and jobs hung.
 //   2. A node counts as ready only after it has answered its Welcome. A Hello may arrive seconds after its machine lost power.
-//   3. After a stop signal to one node, stop_call passes before that node may leave. A scheduler signals all nodes of a job,
-//      but not at the same moment. Without this wait, the first node left, and the job ended without a saved state.
+//   3. After a stop signal to one node, the time stop_call must pass before that node may leave. A scheduler signals all nodes
+//      of a job, but not at the same moment. Without this wait, the first node left, and the job ended without a saved state.
 //   4. The job's end is final only after a majority has recorded it (end_commit.hpp). Without this wait, the next coordinator
 //      ran a finished job again.
 // The wait for the end of the workers is limited, because a worker that is stuck in the kernel never ends (late_nodes.hpp).

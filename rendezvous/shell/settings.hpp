@@ -38,7 +38,7 @@ struct NodeShellSettings {
   std::uint16_t meet_port = 0;  // 0: the job's first coordinator selects a free port
   // Whether this node is the job's first coordinator. kIfPortIsFree: yes, unless another agent already listens on the port.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
-  // Whether the port to which all nodes first connect is also the script's MASTER_PORT:
+  // Whether the port to which all nodes first connect is also the MASTER_PORT of the script:
   //   kStays            It is not.
   //   kServesStore      It is. This process continues to listen there, and passes clients of the store to `take_store_client`.
   //   kClosesAtRelease  It is. This process closes the port when a round starts, so that rank 0 can open it.

@@ -190,7 +190,7 @@ TEST_F(StoreTest, RequestsOverALimitChangeNothing) {
   EXPECT_EQ(send_one(request(Op::kSet, {"a", "b"})).status, Status::kError);
 }
 
-// Random requests: each request gets exactly one reply, either immediately, or when its key is set, or at its deadline.
+// Sends random requests. Each request must get exactly one reply: immediately, when its key is set, or at its deadline.
 TEST_F(StoreTest, EveryRequestIsAnsweredOnce) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -113,7 +113,8 @@ TEST(RecordFile, NewFolderProvesNothing) {
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// Expects the state that is restored after a record was lost. The loss must be known, because the job may be running elsewhere.
+// Expects the state that is restored after a record was lost. The state must contain the loss, because the job may be running
+// elsewhere.
 void expect_job_elsewhere(const RestoredState& restored) {
   EXPECT_FALSE(restored.self);
   EXPECT_TRUE(restored.job_elsewhere);
@@ -163,8 +164,8 @@ TEST(RecordFile, DamagedRecordIsSetAside) {
   expect_set_aside(record_with(Place("/roster/nodes/0"), nlohmann::json::parse("[[[[[[[[1]]]]]]]]")));
 }
 
-// To open a pipe would block without a limit, and to read a huge file would exhaust the memory. So only a regular file below
-// the size limit is read.
+// Only a regular file below the size limit is read. The attempt to open a pipe would block without a limit, and a huge file
+// would exhaust the memory.
 TEST(RecordFile, NonRegularFileIsSetAside) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");

@@ -109,8 +109,8 @@ def test_the_latest_link_is_not_needed(ddprun_bin, data, tmp_path, target):
 
 
 def test_a_finished_run_names_the_damaged_checkpoints_it_skips(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The run finishes with two epochs, and then again with three. The test then truncates the newest checkpoint by a byte. The
-    older checkpoint now determines whether steps remain to be trained."""
+    """The run finishes with two epochs, and then again with three. The test then truncates the newest checkpoint by a byte.
+    The older checkpoint then determines whether the run must train more steps."""
     def configured(epochs: int) -> dict:
         return jobs.config(data, epochs=epochs, checkpoint={"every_steps": 100})
 

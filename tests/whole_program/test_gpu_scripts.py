@@ -1,6 +1,6 @@
-"""Tests of Python scripts that compute on a GPU, and of what ddprun reports about the GPU: its utilization, exhausted
-memory, a failed assertion in a kernel, and state that is restored from memory. `./dev gpu` runs these tests; without a GPU they
-are skipped."""
+"""Tests of Python scripts that compute on a GPU. They also test how ddprun reports the utilization of the GPU, exhausted
+memory and a failed assertion in a kernel, and that a script can restore its state from memory. `./dev gpu` runs these tests.
+If there is no GPU, they are skipped."""
 
 import json
 import pathlib

@@ -112,7 +112,7 @@ std::vector<Fault> parse_faults(std::string_view specification, const std::strin
       faults.push_back(FaultReader(where).read(one, {.restart = std::nullopt}));
     rest.remove_prefix(std::min(rest.size(), one.size() + 1));
   }
-  if (faults.empty()) return {parse_fault(specification, where)};  // throws UsageError, since the text contains no fault
+  if (faults.empty()) return {parse_fault(specification, where)};  // throws UsageError, because the text contains no fault
   return faults;
 }
 

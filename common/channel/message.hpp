@@ -127,8 +127,8 @@ enum class ErrorKind {
   kSuperseded,    // another process continues this run, so this job must not restart
 };
 
-// After an out-of-memory error: whether a restarted worker will need less memory. kDone: yes, since the worker has recorded a
-// smaller setting. kNothingLeft: no, since no smaller setting exists, so a restart would fail again.
+// After an out-of-memory error: whether a restarted worker will need less memory. kDone: yes, because the worker has recorded
+// a smaller setting. kNothingLeft: no, because no smaller setting exists, so a restart would fail again.
 enum class Shrink { kNothingKnown, kDone, kNothingLeft };
 
 struct WorkerError {

@@ -58,7 +58,7 @@ std::size_t end_of_token(std::string_view text, std::size_t at) {
 }
 
 // Returns "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes
-// next to '{'. Otherwise returns "".
+// next to '{'. Returns "" for any other text.
 std::string_view wide_encoding(std::string_view text) {
   using namespace std::string_view_literals;
   if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";

@@ -60,7 +60,7 @@ inline constexpr std::int64_t kMaxList = 1000;  // maximum number of entries in 
 struct KeyTraits {
   bool required = false;
   bool may_change = false;   // true if the value may change within one run directory
-  bool job_wide = false;     // for a key with may_change: all nodes need the same value, since collectives depend on it
+  bool job_wide = false;     // for a key with may_change: all nodes need the same value, because collectives depend on it
   bool added_later = false;  // some run directories are older than this key, so the config digest omits its default value
   // values of the section's key "type" for which this key exists; all values if the list is empty
   std::vector<std::string_view> section_types{};

@@ -1,5 +1,5 @@
 // Implementation of parse_config.hpp, in five steps: check the syntax, apply the overrides, add the keys of a model of type
-// "auto", check each key by the table of keys.hpp, and check the rules between keys. All steps add to one list of problems, so
+// "auto", check each key by the table in keys.hpp, and check the rules between keys. All steps add to one list of problems, so
 // that all errors of a file are reported together.
 #include "common/config/parse_config.hpp"
 
@@ -259,8 +259,8 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // Returns the value that was found, for messages. A number is shown as it is written in the file, since its parsed value may
-  // differ: 99999999999999999999999, 1e-400.
+  // Returns the value that was found, for messages. A number is shown as it is written in the file, because its parsed value
+  // may differ: 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;

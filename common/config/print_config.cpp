@@ -13,7 +13,7 @@ namespace ddprun {
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   for (const Key& key : keys_with(config.task)) {
-    // Omits keys that do not exist for the section's type, since load_config() would reject them.
+    // Omits keys that do not exist for the section's type, because load_config() would reject them.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
   return root.dump(2) + "\n";

@@ -46,8 +46,8 @@ fs::path tidy(const fs::path& root) {
 
 // ---- checks of the folder ----
 
-// Returns true for names of files that may exist without a config.json. These are files of a run that was killed at its start,
-// a token, logs of scripts, and files of workers on a node that has never coordinated the job.
+// Returns true for names of files that may exist without a config.json. These files are a token, logs of scripts, files of a
+// run that was killed at its start, and files of workers on a node that has never been the coordinator.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||

@@ -114,8 +114,8 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
                    "; fix the cause or choose another --run-dir");
 }
 
-// Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a
-// file, because that could change a file with a different purpose.
+// Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into a file of
+// these kinds, because that could change a file with a different purpose.
 bool is_link_or_special(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));

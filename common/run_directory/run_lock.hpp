@@ -14,9 +14,9 @@ namespace ddprun {
 inline constexpr const char* kWriterClaim = "checkpoints/.writer";
 
 // Takes the lock of an existing directory, and writes this process into the file as the holder. Returns the descriptor
-// (CLOEXEC), which the caller must keep open. If the holder is a process of this machine that has ended, its guardian may still
-// hold the lock for some seconds, so the call waits up to 5 s. Throws UsageError if another process holds the lock, if a system
-// call fails, or if the directory contains a link of another user (common/shared_folder).
+// (CLOEXEC), which the caller must keep open. If the holder is a process of this machine that has ended, its guardian may
+// still have the lock for some seconds. So the call waits up to 5 s. Throws UsageError if another process holds the lock, if a
+// system call fails, or if the directory contains a link of another user (common/shared_folder).
 int take_run_lock(const std::filesystem::path& root);
 
 // Takes the lock of a directory that replaces a lost one (moved_run.hpp). `held` is the lock of the lost directory. The new

@@ -19,7 +19,7 @@ struct ChosenColumn {
 ChosenColumn choose_kind(const std::string& name, const ColumnScan& scan, const DataConfig& data);
 
 // Returns true if the name is the name of an index column: an empty name, which pandas and R write, or "Unnamed: 0". pandas
-// writes the latter after it has read a file with an empty name.
+// writes "Unnamed: 0" after it has read a file whose first column has an empty name.
 bool is_index_name(const std::string& name);
 
 }  // namespace ddprun

@@ -6,11 +6,12 @@
 //   1. The column is in one of these four keys.
 //   2. The column has no name, or the name "Unnamed: 0": an index that pandas or R wrote. The column is left out.
 //   3. The column has no values, or only one different value and no missing value. The column is left out.
-//   4. All values are numbers, truth values, or dates.
-//   5. A value has a decimal comma, a unit, or is a date with an unknown order of day and month, or at least 90 % of the values
-//      but not all are numbers or dates: a problem, which the user must solve.
-//   6. Text. Left out if more than half of the values are different (more than 10 values), as in names and identifiers, or if
-//      there are more than 10,000 different values. One-hot with up to 32 different values, else an embedding.
+//   4. All values are numbers, truth values, or dates. The column is interpreted as this kind.
+//   5. A value has a decimal comma or a unit, or is a date with an unknown order of day and month. Or at least 90 % of the
+//      values, but not all, are numbers or dates. This is a problem that the user must solve.
+//   6. The values are text. The column is left out if it has more than 10 values and more than half of them are different,
+//      like names and identifiers. It is also left out if it has more than 10,000 different values. With up to 32 different
+//      values it becomes one-hot, and with more values an embedding.
 //
 // A table often has several problems. A user should not have to start a run once for each problem. So the scan continues after
 // a problem. One message then lists all problems and the kind of each column.

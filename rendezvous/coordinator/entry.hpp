@@ -44,8 +44,8 @@ struct EntryView {
 
 Entry entry_of(const Hello& hello, const EntryView& view);
 
-// Returns a refusal if the node uses another protocol version or belongs to another job, and nullopt otherwise. Nodes that are
-// not the coordinator also use this check.
+// Returns a refusal if the node uses another protocol version or belongs to another job; nullopt if it does not. Nodes that
+// are not the coordinator also use this check.
 std::optional<Refused> refusal_of_foreign(const Hello& hello, const RunDigest& run);
 
 // Returns true if all values in `state` are in their valid ranges. The check is necessary, because a Hello may come from any

@@ -111,8 +111,8 @@ class Member {
   void set_own_host(const std::string& own_host) { settings_.own_host = own_host; }
   // Sets the field `run_directory` of the next Hello (NodeDescription).
   void set_lock_holder(std::uint64_t holder) { settings_.run_directory = holder; }
-  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor.
-  // Otherwise returns nullptr. The message is dropped when this node follows another coordinator.
+  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor;
+  // nullptr if it did not. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
   // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
   void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }

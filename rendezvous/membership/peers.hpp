@@ -22,7 +22,7 @@ namespace ddprun::rendezvous {
 
 using NodeIds = std::unordered_set<NodeId, HashNodeId>;
 
-// A node of the job. A node is either connected (it has a link and has got a Welcome), or it is lost, but still counts for the
+// A node of the job. A connected node has a link and has got a Welcome. A lost node stays in the table while it counts for the
 // majority of a round.
 struct Peer {
   Hello hello;
@@ -96,8 +96,8 @@ class Peers {
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
   // Call this if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have
-  // ended since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer. It
-  // returns true for the first answer.
+  // ended in the meantime. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each
+  // answer. It returns true for the first answer.
   void set_ready_once_confirmed(Peer& peer);
   bool take_confirmed(Peer& peer);
   std::int64_t unconfirmed() const { return unconfirmed_; }

@@ -247,7 +247,7 @@ struct Redirect {
 struct Release {
   RoundId id{};
   std::uint64_t born = 0;  // has the same meaning as in Config
-  // false: the receiver records the round but starts no workers, since the round has ended or the receiver has no rank in it
+  // false: the receiver records the round but starts no workers, because the round has ended or the receiver has no rank in it
   bool start = true;
   std::int32_t group_rank = -1;
   std::int32_t nodes = 0;

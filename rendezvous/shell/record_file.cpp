@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 constexpr int kMaxAgents = 64;  // maximum number of agents of one job on one host
 constexpr int kFormat = 5;
 constexpr std::size_t kMaxRecordBytes = 8 << 20;  // enough for a record with the ids of 100,000 nodes
-// Limits for a record of kMaxRecordBytes. The deepest level of such a record is a node id in the list of the round's nodes.
+// Limits for a record of kMaxRecordBytes. In a record, the deepest level is a node id in the list of the round's nodes.
 constexpr JsonLimits kRecordLimits{.depth = 8, .values = 2 << 20};
 static_assert(
     kCauses == 19,

@@ -56,7 +56,8 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Errors are ignored. Only an old kernel lacks an option, and in that case the lease still detects a dead peer.
+    // Errors are ignored. Only an old kernel does not have one of the options, and in that case the lease still detects a dead
+    // peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);

@@ -14,8 +14,8 @@ from slurm import slurm  # noqa: F401
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory):
-    """Makes each test use its own state folder, so that it does not use the records and the history of nodes of the user who
-    runs the tests."""
+    """Gives the tests a separate state folder. So they do not use the records and the history of nodes of the user who runs
+    the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", node_agents.keep_records(tmp_path_factory.mktemp("state")))
         yield

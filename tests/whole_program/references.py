@@ -6,7 +6,7 @@ Therefore fill() stores these results outside the clone, in ${XDG_CACHE_HOME:-~/
 committed, and the folder may be deleted at any time.
 
 The name of a result is a digest of everything that determines its bits: the inputs that the test passes to fill(), the
-programs in reference/, the name and version of each installed Python package, the processor with its instruction sets, and the
+programs in reference/, all installed Python packages with their versions, the processor with its instruction sets, and the
 environment variables that select kernels. If one of these inputs changes, the name changes, and the program runs again. For
 example, an edit of reference/models.py or an upgrade of numpy invalidates all results.
 
@@ -34,9 +34,10 @@ CHOOSES_KERNELS = ("ATEN_", "DNNL_", "MKL_", "ONEDNN_", "TORCH_")
 
 
 def fill(out: pathlib.Path, make: Callable[[], None], *inputs: object) -> None:
-    """Fills the new folder `out`. If an earlier call with the same inputs has stored its result, copies the stored files.
-    Otherwise calls make(), which must write the files, and stores them. A path in `inputs` stands for the content of the file,
-    or of all files in the folder. An input must not contain a path or a port that differs between runs."""
+    """Fills the new folder `out`. If an earlier call with the same inputs has stored its result, copies the stored files. If
+    there is no stored result, calls make(), which must write the files, and stores these files. A path in `inputs` stands for
+    the content of the file, or of all files in the folder. An input must not contain a path or a port that differs between
+    runs."""
     kept = STORE / digest_of([everything_else(), *inputs])
     used = not os.environ.get("DDPRUN_LONG_TESTS") and not list(pathlib.Path("/dev").glob("nvidia[0-9]*"))
     if used and kept.is_dir():

@@ -549,8 +549,8 @@ def test_a_bad_test_label_is_named_and_costs_no_step(ddprun, ddptrain_bin, expor
 
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
 def test_a_bad_training_label_on_any_rank_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path, recovery):
-    """In step 6, rank 1 fails because of an invalid label. Rank 1 must save the state after step 5, although normally rank 0
-    writes the checkpoints. With `--recovery checkpoint`, no other worker keeps its state after the failure."""
+    """In step 6, rank 1 fails because of an invalid label. Rank 1 must save the state after step 5, even though rank 0
+    normally writes the checkpoints. With `--recovery checkpoint`, no other worker keeps its state after the failure."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")

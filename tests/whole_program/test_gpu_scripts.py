@@ -1,5 +1,5 @@
 """Tests of Python scripts that compute on a GPU. They also test how ddprun reports the utilization of the GPU, exhausted
-memory and a failed assertion in a kernel, and that a script can restore its state from memory. `./dev gpu` runs these tests.
+memory and a failed assertion in a kernel. One test restores the state of a script from memory. `./dev gpu` runs these tests.
 If there is no GPU, they are skipped."""
 
 import json

@@ -70,7 +70,7 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    // Without this setting, a server that lacks the pre-shared key could complete the handshake with a certificate.
+    // Without this setting, a server that does not have the pre-shared key could complete the handshake with a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
 }

@@ -530,7 +530,8 @@ TEST_F(AgentTest, GuardianKeepsTheReportOfACleanExit) {
 TEST_F(AgentTest, ADyingWrapperLeavesItsChildTimeToSave) {
   const auto go = folder_ / "fifo.go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  // The FIFO is opened for reading and writing, because otherwise open() waits for a process at the other end.
+  // The FIFO is opened for reading and writing. If it were opened for reading only, open() would wait for a process at the
+  // other end.
   const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   const Pidfd wrapper(wait_for_pid("started 0 "));

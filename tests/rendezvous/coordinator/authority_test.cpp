@@ -6,9 +6,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A release (the message that starts a round) must count for the leader lease, even after the next round has started, because
-// each node that got it has received a message of its coordinator. Regression: the next round started immediately, and the
-// coordinator lost its lease under the previous round.
+// A release is the message that starts a round. Each node that got it has received a message of its coordinator. So the
+// release must count for the leader lease, even after the next round has started. Regression: the next round started
+// immediately, and the coordinator lost its lease under the previous round.
 TEST_F(RunningRound, ImmediateNextRoundKeepsTheAuthority) {
   const auto gets_no_reply = [&](LinkId link) {
     send_from(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});

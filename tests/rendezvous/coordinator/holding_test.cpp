@@ -172,7 +172,7 @@ TEST_F(RunningRound, ReturningFinishedNodeEndsNoRound) {
   EXPECT_TRUE(over_.empty());
   join(kThird, 2, Workers::kDone);
   send_from(kThird, Done{round()});
-  // A faulty agent reports Ready although its workers have finished.
+  // A faulty agent reports Ready even though its workers have finished.
   send_from(kThird, Ready{.round = round(), .master_port = 1});
   EXPECT_TRUE(over_.empty());
   send_from(kSelfLink, Done{round()});

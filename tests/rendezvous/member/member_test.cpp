@@ -418,7 +418,7 @@ TEST_F(OneMember, ReportsTheNodesItsCoordinatorAwaits) {
   EXPECT_EQ(result->text, "waiting for host3");
 }
 
-// Another node may report the end of an older round, for example a node that led the job in the past, or a node that gave up
+// Another node may report the end of an older round. Examples are a node that led the job in the past, and a node that gave up
 // alone at the job's first address. The report must not end a job that other nodes lead.
 TEST_F(OneMember, IgnoresTheEndOfAnOlderRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});

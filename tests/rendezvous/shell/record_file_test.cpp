@@ -222,8 +222,8 @@ TEST(RecordFile, FolderWithoutLocksIsReported) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Tests host names that would change the path if they were used unchanged. (Only root can set such a name.) The record folder
-// must be inside the state folder even then.
+// Tests host names that would change the path if they were used unchanged. (Only root can set these host names.) The record
+// folder must be inside the state folder even then.
 TEST(RecordFolder, HostNameIsOnePathComponent) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
   EXPECT_EXIT(
@@ -293,7 +293,7 @@ TEST(JobMarker, ReportsARunningJobUntilItsEnd) {
   EXPECT_FALSE(read().job_elsewhere);
 }
 
-// A marker file with invalid contents must count as "running", since the job may be running.
+// A marker file with invalid contents must count as "running", because the job may be running.
 TEST(JobMarker, DamagedMarkerCountsAsRunning) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "nodes.json";

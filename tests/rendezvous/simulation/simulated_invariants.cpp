@@ -107,8 +107,8 @@ void World::check_training(int index) {
   }
 }
 
-// Returns true if the coordinator of this round was started in a new container, after its record was lost, and if the
-// coordinator could reach no other node while it searched for a running job for one lease. docs/rendezvous.md describes this
+// Returns true if two conditions are met. The coordinator of this round was started in a new container after its record was
+// lost. And it could reach no other node while it searched for a running job for one lease. docs/rendezvous.md describes this
 // as the only case without a guarantee.
 bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;

@@ -243,7 +243,7 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
 }
 
 // Each seed file of the fuzzer must either be refused or encode to the same bytes. At least one message of each kind must be
-// accepted, because otherwise the fuzzer would only test refusals.
+// accepted. If all were refused, the fuzzer would only test refusals.
 TEST(RendezvousCodec, FuzzerSeedsAreDecoded) {
   std::set<std::size_t> member_types, coordinator_types;
   bool held = false, stay = false;

@@ -1,6 +1,6 @@
 // A model checker for the flag protocol. It runs the production code of flag_word.hpp, exchange.hpp and send_receive.hpp with
-// a model of atomic words, and explores all orders in which ranks may run, and all values that ranks may read in the C++
-// memory model.
+// a model of atomic words. It explores all orders in which ranks may run, and all values that ranks may read in the C++ memory
+// model.
 //
 // The memory. Each word has a history of its writes. A view contains the oldest write of each word that a rank may still read.
 // It also contains, for each rank, how much of its work has happened before (a vector clock). A load may return any write that

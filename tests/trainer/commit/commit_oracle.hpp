@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer::simulation {
 
-// Sets world.violation if the decision loses a step or an evaluation, or returns to the checkpoint although a rank has the
+// Sets world.violation if the decision loses a step or an evaluation, or returns to the checkpoint even though a rank has the
 // state.
 void judge_decision(World& world, const std::vector<std::unique_ptr<SimulatedRank>>& ranks, const CommitDecision& decision);
 

@@ -21,7 +21,8 @@ enum class Mistake {
   kCompletesTwice,             // a rank that is already at step T performs the update again
   kTrustsAnInterruptedGather,  // a rank reports the weights as received even if their gather was interrupted
   kForgetsAgreedValues,        // a rank drops the agreed values when the next step starts
-  // A rank at the older step overwrites its old pieces while it receives new ones, although the sender may be lost.
+  // A rank at the older step overwrites its old pieces while it receives new pieces. If the sender is lost, the rank has no
+  // complete pieces.
   kReceivesInPlace,
   kBuffersAreNotRestored,    // a rank returns to a step but keeps the buffers that the forward pass has changed
   kTrustsAFailedUpdate,      // a rank reports pieces as valid even if their update failed

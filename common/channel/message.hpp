@@ -102,8 +102,8 @@ struct EvalResult {
 struct StepTime {
   std::int64_t step = 0;        // number of the newest step that the times cover
   std::int64_t steps = 1;       // number of steps
-  std::int64_t own_us = 0;      // time that this rank spent on work and delays; the time in which it waited for other ranks
-                                // does not count
+  // time that this rank spent on work and delays; the time in which it waited for other ranks does not count
+  std::int64_t own_us = 0;
   std::int64_t waiting_us = 0;  // time that this rank waited for other ranks in collectives
   std::int64_t data_us = 0;     // time that this rank waited for its next batch; own_us includes it
   bool operator==(const StepTime&) const = default;

@@ -32,8 +32,8 @@ struct ModelConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
-  std::int64_t n_kv_head = 0;   // number of key and value heads; 0: n_head. The keys from here to tie_word_embeddings are for
-                                // llama only.
+  // number of key and value heads; 0: n_head. The keys from here to tie_word_embeddings are for llama only.
+  std::int64_t n_kv_head = 0;
   std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
   std::int64_t head_dim = 0;    // width of a head; 0: n_embd / n_head
   double rope_theta = 10000;    // this key and rms_norm_eps have the names and defaults of Hugging Face
@@ -108,8 +108,8 @@ struct DataConfig {
   std::optional<std::int64_t> end_of_document{};
   std::string train_table = "train.csv";      // csv and table, like the next
   std::string test_table = "test.csv";        // table: if empty, test_fraction of the rows of train_table are the test rows
-  double test_fraction = 0.2;                 // fraction of the rows in the test set, chosen by `seed`; this key and the next
-                                              // five are for type table only
+  // fraction of the rows in the test set, chosen by `seed`; this key and the next five are for type table only
+  double test_fraction = 0.2;
   std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
   std::vector<std::string> as_one_hot{};      // columns to read as categories, with one input for each category
   std::vector<std::string> as_embedding{};    // columns to read as categories, with a trained vector for each category
@@ -126,8 +126,8 @@ struct DataConfig {
   std::string target = "target";           // csv and table, like the next two: the column to predict
   std::vector<std::string> class_names{};  // the class labels in the target column; their number replaces `classes`
   std::vector<std::string> leave_out{};    // columns that are not inputs of the model
-  bool standardize = true;                 // csv only: scale each input column to mean 0 and standard deviation 1 over the
-                                           // training samples
+  // csv only: scale each input column to mean 0 and standard deviation 1 over the training samples
+  bool standardize = true;
   std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input

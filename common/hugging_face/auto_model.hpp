@@ -1,5 +1,8 @@
 // model.type "auto": the model is determined by the config.json in the same folder as the weights of model.init.
 //
+// parse_config.cpp calls these functions before it reads the keys of a train.json. They add the keys of the model to the JSON
+// text, as if the user had written these keys. So all later code, config.json of the run directory and the digest contain the
+// concrete model. A resumed run needs neither the file nor model.type "auto".
 #pragma once
 
 #include <filesystem>

@@ -44,10 +44,10 @@ struct ModelFacts {
   std::string type;    // the corresponding model.type: "gpt" or "llama"; empty if ddptrain does not support this family
   std::vector<ModelFact> facts;
   std::vector<std::string> refusals;  // texts about settings that ddptrain does not support, each with the value in the file
-  std::int64_t positions = 0;         // rows of the table of learned positions; 0: no such table, or the file does not contain
-                                      // the number
-  std::int64_t window = 0;            // maximum number of tokens to which a token attends; 0: it attends to all tokens before
-                                      // it
+  // rows of the table of learned positions; 0: no such table, or the file does not contain the number
+  std::int64_t positions = 0;
+  // maximum number of tokens to which a token attends; 0: it attends to all tokens before it
+  std::int64_t window = 0;
 };
 
 // Model families that ddptrain supports, for messages.

@@ -31,7 +31,6 @@ class Prefetcher {
     std::int64_t end = 0;      // number of the last item, plus 1
     std::int64_t threads = 1;  // number of threads; fewer threads are used if the system refuses more
     std::int64_t ahead = 1;    // maximum number of finished items that wait for the consumer; each thread may prepare one more
-                               // item
     const char* thread_name = "";
   };
 

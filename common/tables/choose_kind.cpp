@@ -12,8 +12,8 @@ namespace {
 
 using Kind = ColumnPlan::Kind;
 
-constexpr std::int64_t kMinIdentifiers = 10;  // in a column with fewer values, different texts do not mean that the column
-                                              // contains identifiers
+// in a column with fewer values, different texts do not mean that the column contains identifiers
+constexpr std::int64_t kMinIdentifiers = 10;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();

@@ -12,8 +12,7 @@ namespace ddprun {
 struct ChosenColumn {
   ColumnPlan column;
   std::string
-      problem{};  // if the column cannot be interpreted: a message with the cell, the reason and the remedy; the column is
-                  // then left out
+      problem{};  // for a column that cannot be interpreted: a message with the cell, the reason and the remedy
 };
 
 ChosenColumn choose_kind(const std::string& name, const ColumnScan& scan, const DataConfig& data);

@@ -29,8 +29,8 @@ struct ColumnPlan {
   double mean = 0;                        // for kinds number, truth and date; also the next two members
   double variance = 0;                    // if 0, the values are not divided by the deviation
   double median = 0;                      // replaces a missing value
-  bool has_missing = false;               // true if the training rows have missing values; the column then has an input for
-                                          // them
+  // true if the training rows have missing values; the column then has an input for them
+  bool has_missing = false;
   bool missing_if_invalid = false;        // for kind number: true if text counts as a missing value (data.as_number)
   std::vector<std::string> categories{};  // for kinds one_hot and embedding: the categories, sorted
   std::int64_t missing = 0;               // number of missing values in the training rows

@@ -50,8 +50,8 @@ class ColumnScan {
   bool too_many_texts() const { return too_many_; }
 
   const Place& first_refused() const { return first_refused_; }
-  const Place& first_text() const { return first_text_; }  // the first cell that is plain text: not a number, truth value or
-                                                           // date, and not refused
+  // the first cell that is plain text: not a number, truth value or date, and not refused
+  const Place& first_text() const { return first_text_; }
   const Place& first_non_number() const { return first_non_number_; }
   const Place& first_not_utf8() const { return first_not_utf8_; }
 

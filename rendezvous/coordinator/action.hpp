@@ -22,8 +22,8 @@ namespace coordinator_action {
 // for the next coordinator, unless the job has ended.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // a term that another node has promised and that is later than the term of this coordinator; 0:
-                           // unknown
+  // a term that another node has promised and that is later than the term of this coordinator; 0: unknown
+  std::uint64_t term = 0;
   Address leader{};        // the address of another coordinator, if known
   bool unfit = false;      // if true, this node must not lead again before its workers have ended
 };

@@ -293,8 +293,8 @@ void Coordinator::check_late_nodes() {
   std::vector<NodeId> lost;
   for (const NodeId& id : late_nodes_.take_lost(peers_, now_.steady)) {
     const Peer* const peer = peers_.find(id);
-    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();  // take_lost() returns a node twice if the node
-                                                                                // is overdue in two rounds
+    // take_lost() returns a node twice if the node is overdue in two rounds
+    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();
     if (peer != nullptr && peer->link && id != settings_.self && is_new) lost.push_back(id);
   }
   if (!lost.empty()) close_and_lose(lost, late_nodes_.why());

@@ -90,8 +90,8 @@ using CoordinatorEvent = std::variant<node_event::LinkOpened, node_event::LinkCl
 class Coordinator {
  public:
   Coordinator(CoordinatorSettings settings, const Authority& authority, Now now);
-  Coordinator(const Coordinator&) = delete;  // not copyable, because the members of a coordinator have references to each
-                                             // other
+  // not copyable, because the members of a coordinator have references to each other
+  Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
   // Handles one event. The caller must carry out the returned actions in the given order.

@@ -266,8 +266,7 @@ void Member::search(const std::string& why, const std::string& failed_host) {
 
 void Member::receive(LinkId link, const Release& message) {
   if (!leads(link) || message.nodes < 1 ||
-      message.id <= record_.state.current.id) {  // A coordinator with a valid lease never sends an old round, so this message
-                                                 // is ignored.
+      message.id <= record_.state.current.id) {  // A coordinator with a valid lease never sends an old round.
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;

@@ -118,8 +118,8 @@ class LeaderElection {
   std::map<RoundId, std::map<LinkId, const PersistentState*>> by_round_;
   // maps the origin() of a round to the number of connected voters that have recorded the round as committed
   std::map<RoundId, int> committed_;
-  mutable ReleasedRanks released_;  // ranks from this node's roster, if the roster belongs to one of the two rounds whose
-                                    // votes are counted
+  // ranks from this node's roster, if the roster belongs to one of the two rounds whose votes are counted
+  mutable ReleasedRanks released_;
   mutable VoteTally connected_;
   mutable VoteTally granted_;
   std::optional<Election> election_;

@@ -70,8 +70,8 @@ struct SessionId {
 struct Hello : NodeDescription {
   std::uint16_t protocol = kProtocolVersion;  // the first field on the wire in every version, so that any version can read it
   std::uint64_t attempt = 0;  // number of this Hello; an earlier Hello may arrive later, over another connection
-  bool coordinates = false;   // true if the sender is a coordinator that announces itself to nodes that do not have its
-                              // address
+  // true if the sender is a coordinator that announces itself to nodes that do not have its address
+  bool coordinates = false;
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of the workers that are running or being stopped on this node
   // True if a worker has failed, and no round has started since then. After the Welcome the node sends FailureReport, then
@@ -97,8 +97,8 @@ struct FailureReport {
   std::string hostname{};
   FailedRound failed{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
-  std::int64_t skew_ns = 0;  // the node's estimate of the difference: time of the coordinator's clock minus time of its own
-                             // clock
+  // the node's estimate of the difference: time of the coordinator's clock minus time of its own clock
+  std::int64_t skew_ns = 0;
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round
   bool others_stay = false;

@@ -70,8 +70,8 @@ void DeathNoticePort::open(const udp& protocol, const ListenPorts& range, boost:
   open_close_on_exec(socket_, protocol, error);
   if (!error && protocol == udp::v6()) socket_.set_option(boost::asio::ip::v6_only(false), error);
   if (error) return;
-  const int size = range.high - range.low + 1;  // if no range is given, the size is 1 and the only port is 0, which means any
-                                                // port
+  // if no range is given, the size is 1 and the only port is 0, which means any port
+  const int size = range.high - range.low + 1;
   for (int i = 0; i < size; ++i) {
     // Each process starts its search at a different port, as for TCP.
     const int port = range.low + static_cast<int>((::getpid() * 6007LL + i) % size);

@@ -76,8 +76,8 @@ class Links {
   std::set<LinkId> received_from_;  // dialed links over which a frame has arrived
   std::set<std::shared_ptr<Connection>> closing_;
   LinkId next_accepted_ = 1;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines check this pointer, because they may outlive this
-                                                           // object
+  // coroutines check this pointer, because they may outlive this object
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace ddprun::rendezvous

@@ -111,8 +111,8 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (!feeding_ && node_) feed_pending();  // if feeding_ is set, feed_pending() is already running, and its loop handles the
-                                           // event
+  // if feeding_ is set, feed_pending() is already running, and its loop handles the event
+  if (!feeding_ && node_) feed_pending();
 }
 
 void NodeShell::feed_pending() {

@@ -131,8 +131,8 @@ class NodeShell : private Links::Events {
   std::string leader_address_;
   std::optional<node_action::Finish> finish_;
   boost::asio::steady_timer linger_timer_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // callbacks in the queue check this pointer, because they may
-                                                           // outlive this object
+  // callbacks in the queue check this pointer, because they may outlive this object
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace ddprun::rendezvous

@@ -199,8 +199,8 @@ RecordFile::~RecordFile() {
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;
-  constexpr std::size_t kMaxReasonBytes = 100;  // limits the length of the reason in the message, because the reason may quote
-                                                // the file
+  // limits the length of the reason in the message, because the reason may quote the file
+  constexpr std::size_t kMaxReasonBytes = 100;
   complaint_ = "the rendezvous record of this node in " + file_.string() + " is damaged (" +
                printable(reason.substr(0, kMaxReasonBytes)) + "): this node starts without its record" +
                (moved ? "; it is kept as " + aside : "");

@@ -174,8 +174,8 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
       case EMFILE:
       case ENFILE:
         if (!connection_pending())
-          return accept_failed(EAGAIN);  // this is not an error, because accept(2) needs a free descriptor even if no
-                                         // connection waits
+          // this is not an error, because accept(2) needs a free descriptor even if no connection waits
+          return accept_failed(EAGAIN);
         if (const auto id = admission_.evict_one()) {
           reject(*id, PeerFault::kCrowdedOut);
           return More::kYes;

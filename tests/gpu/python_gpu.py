@@ -99,8 +99,9 @@ def main() -> None:
                 if step == last:
                     break
     dist.destroy_process_group()
-    os._exit(0)  # skips the teardown of the interpreter, because threads of PyTorch's process group may abort the process
-                 # during the teardown
+    # skips the teardown of the interpreter, because threads of PyTorch's process group may abort the process during the
+    # teardown
+    os._exit(0)
 
 
 main()

@@ -50,8 +50,8 @@ class Job:
         self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events, self.pids, self.step, self.coming_up = [], {}, -1, True
-        self.steps: dict[int, int] = {}  # the newest step that the current process of each rank has reported; the key is the
-                                         # rank
+        # the newest step that the current process of each rank has reported; the key is the rank
+        self.steps: dict[int, int] = {}
         self.regrouping = False
         self._changed = threading.Condition()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]

@@ -164,8 +164,8 @@ class Place:
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
-    begin_with: tuple[str, ...] = ()  # first words of each command line, for example a command that runs the rest in a
-                                      # network namespace
+    # first words of each command line, for example a command that runs the rest in a network namespace
+    begin_with: tuple[str, ...] = ()
     disk: StallingDisk | None = None
     stalls_made: int = 0  # number of disk stalls during the last job
 

@@ -600,8 +600,8 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
         running.process.send_signal(signal.SIGUSR1)
         assert running.read_lines(2) == ["0 usr1", "1 usr1"]
     assert running.process.poll() is None
-    running.process.send_signal(signal.SIGUSR2)  # SIGUSR2 is not in the list, so it is only forwarded; the handler of the
-                                                 # workers exits
+    # SIGUSR2 is not in the list, so it is only forwarded; the handler of the workers exits
+    running.process.send_signal(signal.SIGUSR2)
     assert running.read_lines(2) == ["0 usr2", "1 usr2"]
     assert running.process.wait(timeout=20) == 0
 

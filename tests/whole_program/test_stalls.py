@@ -17,8 +17,7 @@ from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
 LEASE = 1.2  # in seconds
-STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; if an agent blocked for so long, it would be declared
-                                     # lost
+STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked this long would count as lost
 # A worker that prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)
 echo "$RANK-$TORCHELASTIC_RESTART_COUNT" >> $OUT/started

@@ -108,8 +108,8 @@ while True:
     libc.pthread_mutex_lock(mutex)
 """)
     os.kill(pids[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=40)  # the limit is less than the shutdown timeout, so the agent did not have to kill
-                                              # the rank
+    # the limit is less than the shutdown timeout, so the agent did not have to kill the rank
+    _, err = process.communicate(timeout=40)
     assert process.returncode == 137, err
 
 

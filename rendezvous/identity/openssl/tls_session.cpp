@@ -235,8 +235,8 @@ void OpensslSession::replace_alert() noexcept {
   if (failure_ == PeerFault::kWrongRunId) alert = kUnknownIdentityAlert;
   if (failure_ == PeerFault::kReflected) alert = kReflectedAlert;
   if (failure_ == PeerFault::kWrongVersion) alert = kVersionAlert + keys_.self().protocol_version;
-  if (failure_ == PeerFault::kNotTls) output_->clear();  // a peer that does not use TLS cannot parse an alert, so no alert is
-                                                         // sent
+  // a peer that does not use TLS cannot parse an alert, so no alert is sent
+  if (failure_ == PeerFault::kNotTls) output_->clear();
   if (alert == 0) return;
   // Replaces the alert number, the last byte of the 7-byte alert record that OpenSSL has written. A refusal is the first record
   // that this side sends.

@@ -263,8 +263,8 @@ TEST(RestartPolicy, RepeatedOutOfMemoryExitsWith84) {
   FailedRound failed = crash_at(0, -1, -1);
   failed.cause = Cause::kOutOfMemory;  // the requested amount is unknown (0) in both rounds, so the failures count as the same
   EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 84);
-  FailedRound less = failed;  // the failed allocation requested 1 GiB, so the script has changed its memory use, and the
-                              // failures differ
+  // the failed allocation requested 1 GiB, so the script has changed its memory use, and the failures differ
+  FailedRound less = failed;
   less.memory_requested = memory_requested_in("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
   EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
   failed.cause = Cause::kExitCode;

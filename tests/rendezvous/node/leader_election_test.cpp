@@ -105,8 +105,8 @@ ElectionView view_of(LeaderElection& succession, PersistentState state, const Ro
   ElectionView opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
   if (succession.election()) self.state.promised_term = succession.election()->term;
   opinion.won = succession.won(self);
-  if (opinion.won) opinion.won->promised_term = 0;  // The terms are not compared, because the two elections use different
-                                                    // terms.
+  // The terms are not compared, because the two elections use different terms.
+  if (opinion.won) opinion.won->promised_term = 0;
   return opinion;
 }
 

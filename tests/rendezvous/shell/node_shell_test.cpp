@@ -17,8 +17,8 @@ using namespace rendezvous;
 TEST(NodeShell, ReportsASilentCoordinatorOnce) {
   ::unsetenv("HOME");  // prevents the node from writing a record
   ::unsetenv("XDG_STATE_HOME");
-  const std::vector<int> inherited = inherited_sockets();  // sockets that child processes would inherit before the test opens
-                                                           // any socket
+  // sockets that child processes would inherit before the test opens any socket
+  const std::vector<int> inherited = inherited_sockets();
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;

@@ -111,8 +111,8 @@ struct Agent {
   int local_world_size = 1;
   std::uint32_t life = 0;      // incremented when the process starts and when it ends
   std::uint32_t id_since = 0;  // value of `life` at the last start at which this node had no record and got a new node id
-  bool outvoted = false;       // the arbiter has voted for the other node, and after that this node has not followed a
-                               // coordinator
+  // the arbiter has voted for the other node, and after that this node has not followed a coordinator
+  bool outvoted = false;
   Nanos timer_at = kNever;
   std::map<LinkId, int> links;
   LinkId next_accepted = 1;

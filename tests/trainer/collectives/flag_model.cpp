@@ -28,8 +28,8 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 
 struct View {
   std::array<std::uint16_t, kWords> words{};     // for each word, the oldest write that the thread may still read
-  std::array<std::uint16_t, kThreads> clocks{};  // for each thread, the number of its publications that happened before this
-                                                 // view
+  // for each thread, the number of its publications that happened before this view
+  std::array<std::uint16_t, kThreads> clocks{};
   void join(const View& other) {
     for (std::size_t i = 0; i < kWords; ++i) words[i] = std::max(words[i], other.words[i]);
     for (std::size_t i = 0; i < kThreads; ++i) clocks[i] = std::max(clocks[i], other.clocks[i]);
@@ -66,8 +66,8 @@ struct Fiber {
   bool done = false;
   bool unwinding = false;
   View view{};
-  std::uint64_t trace = 0;                 // hash of the results of all operations, which represents the local state of the
-                                           // fiber
+  // hash of the results of all operations, which represents the local state of the fiber
+  std::uint64_t trace = 0;
   std::uint64_t loop_trace = 0;            // the trace at the start of a loop that waits
   std::optional<std::size_t> sleeps_on{};  // word for which the fiber sleeps
   std::optional<std::size_t> loads{};      // if the next operation is a load in a wait loop: the word that it loads

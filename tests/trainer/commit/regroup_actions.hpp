@@ -16,8 +16,8 @@ enum class Mistake {
   kUndoesBeforeTheDecision,    // a rank drops its gradients as soon as its process group breaks
   kTakesValuesTooEarly,        // a rank accepts the agreed values of step T before its pieces of step T have arrived
   kSwitchesBeforeTheBarrier,   // a rank frees the pieces of the old layout as soon as its own transfers are done
-  kMirrorsAreNotCompleted,     // a rank completes only the pieces that it owns, but not its mirrors of the pieces of other
-                               // ranks
+  // a rank completes only the pieces that it owns, but not its mirrors of the pieces of other ranks
+  kMirrorsAreNotCompleted,
   kCompletesTwice,             // a rank that is already at step T performs the update again
   kTrustsAnInterruptedGather,  // a rank reports the weights as received even if their gather was interrupted
   kForgetsAgreedValues,        // a rank drops the agreed values when the next step starts
@@ -28,8 +28,8 @@ enum class Mistake {
   kTrustsAFailedUpdate,      // a rank reports pieces as valid even if their update failed
   kSendsBeforeCompleting,    // a rank sends pieces of step T-1 as pieces of step T
   kReportsReceivedTooEarly,  // a rank reports all pieces as received before the last piece has arrived
-  kNoRankCompletes,          // ranks at the older step continue from that step, even if another rank has passed agree() of the
-                             // next step
+  // ranks at the older step continue from that step, even if another rank has passed agree() of the next step
+  kNoRankCompletes,
   kOneTransferIsSkipped,     // a rank does not receive one piece
   kTwoLossesAreTooMany,      // the job returns to the checkpoint whenever two ranks are lost
   kUpdatesWithOwnValues,     // a rank completes the step with its own agreed values, which belong to the previous step

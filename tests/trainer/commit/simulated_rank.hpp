@@ -41,8 +41,8 @@ struct Group {
   const StateLayout* layout = nullptr;
   std::int64_t layout_number = 0;
   std::deque<Board> boards{};                                         // one board for each collective of the group, in order
-  std::map<std::pair<int, int>, std::deque<SentMessage>> channels{};  // messages in flight; the key is the pair of sender and
-                                                                      // receiver
+  // messages in flight; the key is the pair of sender and receiver
+  std::map<std::pair<int, int>, std::deque<SentMessage>> channels{};
 };
 
 // Data that all ranks share.
@@ -130,8 +130,8 @@ class SimulatedRank {
   Values values_;                         // values of the elements that the layout in truth_.place assigns to this rank
   Values aside_;                          // receives new values while the old values in values_ must be kept
   Values next_;                           // values for the layout in truth_.next, or for the layout that is being received
-  std::optional<Values> buffers_before_;  // copy of values_ that was made before the forward pass; only the buffers in it are
-                                          // used
+  // copy of values_ that was made before the forward pass; only the buffers in it are used
+  std::optional<Values> buffers_before_;
   Hash gradients_ = 0;
   Hash seen_ = 0;  // digest of the weights that the forward pass has used
   AgreedValues agreed_;

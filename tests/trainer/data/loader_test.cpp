@@ -269,8 +269,8 @@ TEST_P(LoaderTest, MixupDoesNotDependOnTheWorld) {
   const Dataset data = counted_data(23, side());
   const auto source = image_source(data, kNormalization, {.crop_padding = 1, .flip = true});
   const auto mixed_by = [&](int world, std::int64_t micro) {
-    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;  // the key is the position in the epoch; the value is the
-                                                                   // batch, and the index in the batch
+    // the key is the position in the epoch; the value is the batch, and the index in the batch
+    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;
     for (int rank = 0; rank < world; ++rank) {
       Loader loader(*source,
                     {.batch_size = 10, .micro_batch_size = micro, .seed = 3, .mixup = 0.4, .world = world, .rank = rank}, 3, 6);

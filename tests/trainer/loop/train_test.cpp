@@ -56,8 +56,8 @@ class DamagedSource : public Source {
 class TrainTest : public testing::Test {
  protected:
   TrainTest() {
-    at::set_num_threads(1);  // one thread is enough, because the tensors are so small that more threads would only wait for
-                             // each other
+    // one thread is enough, because the tensors are so small that more threads would only wait for each other
+    at::set_num_threads(1);
     std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
     config_.model.type = ModelConfig::Type::kMlp;

@@ -80,8 +80,8 @@ void expect_checkpoint_state(const TrainingState& state, const TrainConfig& conf
   }
 }
 
-class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // the parameter is the list of ranks that can read
-                                                                          // the checkpoint
+// the parameter is the list of ranks that can read the checkpoint
+class ResumedState : public testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(ResumedState, IsEqualOnReadersAndReceivers) {
   const TrainConfig config = config_of_test();

@@ -88,8 +88,8 @@ def classes(file):
             continue
         pieces = [end - begin for _, (begin, end) in cut(f".{chr(code)}a")]
         kind = {(1, 2): "kLetter", (1, 1, 1): None, (2, 1): "kOther"}[tuple(pieces)]
-        if kind is None:  # the character is a number or a space: before ".", the library splits two spaces, but not two
-                          # numbers
+        # the character is a number or a space: before ".", the library splits two spaces, but not two numbers
+        if kind is None:
             kind = "kSpace" if [end - begin for _, (begin, end) in cut(f"{chr(code)}{chr(code)}.")] == [1, 1, 1] else "kNumber"
         if kind in found:
             ranges = found[kind]

@@ -77,8 +77,9 @@ def main() -> None:
             (out / f"{name}.json").write_text(json.dumps(losses), encoding="utf-8")
             safetensors.torch.save_file(weights, out / f"{name}.safetensors")
     dist.destroy_process_group()
-    os._exit(0)  # skips the normal exit of the interpreter, because threads of PyTorch's process group may abort the process
-                 # during that exit
+    # skips the normal exit of the interpreter, because threads of PyTorch's process group may abort the process during that
+    # exit
+    os._exit(0)
 
 
 main()

@@ -1,5 +1,5 @@
-// Makes the text "Did you mean 'x'?" for messages: it finds the valid name that is most similar to a mistyped one. The code is
-// pure: no I/O, no clock.
+// Makes the text "Did you mean 'x'?" for messages: it finds the valid name that is most similar to a mistyped name. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <span>

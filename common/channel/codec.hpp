@@ -38,9 +38,9 @@ class ProtocolError : public std::runtime_error {
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
-// Collects bytes as they arrive, and returns complete messages. After each feed(), the caller must call next until there are
-// no more messages, so that the buffer keeps at most one incomplete frame. After a ProtocolError the rest of the stream cannot
-// be decoded.
+// Collects bytes as they arrive, and returns complete messages. After each feed(), the caller must call next_from_worker() or
+// next_from_agent() until it returns nullopt, so that the buffer keeps at most one incomplete frame. After a ProtocolError the
+// rest of the stream cannot be decoded.
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);

@@ -306,7 +306,7 @@ class ConfigReader {
     add(pointer, Part::kValue, message);
   }
 
-  // Must run before the keys are checked whose rules depend on model.type and schedule.type.
+  // This function must run before the code checks keys that depend on model.type and schedule.type.
   void use_defaults_of_tables() {
     if (config_.data.type != DataConfig::Type::kTable || failed_.contains("/data/type")) return;
     for (const auto& [name, value] : defaults_for_tables()) {

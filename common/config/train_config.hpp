@@ -57,7 +57,7 @@ struct ModelConfig {
   LoraConfig lora{};
 
   bool is_language_model() const { return type == Type::kGpt || type == Type::kLlama; }
-  // These functions return the effective value of a key. If such a key is 0, its value follows from other keys.
+  // These functions return the effective value of a key. If the key is 0, the value follows from other keys.
   std::int64_t key_value_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
   std::int64_t head_width() const { return head_dim > 0 ? head_dim : n_head > 0 ? n_embd / n_head : 0; }
   std::int64_t inner_width() const {

@@ -38,8 +38,8 @@ struct RunState {
   std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
   bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
   std::string renamed_to;  // after --fresh: the new name of the old directory; empty if it was not renamed
-  // Notes for the console, one line each: the changed keys; and, if the run is finished, the damage to checkpoints that are
-  // newer than the finished one.
+  // Notes for the console, one line each: the changed keys; and, if the run is finished, the damage to any checkpoint that is
+  // newer than the last valid checkpoint.
   std::string notes;
 };
 

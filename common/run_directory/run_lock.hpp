@@ -19,8 +19,8 @@ inline constexpr const char* kWriterClaim = "checkpoints/.writer";
 // system call fails, or if the directory contains a link of another user (common/shared_folder).
 int take_run_lock(const std::filesystem::path& root);
 
-// Takes the lock of a directory that replaces a lost one (moved_run.hpp). `held` is the lock of the lost directory. The new
-// lock has the same term. Returns the descriptor (CLOEXEC); -1 if a lock file already exists, or if a system call fails.
+// Takes the lock of a directory that replaces a lost directory (moved_run.hpp). `held` is the lock of the lost directory. The
+// new lock has the same term. Returns the descriptor (CLOEXEC); -1 if a lock file already exists, or if a system call fails.
 int take_lock_of_moved_run(const std::filesystem::path& root, int held);
 
 // Returns true if `fd` is still the lock file of this directory; false after the directory was removed, renamed or replaced.

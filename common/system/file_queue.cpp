@@ -80,8 +80,8 @@ bool FileQueue::wait_for(std::chrono::milliseconds limit) {
 }
 
 // Waits until all work items are done. Returns false if that takes longer than `limit`; nullopt means no limit. The owner's
-// thread waits here, so it adds no items during the wait. It is woken only once, after the last item, because a wake-up costs
-// both threads more time than an item of work.
+// thread waits here, so it adds no items during the wait. The thread is woken only once, after the last item, because a
+// wake-up costs both threads more time than an item of work.
 bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit) {
   awaited_ = pieces_added_;
   const auto done = [this] { return pieces_done_ >= *awaited_; };

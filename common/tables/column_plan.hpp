@@ -7,7 +7,7 @@
 // come last:
 //
 //   number, truth   (value - mean) / deviation; a missing value becomes the median, or for truth the more frequent value
-//   date            the day number, standardized; the sine and cosine of the place in the year; seven inputs for the weekday
+//   date            the day number, standardized; the sine and cosine of the day of the year; seven inputs for the weekday
 //   one_hot         one input for each category, 1 or 0; one more for missing values
 //   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, then
 //   "missing"

@@ -31,9 +31,9 @@ struct StepDown {
 struct KeepRoster {
   Roster roster{};
 };
-// Sets the death notice: a message that this node's guardian process sends to the other node of a two-node round. If the agent
-// dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that this
-// node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.
+// Sets the death notice, which is a message from this node's guardian process to the other node of a two-node round. If the
+// agent dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that
+// this node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.
 struct SetDeathNotice {
   RoundId round{};
   Address to{};

@@ -1,5 +1,5 @@
 // Decides when a coordinator that was not elected may start its first round (one start of all workers). The coordinator calls
-// it before its first rounds. The code is pure: no I/O, no clock.
+// this class before its first rounds. The code is pure: no I/O, no clock.
 //
 // The problem. A job of the same name may already be running on nodes that this coordinator cannot reach, for example after a
 // network failure. If the coordinator started a round, two rounds of one job would run at the same time.

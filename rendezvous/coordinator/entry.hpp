@@ -31,7 +31,7 @@ struct Entry {
   std::string notice{};
 };
 
-// Read-only access to the part of the coordinator's state that the decision needs.
+// Read-only access to the state of the coordinator that the decision needs.
 struct EntryView {
   const CoordinatorSettings& settings;
   std::uint64_t term;

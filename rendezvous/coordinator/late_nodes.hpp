@@ -1,6 +1,6 @@
 // Handles late nodes, which still answer, but whose workers do not end after a round. For example, a worker that is stuck in
-// the kernel cannot be killed. Without this class, such a node would block all other nodes without a limit. The coordinator
-// registers each node for which it waits. At the deadlines it queries which nodes are overdue. The code is pure: no I/O, no
+// the kernel cannot be killed. Without this class, a late node would block all other nodes without a limit. The coordinator
+// registers each node for which it waits. At the deadlines, this class returns the overdue nodes. The code is pure: no I/O, no
 // clock.
 //
 //     awaited -- a while --> logged -- ready_timeout --> gets no more grants -- a lease --> lost
@@ -38,7 +38,8 @@ class LateNodes {
   // Returns a message that names the nodes for which the coordinator has waited so long that users should see it. The result is
   // empty if no further node has reached that time.
   std::string take_message(Peers& peers, Time now);
-  // Marks each node as late whose workers have not ended within ready_timeout. Late nodes get no more time for their workers.
+  // If the workers of a node have not ended within ready_timeout, marks the node as late. Late nodes get no more time for
+  // their workers.
   void give_up_due(Peers& peers, Time now);
   // Returns the late nodes whose workers can no longer run under a grant. The caller must mark these nodes as lost.
   std::vector<NodeId> take_lost(Peers& peers, Time now);

@@ -166,7 +166,7 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
     if (tally.enough(settings_.rules)) break;
   }
   if (!tally.enough(settings_.rules)) begins = Time{};
-  // The release counts as a stamp too, because a node votes as part of this round only after it has received the release.
+  // The release counts as a stamp too, because a node votes as a member of this round only after it has received the release.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 

@@ -69,8 +69,8 @@ StopDecision OrderlyStop::check_leaving(Round round, Time now) {
   return end_round(round, /*hold=*/true, now);
 }
 
-// Handles stop signals after the round has ended for another reason. If the workers hold their state, waits for signals to
-// further nodes, as in a running round.
+// Handles stop signals after the round has ended for another reason. If the workers have kept their state, the coordinator
+// waits for signals to further nodes, as in a running round.
 StopDecision OrderlyStop::check_leaving_between_rounds(Round round, Time now) {
   if (save_next_) {  // The next round saves the state and ends the job for all nodes, so no node leaves before that round.
     drain_.clear();

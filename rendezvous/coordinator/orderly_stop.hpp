@@ -9,8 +9,8 @@
 //     no such round can start, or no restart is possible --> one node after the other is requested to save --> finish
 //
 // A scheduler that stops a job signals all of its nodes, but not at the same moment (drain.hpp). So the coordinator waits a
-// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they cannot
-// save together, one node saves the state that its workers hold (salvage_save.hpp).
+// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they
+// cannot save together, one node saves the state that its workers have kept (salvage_save.hpp).
 //
 // This class stores which nodes have requested to leave, how far a save has progressed, and whether the next round starts only
 // to save.

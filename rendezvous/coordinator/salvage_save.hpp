@@ -1,5 +1,5 @@
 // Saves the state of a job that ends while its workers wait for the replacement of a lost worker. Either no replacement is
-// possible, or a stop signal arrived and the replacement is not ready in time. All waiting workers hold the same state, so one
+// possible, or a stop signal arrived and the replacement is not ready in time. All waiting workers have the same state, so one
 // save is enough. The coordinator requests the save from one node after the other, until one node has saved. Each request is a
 // CoordinatedSave with one node (coordinated_save.hpp). The code is pure: no I/O, no clock.
 //

@@ -4,7 +4,7 @@
 //
 // The implementation is in a separate library, libddprun_tls.so. Only a multi-node job opens the library (tls.cpp). If ddprun
 // were linked with OpenSSL, each start of ddprun would take 6.5 ms and 8 MB more. Only tls_module() and derive_keys() throw
-// exceptions; both are outside the library.
+// exceptions. Both functions are outside the library.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Decides which addresses a node without a coordinator dials, and when. It dials the coordinator and the successors in its
-// record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses this
-// class during its search. The code is pure: no I/O, no clock.
+// Decides which addresses a node dials if it has no coordinator, and when. The node dials the coordinator and the successors
+// in its record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses
+// this class during its search. The code is pure: no I/O, no clock.
 //
 // This class owns the list of addresses, the link to each of them, and the newest kSuccessors hints.
 #pragma once

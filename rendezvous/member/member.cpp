@@ -554,7 +554,8 @@ void Member::tick() {
       ping();
     }
   }
-  // A graceful stop may take longer than the rest of the grant. When the grant ends, the remaining workers are killed.
+  // A graceful stop may take longer than the remaining time of the grant. When the grant ends, the remaining workers are
+  // killed.
   if ((!leader_ || !worker_lease_.is_leaders()) && has_workers() && grant_over && worker_lease_.exists()) {
     worker_lease_.forget();
     stop_workers({.reason = StopReason::kCoordinatorLost, .immediately = true, .why = "no coordinator"});

@@ -1,7 +1,7 @@
 // A member is the part of an agent that follows the coordinator (a follower in Raft), as a pure state machine. It searches for
-// the coordinator, runs workers in the rounds that the coordinator starts, and votes for a new coordinator if the
-// coordinator is lost. Its actions are requests to the agent: start workers with these ranks, stop the workers, exit. Node
-// (node.hpp) owns the member and carries its messages.
+// the coordinator, runs workers in the rounds that the coordinator starts, and votes for a new coordinator if the coordinator
+// is lost. Its actions are requests to the agent, for example to start workers with these ranks, to stop the workers, or to
+// exit. Node (node.hpp) owns the member and carries its messages.
 //
 //     searching -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
 //         ^------------ link closed, or no answer: workers stop ------------'
@@ -66,9 +66,9 @@ struct WorkersDone {  // replaces WorkersEnded if all workers exited with code 0
 struct RecordWritten {};
 }  // namespace member_event
 // Some events are messages that this node's agent sends to the coordinator. The member completes and forwards them:
-//     FailureReport    A worker has failed. The first failure is sent immediately. A later failure is sent if it is the cause of
-//                      the first failure. The agent itself stops the node's other workers. The member sets round, hostname and
-//                      skew_ns.
+//     FailureReport    A worker has failed. The first failure is sent immediately. A later failure is sent if it is the cause
+//                      of the first failure. The agent itself stops the node's other workers. The member sets round, hostname
+//                      and skew_ns.
 //     StopRequest      This process has received a stop signal.
 //     StopReady        The reply to StopAndSave. The member sets the round.
 //     StoreQuery       A worker's key-value store request. The member sets the round.

@@ -474,8 +474,8 @@ std::string Coordinator::waits_for() const {
 void Coordinator::settle() {
   check_ended();
   check_saving();
-  check_done();  // This must follow check_saving(): because all nodes may have finished during a save that does not end the
-                 // job.
+  // check_done() must follow check_saving(), because all nodes may have finished during a save that does not end the job.
+  check_done();
   check_leaving();
   check_end_committed();
   advance();

@@ -255,7 +255,7 @@ struct DdpConfig {
   std::int64_t compare_every_steps = 0;
 };
 
-// Loss scaling for precision fp16. Names and defaults are those of torch.amp.GradScaler.
+// Loss scaling for precision fp16. The names and defaults are the same as in torch.amp.GradScaler.
 struct GradScalerConfig {
   double init_scale = 65536;
   double growth_factor = 2;     // above 1

@@ -31,7 +31,7 @@ def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
 @contextlib.contextmanager
 def limited(limit_bytes: int):
     """Yields the folder of a new cgroup whose memory is limited to limit_bytes, and removes it afterwards. The test fails if
-    it has left another cgroup in this folder."""
+    another cgroup is left in this folder."""
     memory, unified = own_folders()
     name = f"ddprun-test-{os.getpid()}"
     if memory is not None and os.access(memory, os.W_OK):

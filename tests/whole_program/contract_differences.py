@@ -1,5 +1,6 @@
 """Compares the results of one case under torchrun and under ddprun. Only the intended differences in DIFFERENCES are allowed;
-docs/torchrun.md describes them for users. test_torchrun_contract.py and test_torchrun_nodes.py contain the cases."""
+docs/torchrun.md describes these differences for users. test_torchrun_contract.py and test_torchrun_nodes.py contain the
+cases."""
 
 import dataclasses
 import pathlib

@@ -15,7 +15,8 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti|Pi)?$"
 
 
 def fields(required: str = "", **properties) -> dict:
-    """Returns the schema of an object with these fields and no others. `required`: names of fields, separated by spaces."""
+    """Returns the schema of an object with these fields and no others. `required` contains the names of the required fields,
+    separated by spaces."""
     return {"type": "object", "additionalProperties": False, "properties": properties, "required": required.split(), "minProperties": 1}
 
 

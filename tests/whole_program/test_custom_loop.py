@@ -1,6 +1,6 @@
 """Tests of a user's training loop in C++ (examples/cpp-loop/loop.cpp): live recovery, resume, and a stop of all ranks at the
 same step. The loop runs under ddprun, under torchrun, and with environment variables alone. Its checkpoints must be
-bit-identical to those of an undisturbed run."""
+bit-identical to the checkpoints of an undisturbed run."""
 
 import hashlib
 import json

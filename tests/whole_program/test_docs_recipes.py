@@ -186,7 +186,8 @@ print("done", ddprun.rank, "from", first, flush=True)
 
 @pytest.mark.parametrize("ends", ["script", "signal"])
 def test_an_exit_code_85_of_the_script_is_distinguished(ddprun_bin, script, tmp_path, ends):
-    """Exit code 85 can come from the script or from ddprun itself. The code in docs/exit-codes.md must distinguish the two."""
+    """Exit code 85 can come from the script or from ddprun itself. The code in docs/exit-codes.md must distinguish these two
+    cases."""
     (check,) = blocks("exit-codes.md", "python")
     (tmp_path / "own_code.py").write_text(check, encoding="utf-8")
     if ends == "script":

@@ -156,7 +156,8 @@ def test_a_node_leaving_an_elastic_job_saves_first(nodes, small, tmp_path, ddptr
 
 def test_a_coordinator_leaving_an_elastic_job_hands_over(nodes, small, tmp_path, ddptrain_bin):
     """All workers save, and the agent that is the coordinator ends. The other agents must elect a new coordinator without
-    waiting until the lease of the old one expires. In this test, the lease is longer than all time limits of the test."""
+    waiting until the lease of the old coordinator expires. In this test, the lease is longer than all time limits of the
+    test."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(3):

@@ -70,7 +70,8 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
 
 
 def test_a_llama_survives_a_lost_worker_and_other_world_sizes(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The job is started with 2 workers, then with 1, then with 3. Each epoch must use each sample exactly once."""
+    """The job is started with 2 workers, then with 1 worker, then with 3 workers. Each epoch must use each sample exactly
+    once."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model=LLAMA, optimizer={"type": "lion", "lr": 0.001, "weight_decay": 0.1}))
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=12 phase=backward")):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train], DDPTRAIN_FAULT=fault)

@@ -120,7 +120,7 @@ sys.stdin.read()
 
 
 def test_a_real_out_of_memory_shrinks_the_micro_batch(ddprun_bin, data, tmp_path):
-    """Another process leaves only 3 GiB of the GPU's memory free. A pass of 640 images through ResNet-18 needs more."""
+    """Another process leaves only 3 GiB of the GPU's memory free. A pass of 640 images through ResNet-18 needs more memory."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, "3072"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if holder.stdout.readline() != "held\n":

@@ -117,7 +117,7 @@ print("end", loss.item(), sum(p.abs().sum().item() for p in model.parameters()),
 
 def test_a_script_resumes_from_the_memory_of_its_last_step(job, tmp_path):
     """The snapshot contains the weights, the optimizer moments and the random state of the GPU. The final results of a run that
-    was killed twice are therefore bit-identical to those of an undisturbed run."""
+    was killed twice must therefore be bit-identical to the results of an undisturbed run."""
     policy = tmp_path / "policy.json"
     policy.write_text('{"pause": {"instant_s": 0}}')
     ends = []

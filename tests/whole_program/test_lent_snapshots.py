@@ -49,7 +49,7 @@ def test_a_node_without_a_copy_borrows_the_most_common_newest():
     # If every node already has a copy of this step, no node receives a copy. It does not matter which rank has written the
     # copy.
     assert decide([offer(0, [9, 10]), offer(0)]) == {"step": 10}
-    # A node has a copy of a step if at least one of its ranks has such a copy.
+    # A node has a copy of a step if at least one of its ranks has a copy of this step.
     assert decide([offer(0, [9, 10]), offer(0), offer(1), offer(1, [9])]) == {"step": 9}
 
 
@@ -84,7 +84,7 @@ SECRET = bytes(range(32))
 
 
 class Two:
-    """The snapshot memories of two nodes. The first node has a snapshot and can send it to the second."""
+    """The snapshot memories of two nodes. The first node has a snapshot and can send it to the second node."""
 
     def __init__(self):
         self.printed = []

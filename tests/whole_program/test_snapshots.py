@@ -174,7 +174,7 @@ def test_state_and_random_numbers_continue(job):
 
 
 def test_the_newest_common_step_is_restored(job):
-    """Rank 1 has not taken the last snapshot, so both ranks restore the one before it. The script reports no steps, so
+    """Rank 1 has not taken the last snapshot, so both ranks restore the previous snapshot. The script reports no steps, so
     snapshots are numbered by their count."""
     done = job("kept = ddprun.restore()\nprint('kept', kept, flush=True)\n"
                "if kept is None:\n    for n in range(1, 6 - ddprun.rank):\n        ddprun.snapshot({'n': n})\n" + AGAIN,

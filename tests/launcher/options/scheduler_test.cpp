@@ -111,7 +111,7 @@ TEST(Scheduler, StepsOfNearJobsHaveDifferentPorts) {
 }
 
 // All components of a heterogeneous job have the same SLURM_JOB_ID, and the steps of each component are numbered separately.
-// The variables are those of Slurm 22.05.
+// The variables are the same as in Slurm 22.05.
 TEST(Scheduler, AStepOfOneComponentHasTheIdOfTheComponent) {
   const Values components = with(kStep, {{"SLURM_HET_SIZE", "2"},
                                          {"SLURM_JOB_ID_HET_GROUP_0", "17"},

@@ -1,4 +1,5 @@
-// Tests each operation of the workers' key-value store. The expected semantics are those of HashStore and TCPStore in c10d.
+// Tests each operation of the workers' key-value store. The expected semantics are the same as for HashStore and TCPStore in
+// c10d.
 #include "rendezvous/channel_store/channel_store.hpp"
 
 #include <gtest/gtest.h>

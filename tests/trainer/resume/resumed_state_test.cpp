@@ -48,7 +48,7 @@ TrainingState new_state(const TrainConfig& config) {
   return new_training_state(*classification(config), {.tensors = {{.sizes = {1, 4, 4}}}}, config, c10::kCPU);
 }
 
-// Returns a state whose values differ from those of a new state.
+// Returns a state whose values differ from the values of a new state.
 TrainingState trained_state(const TrainConfig& config) {
   const at::NoGradGuard no_gradients;
   TrainingState state = new_state(config);

@@ -127,7 +127,7 @@ def class_of(code, decompose):
     """Returns the combining class according to this Python, or 0 if the Unicode version of the library does not sort the
     character."""
     mark, number = chr(code), unicodedata.combining(chr(code))
-    pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 the class 230
+    pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 has the class 230
     return number if number and decompose("a" + pair) != "a" + pair else 0
 
 

@@ -100,8 +100,8 @@ struct EvalResult {
 
 // The total time of some consecutive steps on one rank, in microseconds.
 struct StepTime {
-  std::int64_t step = 0;        // number of the newest step that the times cover
-  std::int64_t steps = 1;       // number of steps
+  std::int64_t step = 0;   // number of the newest step that the times cover
+  std::int64_t steps = 1;  // number of steps
   // time that this rank spent on work and delays; the time in which it waited for other ranks does not count
   std::int64_t own_us = 0;
   std::int64_t waiting_us = 0;  // time that this rank waited for other ranks in collectives

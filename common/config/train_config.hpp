@@ -34,9 +34,9 @@ struct ModelConfig {
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
   // number of key and value heads; 0: n_head. The keys from here to tie_word_embeddings are for llama only.
   std::int64_t n_kv_head = 0;
-  std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
-  std::int64_t head_dim = 0;    // width of a head; 0: n_embd / n_head
-  double rope_theta = 10000;    // this key and rms_norm_eps have the names and defaults of Hugging Face
+  std::int64_t n_inner = 0;   // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
+  std::int64_t head_dim = 0;  // width of a head; 0: n_embd / n_head
+  double rope_theta = 10000;  // this key and rms_norm_eps have the names and defaults of Hugging Face
   enum class RopeScaling { kNone, kLinear, kLlama3 };
   RopeScaling rope_scaling = RopeScaling::kNone;
   double rope_factor = 8;  // linear, llama3; this key and the next three have the defaults of Llama 3.1
@@ -106,8 +106,8 @@ struct DataConfig {
   std::int64_t vocab_size = 50257;            // a token >= vocab_size is an error; the message contains its position
   // tokens only: the token at the end of each document; absent: documents are not separated
   std::optional<std::int64_t> end_of_document{};
-  std::string train_table = "train.csv";      // csv and table, like the next
-  std::string test_table = "test.csv";        // table: if empty, test_fraction of the rows of train_table are the test rows
+  std::string train_table = "train.csv";  // csv and table, like the next
+  std::string test_table = "test.csv";    // table: if empty, test_fraction of the rows of train_table are the test rows
   // fraction of the rows in the test set, chosen by `seed`; this key and the next five are for type table only
   double test_fraction = 0.2;
   std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
@@ -128,7 +128,7 @@ struct DataConfig {
   std::vector<std::string> leave_out{};    // columns that are not inputs of the model
   // csv only: scale each input column to mean 0 and standard deviation 1 over the training samples
   bool standardize = true;
-  std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
+  std::string train_folder = "train";  // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
   std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0 means image_size

@@ -11,8 +11,7 @@ namespace ddprun {
 
 struct ChosenColumn {
   ColumnPlan column;
-  std::string
-      problem{};  // for a column that cannot be interpreted: a message with the cell, the reason and the remedy
+  std::string problem{};  // for a column that cannot be interpreted: a message with the cell, the reason and the remedy
 };
 
 ChosenColumn choose_kind(const std::string& name, const ColumnScan& scan, const DataConfig& data);

@@ -25,10 +25,10 @@ struct ColumnPlan {
   enum class Kind { kNumber, kTruth, kDate, kOneHot, kEmbedding, kLeftOut };
   std::string name;
   Kind kind = Kind::kNumber;
-  std::string reason{};                   // why the column was left out, for users
-  double mean = 0;                        // for kinds number, truth and date; also the next two members
-  double variance = 0;                    // if 0, the values are not divided by the deviation
-  double median = 0;                      // replaces a missing value
+  std::string reason{};  // why the column was left out, for users
+  double mean = 0;       // for kinds number, truth and date; also the next two members
+  double variance = 0;   // if 0, the values are not divided by the deviation
+  double median = 0;     // replaces a missing value
   // true if the training rows have missing values; the column then has an input for them
   bool has_missing = false;
   bool missing_if_invalid = false;        // for kind number: true if text counts as a missing value (data.as_number)

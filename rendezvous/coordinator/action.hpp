@@ -24,8 +24,8 @@ struct StepDown {
   std::string why{};
   // a term that another node has promised and that is later than the term of this coordinator; 0: unknown
   std::uint64_t term = 0;
-  Address leader{};        // the address of another coordinator, if known
-  bool unfit = false;      // if true, this node must not lead again before its workers have ended
+  Address leader{};    // the address of another coordinator, if known
+  bool unfit = false;  // if true, this node must not lead again before its workers have ended
 };
 // The node must store this roster (the nodes of a round by rank) on disk before it sends any later message.
 struct KeepRoster {

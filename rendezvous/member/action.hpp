@@ -3,8 +3,9 @@
 // carried out.
 //
 // Some actions are messages of the coordinator that the member forwards:
-//     StopAndSave      Save and end the workers. If `held` is set, no further round follows, and only the workers that wait with
-//                      their state save this state. The agent answers with WorkersEnded, or immediately if it has no workers.
+//     StopAndSave      Save and end the workers. If `held` is set, no further round follows, and only the workers that wait
+//                      with their state save this state. The agent answers with WorkersEnded, or immediately if it has no
+//                      workers.
 //     StopAt           Save after this step.
 //     StoreAnswer      The reply to a worker's StoreQuery.
 //     NodeQuery        A query to all nodes of the job. The agent answers with NodeAnswer.

@@ -97,7 +97,7 @@ struct FailureReport {
   std::string hostname{};
   FailedRound failed{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
-  // the node's estimate of the difference: time of the coordinator's clock minus time of its own clock
+  // the node's estimate of the difference: time of the coordinator's clock minus time of this node's clock
   std::int64_t skew_ns = 0;
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round

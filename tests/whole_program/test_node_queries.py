@@ -227,7 +227,7 @@ def test_a_member_of_three_hosts_lists_and_stops_the_job(hosts, script, tmp_path
     assert re.search(r"(?m)^host0 +0 +\d+ +running .*\nhost1 +1 +\d+ +running .*\nhost2 +2 +", queries.query(1, "status"))
     series = [line.rpartition(" ")[0] for line in queries.query(1, "status", "--openmetrics").splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series)) and sum(one.startswith("ddprun_worker_running{") for one in series) == 3
-    # Each host has only the log files of its own rank, so the other log files are queried over the network.
+    # Each host has only the log files of the rank that runs on this host, so the other log files are queried over the network.
     assert queries.query(2, "logs") == "[rank 0] first 0\n[rank 1] first 1\n[rank 2] first 2\n"
     assert queries.query(2, "logs", "--rank", 0) == "first 0\n"
     with queries.followed(1) as follower:

@@ -121,7 +121,7 @@ def test_an_exported_folder_loads_without_a_warning(ddptrain_bin, text, tmp_path
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
     assert jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     for kept in (True, False):
-        if not kept:  # config.json of the export is then made from the keys of the run
+        if not kept:  # the file config.json of the export is then made from the keys of the run
             shutil.rmtree(tmp_path / "hf")
         done = jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / f"out{kept}"])
         assert done.returncode == 0, done.stderr

@@ -227,7 +227,7 @@ TEST(RestartPolicy, ARoundWithProgressIsNotAnInstantCrash) {
     history.back().lasted = milliseconds(600);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   }
-  for (const int expected : {0, 500}) {  // both rounds are instant crashes, so only the second one causes a pause
+  for (const int expected : {0, 500}) {  // both rounds are instant crashes, so only the second round causes a pause
     history.push_back(crash_at(901 + expected, 900, 900));
     history.back().lasted = milliseconds(100);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);

@@ -73,7 +73,7 @@ struct Agent {
   std::unique_ptr<Node> node;
   bool got_death_notice = false;
   // The two-node round in which this node also has the vote of the other node, because a death notice has arrived; nullopt if
-  // there is no such round.
+  // this node has no second vote.
   std::optional<RoundId> both_votes_round{};
   std::optional<NodeId> known_id;  // the node id that this process last recorded
   // this node has given up its node id, but connections with that id may still be open

@@ -27,7 +27,7 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 struct View {
-  std::array<std::uint16_t, kWords> words{};     // for each word, the oldest write that the thread may still read
+  std::array<std::uint16_t, kWords> words{};  // for each word, the oldest write that the thread may still read
   // for each thread, the number of its publications that happened before this view
   std::array<std::uint16_t, kThreads> clocks{};
   void join(const View& other) {

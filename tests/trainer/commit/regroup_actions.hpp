@@ -13,9 +13,9 @@ namespace ddprun::trainer::simulation {
 // commit_rule.hpp. The test plants each mistake, and the simulator must find it.
 enum class Mistake {
   kNone,
-  kUndoesBeforeTheDecision,    // a rank drops its gradients as soon as its process group breaks
-  kTakesValuesTooEarly,        // a rank accepts the agreed values of step T before its pieces of step T have arrived
-  kSwitchesBeforeTheBarrier,   // a rank frees the pieces of the old layout as soon as its own transfers are done
+  kUndoesBeforeTheDecision,   // a rank drops its gradients as soon as its process group breaks
+  kTakesValuesTooEarly,       // a rank accepts the agreed values of step T before its pieces of step T have arrived
+  kSwitchesBeforeTheBarrier,  // a rank frees the pieces of the old layout as soon as its own transfers are done
   // a rank completes only the pieces that it owns, but not its mirrors of the pieces of other ranks
   kMirrorsAreNotCompleted,
   kCompletesTwice,             // a rank that is already at step T performs the update again
@@ -30,10 +30,10 @@ enum class Mistake {
   kReportsReceivedTooEarly,  // a rank reports all pieces as received before the last piece has arrived
   // ranks at the older step continue from that step, even if another rank has passed agree() of the next step
   kNoRankCompletes,
-  kOneTransferIsSkipped,     // a rank does not receive one piece
-  kTwoLossesAreTooMany,      // the job returns to the checkpoint whenever two ranks are lost
-  kUpdatesWithOwnValues,     // a rank completes the step with its own agreed values, which belong to the previous step
-  kLosesTheEvaluation,       // the agreed values come from a rank that does not have the result of the evaluation
+  kOneTransferIsSkipped,  // a rank does not receive one piece
+  kTwoLossesAreTooMany,   // the job returns to the checkpoint whenever two ranks are lost
+  kUpdatesWithOwnValues,  // a rank completes the step with its own agreed values, which belong to the previous step
+  kLosesTheEvaluation,    // the agreed values come from a rank that does not have the result of the evaluation
 };
 
 // One action of a simulated rank in a regroup.

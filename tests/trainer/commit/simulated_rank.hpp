@@ -40,7 +40,7 @@ struct Group {
   int world = 0;
   const StateLayout* layout = nullptr;
   std::int64_t layout_number = 0;
-  std::deque<Board> boards{};                                         // one board for each collective of the group, in order
+  std::deque<Board> boards{};  // one board for each collective of the group, in order
   // messages in flight; the key is the pair of sender and receiver
   std::map<std::pair<int, int>, std::deque<SentMessage>> channels{};
 };
@@ -127,9 +127,9 @@ class SimulatedRank {
   int rank_;
   int node_;
   StepProgress progress_;
-  Values values_;                         // values of the elements that the layout in truth_.place assigns to this rank
-  Values aside_;                          // receives new values while the old values in values_ must be kept
-  Values next_;                           // values for the layout in truth_.next, or for the layout that is being received
+  Values values_;  // values of the elements that the layout in truth_.place assigns to this rank
+  Values aside_;   // receives new values while the old values in values_ must be kept
+  Values next_;    // values for the layout in truth_.next, or for the layout that is being received
   // copy of values_ that was made before the forward pass; only the buffers in it are used
   std::optional<Values> buffers_before_;
   Hash gradients_ = 0;

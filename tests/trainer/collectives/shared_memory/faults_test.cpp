@@ -70,7 +70,7 @@ TEST(Faults, AbortAtEachPlaceEndsAllRanks) {
   for (int place = 0; aborted; ++place) {
     aborted = false;
     const auto segment = created(small_sizes(kRanks));
-    // Rank 1 aborts the group without an error of its own, like an agent that aborts a group.
+    // Rank 1 aborts the group but has no error itself, like an agent that aborts a group.
     std::optional<CollectiveError> of_rank_1;
     std::jthread rank_1([&] {
       const auto transport = attached(mapped_again(segment), 1, test_waits(kRanks));

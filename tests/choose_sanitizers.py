@@ -1,4 +1,5 @@
-"""Prints the sanitizer builds that ./dev test runs: all three, or only the one that suits the changes since the last commit that passed.
+"""Prints the sanitizer builds that ./dev test runs: all three, or only the build that suits the changes since the last commit
+that passed.
 
 The three sanitizer builds take a third of the time of a whole CI run. The builds asan and tsan test the code of the launcher and
 trainer/collectives. The build
@@ -6,8 +7,8 @@ readers (ASan, UBSan and fuzzers) tests the trainer's file readers. A typical ch
 prints the build to which most of the changed lines belong: tsan for launcher files that use threads, asan for other launcher files,
 readers for file readers. `.ci/long` runs all three.
 
-All three run if no commit has passed on this machine, if this clone lacks that commit, or if a build file has changed. No sanitizer
-build runs if no C++ file of these areas has changed, for example after a change in the docs.
+All three builds run if no commit has passed on this machine, if this clone does not contain that commit, or if a build file
+has changed. No sanitizer build runs if no C++ file of these areas has changed, for example after a change in the docs.
 
 usage: choose_sanitizers.py FILE    FILE contains the hash of the commit that passed last (written by .ci/run)
 """
@@ -32,7 +33,8 @@ def git(root, *words):
 
 
 def changed_lines(root, commit):
-    """Returns the number of changed lines per file between `commit` and the working tree, or None if this clone lacks the commit."""
+    """Returns the number of changed lines per file between `commit` and the working tree, or None if this clone does not
+    contain the commit."""
     tracked = git(root, "diff", "--numstat", "--no-renames", commit)
     others = git(root, "ls-files", "--others", "--exclude-standard")
     if tracked is None or others is None:

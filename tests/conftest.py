@@ -1,5 +1,6 @@
-"""Fixtures of the whole-program tests. They test the programs in $DDPRUN_BUILD_DIR (default: build/), or $DDPRUN_BIN and $DDPTRAIN_BIN.
-Tests for which the machine lacks something, for example a GPU, are skipped with a reason and counted."""
+"""Fixtures of the whole-program tests. The tests run the programs in $DDPRUN_BUILD_DIR (default: build/), or $DDPRUN_BIN and
+$DDPTRAIN_BIN. Tests that need something which the machine does not have, for example a GPU, are skipped with a reason and
+counted."""
 
 import importlib.util
 import os
@@ -13,26 +14,27 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD_DIR", ROOT / "build"))
 
 
-# Test files that take more than 15 s, the longest first. They start in this order, because a long file that starts last would run alone at
-# the end. All other files follow.
+# Test files that take more than 15 s, the longest first. Pytest starts them in this order, because a long file that starts
+# last would run alone at the end. All other files start after them.
 LONGEST = ["python_equivalence", "live_recovery", "python_programs", "exported_models", "examples", "snapshots", "docs_recipes", "sdk", "nodes",
            "torchrun_contract", "kill_matrix", "standby", "network_faults", "soak", "hangs", "custom_loop", "checkpoints", "gpt", "bench",
            "live_nodes", "precision", "slurm_submit", "slurm", "stragglers", "custom_worker", "live_lost_nodes", "surroundings", "lent_snapshots", "recovery",
            "step_parts", "synced_batch_norm", "hosts", "ssh_hosts", "torchrun_nodes", "silent_corruption", "stop_signals", "generate", "stalls", "spares",
            "synthetic", "start_scripts", "running_jobs", "gpt_real_run", "machine", "lora", "evaluation_rules", "skipped_steps", "edge_cases",
            "script_store"]
-# `./dev test --quick` skips the files in LONGEST, except these.
+# `./dev test --quick` skips the files in LONGEST, except the files in this list.
 QUICK_TOO = ["kill_matrix", "recovery"]
 
 
 def pytest_configure(config):
     config.option.loadscopereorder = False  # without this, pytest-xdist would start the files with the most tests first
-    # nohup and background shells ignore some signals that the tests send, and all processes of the tests would inherit these
-    # settings.
+    # nohup and background shells ignore some signals that the tests send. All processes of the tests would inherit these
+    # settings, so the default handlers are set again.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    # These markers are registered in pytest.ini as well, but pytest does not read that file if it is started in another folder.
+    # These markers are registered in pytest.ini as well, but pytest does not read that file if pytest is started in another
+    # folder.
     for line in ("needs_torch_python: compares with Python's PyTorch or starts torchrun; needs the whole wheel",
                  "long: takes more than a minute", "gpu: needs a GPU"):
         config.addinivalue_line("markers", line)
@@ -82,7 +84,8 @@ def ddprun(ddprun_bin) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def torchrun():
-    """Starts the torchrun of the installed torch. One server process imports torch for all runs (whole_program/contract_launchers.py)."""
+    """A fixture that starts the torchrun of the installed torch. One server process imports torch for all runs
+    (whole_program/contract_launchers.py)."""
     import contract_launchers
 
     launcher = contract_launchers.Torchrun()

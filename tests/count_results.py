@@ -1,7 +1,7 @@
 """Counts the results of a test run. `./dev test` prints the count as its last line, after the names of the failed tests.
 
 A file NAME.xml contains the results of a test program or of pytest. A file NAME.crashed contains a line about a program that
-ended without results; it counts as one failed test. The exit code is 1 if a test failed or no test passed.
+ended without results. It counts as one failed test. The exit code is 1 if a test failed or no test passed.
 
 usage: count_results.py FOLDER
 """

@@ -5,7 +5,7 @@
 
 namespace ddprun::test {
 
-// The absolute path of this repository. __FILE__ cannot be used instead, because it is a relative path with a compiler cache.
+// The absolute path of this repository. __FILE__ cannot be used instead, because with a compiler cache it is a relative path.
 std::filesystem::path repository();
 
 }  // namespace ddprun::test

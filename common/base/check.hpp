@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// Throws InternalError. It is for code that must be unreachable, such as the end of a switch. `sentence` describes the bug:
+// Throws InternalError. Call it in code that must be unreachable, such as the end of a switch. `sentence` describes the bug:
 // "the round has no worker that failed".
 [[noreturn]] void check_failed(const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 

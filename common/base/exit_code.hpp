@@ -1,10 +1,10 @@
-// The exit codes of ddprun and ddptrain. They never change, so that Slurm, Kubernetes (podFailurePolicy) and shell scripts can
-// depend on them. docs/exit-codes.md is the table for users.
+// The exit codes of ddprun and ddptrain. The codes never change, because Slurm, Kubernetes (podFailurePolicy) and shell
+// scripts depend on them. docs/exit-codes.md describes the codes for users.
 //
-// If a worker's exit ends the job, ddprun exits with that worker's code, or with 128+N if signal N killed the worker. The codes
-// 80 to 90 are for all other causes. launcher/agent_state/job_ending.hpp determines the exit code of a job. An error before the
-// start of the job has the code of its exception (common/base/error.hpp). If the program is called as torchrun, main() maps the
-// code to 0, 1 or 2.
+// If a worker's exit ends the job, ddprun exits with that worker's code, or with 128+N if signal N killed the worker. The
+// codes 80 to 90 are for all other causes. launcher/agent_state/job_ending.hpp determines the exit code of a job. If an error
+// occurs before the start of the job, the exit code is the code of the exception type (common/base/error.hpp). If ddprun is
+// called as torchrun, main() maps the exit code to 0, 1 or 2.
 #pragma once
 
 namespace ddprun {
@@ -14,7 +14,7 @@ enum class ExitCode : int {
   kUsage = 2,          // wrong command line or config; the job is never restarted
   kPeersMissing = 80,  // too few nodes joined in time
   kTokenRefused = 81,  // missing, weak or wrong token
-  kBudgetSpent = 82,   // the restart budget is spent, and the last failure was not a worker's exit
+  kBudgetSpent = 82,   // the restart budget is spent, and the last failure was not the exit of a worker
   kNoProgress = 83,    // the same failure occurred at the same step after two starts of the workers
   kOutOfMemory = 84,   // out of memory, and no setting is left that would reduce memory use
   kPreempted = 85,     // stopped by a signal after saving a checkpoint: the scheduler should requeue the job

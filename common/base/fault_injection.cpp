@@ -20,7 +20,7 @@ constexpr std::pair<std::string_view, Phase> kPhases[] = {{"joining", Phase::kJo
                                                           {"saving", Phase::kSaving},     {"evaluating", Phase::kEvaluating},
                                                           {"exit", Phase::kExit}};
 
-// Removes the first word from `rest` and returns it. The result is empty if there is none.
+// Removes the first word from `rest` and returns it. The result is empty if `rest` has no word.
 std::string_view next_word(std::string_view& rest) {
   constexpr std::string_view kSpace = " \t\n";
   rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
@@ -112,7 +112,7 @@ std::vector<Fault> parse_faults(std::string_view specification, const std::strin
       faults.push_back(FaultReader(where).read(one, {.restart = std::nullopt}));
     rest.remove_prefix(std::min(rest.size(), one.size() + 1));
   }
-  if (faults.empty()) return {parse_fault(specification, where)};  // throws UsageError, since the text contains no fault
+  if (faults.empty()) return {parse_fault(specification, where)};  // throws UsageError, because the text contains no fault
   return faults;
 }
 

@@ -8,7 +8,7 @@
 //   kill       SIGKILL to its own process
 //   segv       a segmentation fault
 //   exit=CODE  an exit with the code CODE
-//   oom        an out-of-memory error, as from an allocator
+//   oom        an out-of-memory error, like the error of an allocator
 //   nan        the training loss of the step is NaN
 //   hang       the training thread sleeps without end
 //   loop       the training thread computes without end

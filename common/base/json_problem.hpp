@@ -1,5 +1,5 @@
-// Describes an error of nlohmann/json for users. The library's own messages contain its internal names. The readers of files
-// that may be damaged use it.
+// Describes an error of nlohmann/json for users. The messages of the library itself contain its internal names. The code that
+// reads possibly damaged files calls this function.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -13,8 +13,8 @@ bool take_prefix(std::string_view& name, std::string_view prefix) {
   return true;
 }
 
-// Sorts the metrics for users: first the metrics of the test set, then those of the validation samples. In each group, the
-// baselines follow the metrics of the model, and the loss comes last.
+// Sorts the metrics for users: first the metrics of the test set, then the metrics of the validation samples. In each group,
+// the metrics of the model come first, and then the baselines. The loss is the last metric of the group.
 MetricList as_shown(MetricList figures) {
   std::ranges::stable_sort(figures, {}, [](const Metric& figure) {
     std::string_view name = figure.name;

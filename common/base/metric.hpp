@@ -30,8 +30,9 @@ inline std::optional<double> value_of(const MetricList& figures, std::string_vie
 
 // Returns the metric as text: "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy 90.41 %".
 std::string metric_text(const Metric& figure);
-// Returns all metrics as text: "accuracy 90.41 %, loss 0.2671". The loss is last, baselines (baseline_loss) follow, and metrics
-// of validation samples follow those of the test set. The result is empty if there are no metrics.
+// Returns all metrics as text: "accuracy 90.41 %, loss 0.2671". Metrics of the test set come before metrics of the validation
+// samples. Within each group, the model's metrics come before the baselines (baseline_loss), and the loss is last. The result
+// is empty if there are no metrics.
 std::string metrics_text(const MetricList& figures);
 // Returns the first metric of metrics_text(): "accuracy 90.41 %".
 std::string headline_of(const MetricList& figures);

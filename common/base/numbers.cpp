@@ -6,7 +6,8 @@
 namespace ddprun {
 
 std::optional<Decimal> leading_decimal(std::string_view text) {
-  // strtod() accepts more: hexadecimal digits, "inf", "nan", spaces and a plus sign. These are excluded before the call.
+  // strtod() accepts more: hexadecimal digits, "inf", "nan", spaces and a plus sign. This line removes such text before the
+  // call.
   text = text.substr(0, text.find_first_not_of("0123456789.eE+-"));
   if (text.empty() || text.front() == '+') return std::nullopt;
   const std::string ended(text);  // strtod() needs a null-terminated string

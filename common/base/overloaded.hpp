@@ -8,11 +8,11 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-// Clang-tidy 14 checks these files, and Clang 14 needs this deduction guide, although C++20 does not.
+// C++20 does not require this deduction guide, but clang-tidy 14 does, and it checks these files.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// A callable that ignores the alternatives `Types` and returns Result().
+// Ignores one alternative of the variant and returns Result().
 template <class Result, class Type>
 struct IgnoredOne {
   Result operator()(const Type& /*ignored*/) const { return Result(); }

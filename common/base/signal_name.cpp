@@ -1,5 +1,5 @@
-// Implementation of signal_name.hpp. It has a separate table of names, because only glibc 2.32 and later have a function for
-// them.
+// Implementation of signal_name.hpp. It has a separate table of names, because glibc before 2.32 has no function that returns
+// these names.
 #include "common/base/signal_name.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Implementation of slurm_lists.hpp. Only the first host of a list is needed. Its entry ends at the first comma outside
-// brackets, and the first value of each bracket is part of its name. Example: rack1node08 in "rack[1-2]node[08-11],m01".
+// brackets, and the name of the host contains the first value of each bracket. Example: rack1node08 in
+// "rack[1-2]node[08-11],m01".
 #include "common/base/slurm_lists.hpp"
 
 #include "common/base/error.hpp"
@@ -38,7 +39,7 @@ std::string first_slurm_host(std::string_view list) {
     const std::string_view first = ranges.substr(0, ranges.find_first_of("-,"));
     if (first.empty() || first.find_first_not_of("0123456789") != std::string_view::npos)
       malformed("list of nodes", list, kExample);
-    host += first;  // added as text and not as a number, since leading zeros are part of the host's name
+    host += first;  // added as text and not as a number, because leading zeros are part of the host's name
     at = close + 1;
   }
   if (host.empty()) malformed("list of nodes", list, kExample);

@@ -34,7 +34,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Longer names get no suggestion. This limits the quadratic cost for hostile input.
+// Names longer than this limit get no suggestion. The limit bounds the quadratic cost for hostile input.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
@@ -47,8 +47,8 @@ std::string closest_name(std::string_view typed, std::span<const std::string_vie
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words can be within the limit although they have no common character. Such a suggestion would not help, so it
-    // is skipped.
+    // Two short words can be within the limit even if they have no common character. A candidate without a common character
+    // would not help, so it is skipped.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;

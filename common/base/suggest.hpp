@@ -1,5 +1,5 @@
-// Makes the text "Did you mean 'x'?" for messages: it finds the valid name that is most similar to a mistyped one. The code is
-// pure: no I/O, no clock.
+// Makes the text "Did you mean 'x'?" for messages: it finds the valid name that is most similar to a mistyped name. The code
+// is pure: no I/O, no clock.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Returns the candidate with the smallest edit distance from `typed`. Case is ignored, and a dash equals an underscore. The
-// result is empty if each candidate's distance exceeds max(2, length of `typed` / 3).
+// Returns the candidate with the smallest edit distance from `typed`. Upper and lower case are equal, and a dash equals an
+// underscore. The result is empty if each candidate's distance exceeds max(2, length of `typed` / 3).
 std::string closest_name(std::string_view typed, std::span<const std::string_view> candidates);
 
 // Returns " Did you mean 'x'?", or an empty text if no candidate is similar.

@@ -1,5 +1,5 @@
-// The version of ddprun, and the commit from which it was built. CMakeLists.txt defines the version (project VERSION). Each
-// build gets the commit from git (cmake/WriteVersion.cmake).
+// The version of ddprun, and the commit from which it was built. CMakeLists.txt defines the version (project VERSION). At each
+// build, cmake/WriteVersion.cmake gets the commit from git.
 #pragma once
 
 #include <string>

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// The callbacks of nlohmann's SAX parser. They throw UsageError for an exceeded limit. parse_error() only stops the scan, since
-// the real parser reports syntax errors later.
+// The callbacks of nlohmann's SAX parser. They throw UsageError if a limit is exceeded. parse_error() only stops the scan,
+// because the real parser reports syntax errors later.
 class LimitScan {
  public:
   explicit LimitScan(const JsonLimits& limits) : limits_(limits) {}

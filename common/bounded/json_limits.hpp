@@ -1,13 +1,14 @@
 // Limits on the size and the depth of a JSON text, checked before the text is parsed. The code is pure: no I/O, no clock.
 //
 // The problem. A parsed JSON value needs up to thirty times the memory of its text. Functions of nlohmann/json that copy or
-// print a value recurse once per level, so deep nesting overflows the stack. A hostile file could use both to end the process.
+// print a value recurse once per level, so deep nesting overflows the stack. So a hostile file could exhaust the memory or the
+// stack of the process.
 //
 // The idea. A scan of the text, with constant memory per level, checks the limits first. The text is parsed only if it is
-// within them.
+// within the limits.
 //
-// Alternative tried. A filter callback for nlohmann's own parser is too slow. After each object, it visits all members of the
-// enclosing object, so a file of N entries costs N * N steps.
+// Alternative tried. A filter callback for the parser of nlohmann/json is too slow. After each object, the parser visits all
+// members of the enclosing object, so a file of N entries takes N * N steps.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +27,11 @@ struct JsonLimits {
   const char* entries = "keys";    // the noun for keys in messages
 };
 
-// Throws UsageError for the first exceeded limit: "is nested deeper than 4 levels". Ignores syntax errors, since the parser
-// reports them.
+// Throws UsageError for the first limit that the text exceeds: "is nested deeper than 4 levels". Ignores syntax errors,
+// because the parser reports them.
 void require_json_within(std::string_view text, const JsonLimits& limits);
 
-// Checks the limits, and then parses the text. Throws UsageError for an exceeded limit or for invalid JSON.
+// Checks the limits, and then parses the text. Throws UsageError if a limit is exceeded or the JSON is invalid.
 nlohmann::json parse_json_within(const std::string& text, const JsonLimits& limits);
 
 }  // namespace ddprun

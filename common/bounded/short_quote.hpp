@@ -1,5 +1,5 @@
-// Quotes a part of a file, or of a message of another process, in an error message. The quote is printable and short. The code
-// is pure: no I/O, no clock.
+// Quotes text from a file, or from a message of another process, in an error message. The quote is printable and short. The
+// code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

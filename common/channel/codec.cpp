@@ -145,7 +145,7 @@ class Reader {
   }
   template <class T>
   void later(const char* field, T& value) {
-    value = T{};  // the default if the sender's minor version is older and lacks the field
+    value = T{};  // the field is missing, because the sender has an older minor version
     const auto found = json_.find(field);
     if (found != json_.end()) read(field, *found, value);
   }
@@ -184,7 +184,7 @@ class Reader {
         return;
       }
       if constexpr (std::is_same_v<T, Stage>) {
-        value = Stage::kSomewhere;  // a newer minor version has added this stage
+        value = Stage::kSomewhere;  // the sender has a newer minor version, which has added this stage
         return;
       }
       throw ProtocolError("field " + name(field) + " has an unknown value");
@@ -292,8 +292,8 @@ std::optional<Variant> decode_as(const std::string& type, const Json& json, std:
   }
 }
 
-// Reads a Hello of a different major version. Returns nullopt if the major version is missing or is this program's. Reads only
-// the fields that have the same meaning in all major versions.
+// Reads a Hello of a different major version. Returns nullopt if the message has no major version, or the major version of
+// this program. Reads only the fields that have the same meaning in all major versions.
 std::optional<Hello> hello_of_another_major(const Json& json) {
   const auto integer = [&json](const char* field) {
     const auto found = json.find(field);
@@ -330,8 +330,9 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
-  // Removes the messages that were returned, so that the buffer holds at most one frame and the data that arrived with its last
-  // bytes. The remaining bytes are moved only if they fill less than half of the buffer, so the cost per byte is constant.
+  // Removes the messages that next_frame() has returned. Then the buffer contains at most one frame and the bytes that arrived
+  // together with its end. The remaining bytes are moved only if they fill less than half of the buffer, so the cost per byte
+  // is constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
     if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // frees the memory after a large value

@@ -1,10 +1,10 @@
-// The frames of the worker channel. A frame consists of the number of bytes that follow (4 bytes, little endian), the length of
-// the JSON (4 bytes), the JSON, and the bytes of binary values. The codec is pure: it converts between bytes and messages, and
-// the callers own the sockets. It checks limits before it allocates memory.
+// The frames of the worker channel. A frame consists of the number of bytes that follow (4 bytes, little endian), the length
+// of the JSON (4 bytes), the JSON, and the bytes of binary values. The codec is pure: it converts between bytes and messages,
+// and the callers own the sockets. The codec checks all limits before it allocates memory.
 //
 // A frame over a limit, or a known message with a wrong or missing field, throws channel::ProtocolError, and the caller closes
 // the channel. A closed channel does not prove that the worker has ended; only the worker's pidfd does. Unknown messages and
-// fields are ignored, since a newer minor version may have added them.
+// fields are ignored, because a newer minor version may have added them.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace ddprun::channel {
 
-inline constexpr std::size_t kMaxFrameBytes = 17u << 20;  // maximum size of a frame, including its two lengths
+inline constexpr std::size_t kMaxFrameBytes = 17u << 20;  // maximum size of a frame, including its two length fields
 inline constexpr std::size_t kMaxJsonBytes = 1u << 20;    // maximum size of the JSON in a frame
 inline constexpr std::size_t kMaxKeyBytes = 4u << 10;     // maximum size of a key of the store
 inline constexpr std::size_t kMaxKeys = 1u << 16;         // maximum number of keys in one request
@@ -38,8 +38,9 @@ class ProtocolError : public std::runtime_error {
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
-// Collects bytes as they arrive, and returns complete messages. The caller must take all messages after each feed(), so that at
-// most one incomplete frame is kept. After a ProtocolError the rest of the stream cannot be decoded.
+// Collects bytes as they arrive, and returns complete messages. After each feed(), the caller must call next_from_worker() or
+// next_from_agent() until it returns nullopt, so that the buffer keeps at most one incomplete frame. After a ProtocolError the
+// rest of the stream cannot be decoded.
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);

@@ -1,5 +1,5 @@
 // The fields of each worker channel message, with their names in the frame's JSON. codec.cpp uses the same list to encode and
-// to decode, so the two cannot disagree. The output of --json uses the same names for enum values
+// to decode, so the two directions always agree. The output of --json uses the same names for enum values
 // (launcher/events/event_json.cpp).
 #pragma once
 
@@ -71,7 +71,7 @@ void visit_each(Visitor& visit, NamedField<Values>... fields) {
 #define FIELD(member) named(#member, m.member)
 
 // Visits the fields of a message in order, with visit(name, member). Fields whose bytes follow the JSON use visit.keys and
-// visit.blob. Fields that a minor version has added use visit.later: if such a field is missing, its value is T{}.
+// visit.blob. Fields that a minor version has added use visit.later: if the message lacks the field, its value is T{}.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;

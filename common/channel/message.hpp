@@ -1,7 +1,7 @@
 // The messages between an agent and one of its workers. The worker channel carries them: a Unix stream socket pair, one per
-// worker. The launcher holds one end. The trainer, or a script (python/ddprun, docs/worker-channel.md), holds the other end and
-// finds its descriptor number in the environment variable DDPRUN_CHANNEL=fd:N. These structs are values only: codec.hpp encodes
-// and decodes frames, and fields.hpp lists the fields of each message.
+// worker. The launcher has one end of the socket pair, and the trainer or a script (python/ddprun, docs/worker-channel.md) has
+// the other end. The environment variable DDPRUN_CHANNEL=fd:N contains the worker's descriptor number. These structs are
+// values only: codec.hpp encodes and decodes frames, and fields.hpp lists the fields of each message.
 //
 // The problem. Without a channel, an agent observes only a worker's output and its exit status, and can only send signals. That
 // is too little for three reasons:
@@ -12,12 +12,12 @@
 //   connect to its port.
 //
 // The idea. Messages are optional. If a worker sends none, the agent judges it by exit code, signals and error file. A closed
-// channel does not prove that the worker has ended; only its pidfd does. The Stop message, and not a signal, carries the order
-// to stop: Stop{now} arrives before the SIGTERM, and Stop{save} comes without a signal. Example: the job must stop and save
-// while rank 1 waits in the all-reduce of step 120:
+// channel does not prove that the worker has ended; only its pidfd does. The agent orders a stop with the Stop message and not
+// with a signal: Stop{now} arrives before the SIGTERM, and Stop{save} comes without a signal. Example: the job must stop and
+// save while rank 1 waits in the all-reduce of step 120:
 //
 //     agent  -> ranks 0, 1   Stop{save}
-//     rank 0 -> agent        StopReady{119}   it has started 119 steps and starts no further one
+//     rank 0 -> agent        StopReady{119}   rank 0 has started 119 steps and starts no further step
 //     rank 1 -> agent        StopReady{120}
 //     agent  -> ranks 0, 1   StopAt{120}      rank 0 runs step 120 as well and saves; both exit with 85
 //
@@ -58,11 +58,11 @@ inline constexpr int kProtocolMinor = 4;
 
 // ---- worker to agent ----
 
-// The first message. `protocol` and `minor` are the worker's version of the channel. If its major version is not the agent's,
-// the agent reads only `protocol`, `minor` and `version`, and ignores all later messages.
+// The first message. `protocol` and `minor` are the worker's version of the channel. If the agent has a different major
+// version, it reads only `protocol`, `minor` and `version`, and ignores all later messages.
 struct Hello {
   int protocol = kProtocolMajor;
-  std::string version{};  // ddptrain's version and its LibTorch's version, as text for messages
+  std::string version{};  // versions of ddptrain and of its LibTorch, as text for messages
   std::int64_t pid = 0;
   int minor = kProtocolMinor;
 };
@@ -100,9 +100,10 @@ struct EvalResult {
 
 // The total time of some consecutive steps on one rank, in microseconds.
 struct StepTime {
-  std::int64_t step = 0;        // number of the newest step that the times cover
-  std::int64_t steps = 1;       // number of steps
-  std::int64_t own_us = 0;      // time that this rank spent on work and delays, without waiting for other ranks
+  std::int64_t step = 0;   // number of the newest step that the times cover
+  std::int64_t steps = 1;  // number of steps
+  // time that this rank spent on work and delays; the time in which it waited for other ranks does not count
+  std::int64_t own_us = 0;
   std::int64_t waiting_us = 0;  // time that this rank waited for other ranks in collectives
   std::int64_t data_us = 0;     // time that this rank waited for its next batch; own_us includes it
   bool operator==(const StepTime&) const = default;
@@ -119,15 +120,15 @@ enum class ErrorKind {
   kException,     // any other exception
   kUsage,         // the config or the data is wrong, so the job must not restart
   kOutOfMemory,   // an allocation on the device or the host failed
-  kLostPeer,      // a collective failed because another rank exited: always a consequence, never the first failure
+  kLostPeer,      // a collective failed because another rank exited, so this error is never the first failure of a round
   kDiverged,      // the training loss is not finite
   kCheckpoint,    // a save failed and training continues, or there is no valid checkpoint from which to resume
   kCorruptState,  // the training states of the ranks differ after the same steps
   kSuperseded,    // another process continues this run, so this job must not restart
 };
 
-// Whether a restarted worker will need less memory, after an out-of-memory error. kDone: yes, since the worker has recorded a
-// smaller setting. kNothingLeft: no, since no smaller setting exists, so a restart would fail again.
+// After an out-of-memory error: whether a restarted worker will need less memory. kDone: yes, because the worker has recorded
+// a smaller setting. kNothingLeft: no, because no smaller setting exists, so a restart would fail again.
 enum class Shrink { kNothingKnown, kDone, kNothingLeft };
 
 struct WorkerError {
@@ -142,7 +143,7 @@ struct WorkerError {
   bool fatal = true;         // false: a warning, after which the worker continues
   int exit_code = 1;         // the worker's exit code, if `fatal` is true
   Shrink shrink = Shrink::kNothingKnown;
-  // true: no rank may keep its training state, since the correct state is unknown, or the ranks run different programs
+  // true: no rank may keep its training state, because the correct state is unknown or the ranks run different programs
   bool others_suspect = false;
 };
 
@@ -154,8 +155,9 @@ struct CheckpointPublished {
   std::int64_t bytes = 0;
 };
 
-// The worker process itself has received a signal such as SIGTERM. If the job is already stopping, the agent answers Stop.
-// Otherwise the answer depends on the worker: ddptrain gets IgnoreSignal, and for a script the agent stops the whole job.
+// The worker process itself has received a signal such as SIGTERM. If the job is already stopping, the agent answers Stop. If
+// the job is not stopping, the reaction depends on the worker: ddptrain gets IgnoreSignal, and for a script the agent stops
+// the whole job.
 struct SignalReceived {
   int signal = 0;
 };
@@ -166,8 +168,8 @@ struct StopReady {
   std::int64_t started = 0;
 };
 
-// Announces that this worker handles Stop{save}: it agrees on a step and saves. Only scripts send SavesOnStop, since ddptrain
-// always handles Stop{save}.
+// Announces that this worker handles Stop{save}: it agrees on a step and saves. Only scripts send SavesOnStop, because
+// ddptrain always handles Stop{save}.
 struct SavesOnStop {};
 
 // Sent before the worker joins its first process group. It announces that the worker can leave its group if the agent sends
@@ -217,9 +219,9 @@ struct StoreRequest {
   std::uint64_t id = 0;
   Op op = Op::kGet;
   std::vector<std::string> keys{};  // one key; several for wait and check
-  std::string value{};              // set: the new value; compare_set: the desired value
+  std::string value{};              // set: the new value; compare_set: the value to write
   std::string expected{};           // compare_set: the expected value
-  std::int64_t amount = 0;          // add: the summand
+  std::int64_t amount = 0;          // add: the amount to add
   std::int64_t timeout_ms = 0;      // get, wait: after this time the reply is kTimeout; 0: immediately; negative: no timeout
 };
 
@@ -249,9 +251,9 @@ struct IgnoreSignal {
   int signal = 0;
 };
 
-// Another worker was lost, and a replacement takes its rank. The receiver leaves its process group immediately, even inside a
+// Another worker was lost, and a replacement gets its rank. The receiver leaves its process group immediately, even inside a
 // collective. Then it answers RegroupReady and joins the new process group, whose number is `generation`. Each group has its
-// own store keys (process_group.hpp). A Regroup replaces an earlier one that the worker has not completed.
+// own store keys (process_group.hpp). A Regroup replaces an earlier Regroup that the worker has not completed.
 struct Regroup {
   int generation = 0;  // number of the first process group that includes the replacement
   // The rank of this worker in the new group; -1 if the rank does not change.
@@ -265,8 +267,8 @@ struct Regroup {
 // immediately, keeps its training state, and waits for Regroup.
 struct Hold {};
 
-// Makes a standby the worker of a rank, as if the process had been started with this rank and restart count. The message may
-// arrive before the standby has sent StandbyReady.
+// Assigns a rank to a standby. The standby then acts as if it had been started with this rank and restart count. The message
+// may arrive before the standby has sent StandbyReady.
 struct AssignRank {
   int rank = 0;
   int local_rank = 0;

@@ -14,8 +14,8 @@ namespace ddprun::channel {
 
 class NamedMetrics {
  public:
-  // Sets the metric's value; a later value replaces an earlier one. A name is truncated to kLongestName bytes. More than
-  // kMaxMetrics names are dropped, since a message cannot contain more.
+  // Sets the metric's value; a later value replaces an earlier one. A name is truncated to kLongestName bytes. Names after the
+  // first kMaxMetrics are dropped, because a message cannot contain more.
   static constexpr std::size_t kLongestName = 100;
   void set(std::string name, double value) {
     if (name.size() > kLongestName) name.resize(kLongestName);

@@ -13,8 +13,8 @@
 
 namespace ddprun::channel {
 
-// Returns the sum over all steps of a message. Returns nullopt if the message has no steps or an invalid number, since a script
-// may send any number.
+// Returns the sum over all steps of a message. Returns nullopt if the message has no steps, or contains an invalid number. A
+// script may send any number.
 inline std::optional<StepTime> total_of(const Pace& pace) {
   constexpr std::int64_t kMaxUs = 1'000'000'000'000'000, kMaxSteps = 1'000'000'000;
   if (pace.times.empty()) return std::nullopt;
@@ -35,15 +35,15 @@ class StepTimes {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Adds the times of a finished step. Returns the message to send now, or nullopt if it is too early. Three rules determine
-  // when a message is sent:
+  // Adds the times of a finished step. Returns the message to send now, or nullopt if it is too early to send a message. Three
+  // rules determine when a message is sent:
   // - Steps shorter than 20 ms are combined until their sum is at least 100 ms. Over shorter times, system noise hides the
   //   differences between ranks.
   // - Each message wakes the agent, so the interval between messages is at least one second.
-  // - Once five single steps of at least 20 ms are collected, an interval of 200 ms is enough. So the agent detects a straggler
-  //   within 20 such steps.
+  // - Once this object has collected five single steps of at least 20 ms, an interval of 200 ms is enough. So the agent
+  //   detects a straggler within 20 such steps.
   //
-  // If the newest step is passed in again, its additional time is added to the next step.
+  // If the caller passes the newest step again, add() adds its time to the next step.
   std::optional<Pace> add(StepTime one, Time now) {
     constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
     constexpr std::chrono::milliseconds kSendEvery{200}, kMaxDelay{1000};

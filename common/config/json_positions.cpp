@@ -58,7 +58,7 @@ std::size_t end_of_token(std::string_view text, std::size_t at) {
 }
 
 // Returns "UTF-16" or "UTF-32" if the text starts like a file in that encoding: with its byte order mark, or with zero bytes
-// next to '{'. Otherwise returns "".
+// next to '{'. Returns "" for any other text.
 std::string_view wide_encoding(std::string_view text) {
   using namespace std::string_view_literals;
   if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
@@ -96,7 +96,7 @@ std::string literal_hint(std::string_view token) {
   return ": strings need double quotes";
 }
 
-// Parses one text. Each parsing function returns false after an error, which it has added to the problems. The caller then
+// Parses one text. After an error, each parsing function adds the error to the problems and returns false. The caller then
 // stops.
 class Parser {
  public:
@@ -199,7 +199,7 @@ class Parser {
 
   bool parse_number(Json& value) {
     const std::string_view token = token_at(text_, at_);
-    bool starts_with_number = false;  // true for 010: its first digit is a complete JSON number, 0
+    bool starts_with_number = false;  // true for 010, whose first digit is a complete JSON number
     try {
       value = Json::parse(token.begin(), token.end(), [&](int, Json::parse_event_t, const Json&) {
         starts_with_number = true;
@@ -219,7 +219,7 @@ class Parser {
   }
 
   // Adds an error at the current position: the expected token, the token found, and the hint. If the found token is invalid
-  // everywhere, such as '/', the error describes that instead. Returns false.
+  // everywhere in JSON, such as '/', the error states that instead. Returns false.
   bool refuse(const std::string& expected, const std::string& hint = "") {
     const std::string_view rest = text_.substr(at_);
     if (rest.starts_with("/*")) return fail(at_, "expected '*/' at the end of this comment, found the end of the file");

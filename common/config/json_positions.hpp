@@ -24,8 +24,8 @@ struct JsonProblem {
   std::string message;
   std::optional<std::size_t> earlier{};  // for a duplicate key: position of the first key with that name
 
-  // Returns a text to append to the message. It counts the lines of `text`, which takes time. So call it only for problems that
-  // are shown.
+  // Returns a text to append to the message. The function counts the lines of `text`, which takes time. So call it only for
+  // problems that the user sees.
   std::string hint(std::string_view text) const;
 };
 

@@ -1,7 +1,7 @@
 // The entries of the table of keys. The descriptions also appear in the schema and in the reference for users. The code that
 // reads and prints configs contains no names of keys, except in rules between two keys (rules.cpp).
 //
-// Note [Why this file is long] It is one table with long rows. The keys are printed in the order of the table.
+// Note [Why this file is long] The file is one table with long rows. ddprun prints the keys in the order of this table.
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -15,9 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The lower limit of data.std. Pixels are within 0..1, and after a division by a smaller number, training cannot converge.
+// The lower limit of data.std. Pixels are within 0..1. If they are divided by a number below this limit, training cannot
+// converge.
 constexpr double kSmallestStd = 1e-6;
-// upper limit for config values that are counts: a product of two of them cannot overflow
+// upper limit for config values that are counts, so that a product of two counts cannot overflow
 constexpr std::int64_t kMany = 1'000'000'000;
 
 template <class T>

@@ -60,8 +60,8 @@ inline constexpr std::int64_t kMaxList = 1000;  // maximum number of entries in 
 struct KeyTraits {
   bool required = false;
   bool may_change = false;   // true if the value may change within one run directory
-  bool job_wide = false;     // for a key with may_change: all nodes need the same value, since collectives depend on it
-  bool added_later = false;  // some run directories are older than this key, so its default value is not part of the digest
+  bool job_wide = false;     // for a key with may_change: all nodes need the same value, because collectives depend on it
+  bool added_later = false;  // some run directories are older than this key, so the config digest omits its default value
   // values of the section's key "type" for which this key exists; all values if the list is empty
   std::vector<std::string_view> section_types{};
   std::string default_text{};  // a description of the default, if it is not a single value
@@ -84,7 +84,7 @@ struct Key : KeyTraits {
 // Returns all built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-// All built-in keys, followed by the keys of a custom worker program in the section "task". The result can be used with every
+// All built-in keys, followed by the keys of a custom worker program in the section "task". You can use the result with every
 // config that has the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
 std::vector<Key> keys_with(const TaskConfig& task);

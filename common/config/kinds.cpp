@@ -31,7 +31,7 @@ bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
            value.get<std::int64_t>() <= max;
   if (value.is_number_integer()) return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
   if (!value.is_number_float()) return false;
-  // 1e3 is accepted as an integer too, because JSON Schema accepts it.
+  // JSON Schema accepts 1e3 as an integer, so it is accepted here too.
   const double number = value.get<double>();
   if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max))) return false;
   return std::abs(number) >= 0x1p63 || static_cast<double>(static_cast<std::int64_t>(number)) == number;

@@ -1,5 +1,5 @@
-// The keys and sections that a config may contain: the built-in ones, and those of a custom worker program. Only common/config
-// uses this file.
+// The keys and sections that a config may contain: built-in keys and sections, and the keys of a custom worker program. Only
+// common/config uses this file.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ class KnownNames {
   // Returns the key with that dotted name; nullptr if unknown.
   const Key* find(std::string_view dotted) const;
   bool is_section(std::string_view dotted) const;
-  // Returns a hint for an unknown key. If the key is in the wrong section, such as "lr" at the top level, the hint is the right
-  // section. Otherwise it is the most similar name in the section.
+  // Returns a hint for an unknown key. If the key belongs to another section, such as "lr" at the top level, the hint contains
+  // that section. For any other key, the hint is the most similar name in the section.
   std::string suggestion(const std::string& section, const std::string& name) const;
 
  private:

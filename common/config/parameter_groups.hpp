@@ -18,8 +18,7 @@ struct GroupProblem {
 // Returns the first problem in an array of groups; nullopt if there is none.
 std::optional<GroupProblem> problem_in_groups(const nlohmann::json& groups);
 
-// These are the conversions that nlohmann/json calls. Before them, problem_in_groups() must have found no problem in the
-// group's array.
+// nlohmann/json calls these conversions. Convert an array only if problem_in_groups() has found no problem in it.
 void to_json(nlohmann::json& json, const ParameterGroup& group);
 void from_json(const nlohmann::json& json, ParameterGroup& group);
 

@@ -1,5 +1,5 @@
 // Implementation of parse_config.hpp, in five steps: check the syntax, apply the overrides, add the keys of a model of type
-// "auto", check each key by the table of keys.hpp, and check the rules between keys. All steps add to one list of problems, so
+// "auto", check each key by the table in keys.hpp, and check the rules between keys. All steps add to one list of problems, so
 // that all errors of a file are reported together.
 #include "common/config/parse_config.hpp"
 
@@ -38,9 +38,9 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-// Defaults for data.type "table", so that a config may name only its data. docs/tables.md
-// explains them. On a table with 50 rows, 30 epochs are 30 steps, so there is also a minimum number of steps. The decay of the
-// learning rate to 0 averages over the noise of the last steps.
+// Defaults for data.type "table", so that the data set is the only setting that a config needs. docs/tables.md explains them.
+// The defaults include a minimum number of steps, because on a table with 50 rows, 30 epochs are only 30 steps. The decay of
+// the learning rate to 0 averages over the noise of the last steps.
 std::vector<std::pair<std::string_view, Json>> defaults_for_tables() {
   return {{"model.type", "mlp"},       {"model.hidden", {64, 64}}, {"model.dropout", 0.1},
           {"data.test_table", ""},     {"batch_size", 64},         {"epochs", 30},
@@ -121,8 +121,8 @@ class ConfigReader {
     known_ = KnownNames(config_.task);
   }
 
-  // Returns the worker program of the config, including overrides. The parser needs the program's keys to read the overrides,
-  // so this function runs first. An invalid value is reported later, with the other errors.
+  // Returns the worker program that the config or an override names. The parser needs the program's keys to read the
+  // overrides, so this function runs first. An invalid value is reported later, with the other errors.
   std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
     constexpr std::string_view kOverride = "worker=";
     Json value = json_.root.value("worker", Json());
@@ -171,9 +171,9 @@ class ConfigReader {
     std::erase_if(origins_, inside);
   }
 
-  // If an override changes the type of a section, removes the keys in the file that only the old type has. Otherwise users
-  // would get errors about them. Keys from overrides are not removed. A key that was already wrong for the old type remains an
-  // error.
+  // If an override changes the type of a section, removes the keys in the file that only the old type has. Without this rule,
+  // users would get errors about these keys. Keys from overrides are not removed. A key that was already wrong for the old
+  // type remains an error.
   void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
     for (const Key& type : config_keys()) {
       const Json::json_pointer pointer(type.pointer());
@@ -259,8 +259,8 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // Returns the found value, for messages. A number is shown as it is written in the file, since its parsed value may differ:
-  // 99999999999999999999999, 1e-400.
+  // Returns the value that was found, for messages. A number is shown as it is written in the file, because its parsed value
+  // may differ: 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;
@@ -306,7 +306,7 @@ class ConfigReader {
     add(pointer, Part::kValue, message);
   }
 
-  // Must run before the checks of keys that depend on model.type and schedule.type.
+  // This function must run before the code checks keys that depend on model.type and schedule.type.
   void use_defaults_of_tables() {
     if (config_.data.type != DataConfig::Type::kTable || failed_.contains("/data/type")) return;
     for (const auto& [name, value] : defaults_for_tables()) {
@@ -326,7 +326,8 @@ class ConfigReader {
 
   // ---- rules between keys ----
 
-  // Reports keys that the type of their section does not have. Without this error, they would have no effect.
+  // Reports keys that do not exist for the type of their section. Without this error, such a key would have no effect, and the
+  // user would not notice it.
   void check_types() {
     for (const Key& key : config_keys()) {
       if (key.section_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;

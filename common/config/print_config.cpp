@@ -1,4 +1,4 @@
-// Prints, hashes and compares configs, by the table of keys.hpp.
+// Prints, hashes and compares configs. The table in keys.hpp lists the keys.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,7 +13,7 @@ namespace ddprun {
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   for (const Key& key : keys_with(config.task)) {
-    // Omits keys that do not exist for the section's type, since load_config() would reject them.
+    // Omits keys that do not exist for the section's type, because load_config() would reject them.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
   return root.dump(2) + "\n";
@@ -36,7 +36,7 @@ std::string config_digest(const TrainConfig& config) {
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
   for (const Key& key : keys_with(after.task)) {
-    // Skips keys that exist for only one of the two section types, since the difference of the types is already reported.
+    // Skips keys that exist for only one of the two section types, because the two types are already reported as different.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
     if (old_value == new_value) continue;

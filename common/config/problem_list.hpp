@@ -1,6 +1,7 @@
-// The list of a config's errors, and the exception that reports all of them. They are in the order of the file, followed by the
-// errors of overrides. Line numbers and hints are computed only for the reported errors, since each computation scans the whole
-// text. So a file with a hundred thousand unknown keys is rejected quickly. Only common/config uses this file.
+// The list of a config's errors, and the exception that reports all of them. The errors of the file come first, in the order
+// of the file, and then the errors of overrides. Line numbers and hints are computed only for the reported errors, because
+// each computation scans the whole text. So a file with a hundred thousand unknown keys is rejected quickly. Only
+// common/config uses this file.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ class ConfigProblems {
 
  private:
   struct Problem {
-    std::size_t order = 0;  // the offset in the text, or a larger number for an override, since overrides are reported last
+    std::size_t order = 0;  // the offset in the text; a larger number for an override, because overrides are reported last
     std::string message;
     Hint hint;
   };

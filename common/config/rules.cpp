@@ -198,8 +198,8 @@ class Rules {
     }
   }
 
-  // Some keys of synthetic data are only for language models, and others only for the other models. Reports keys that do not
-  // fit the model.
+  // Some keys of synthetic data are only for language models, and other keys are only for all other models. Reports keys that
+  // do not fit the model.
   void check_synthetic() {
     const TrainConfig& c = config_;
     const TrainConfig defaults;
@@ -213,7 +213,7 @@ class Rules {
                                            : "other model types than \"gpt\" and \"llama\", found ") +
                                 shown(find_key("model.type")->get(c)));
     }
-    // maximum for the number of samples, and for the numbers in one sample, since both need memory
+    // maximum for the number of samples and for the numbers in one sample, because both take memory
     constexpr std::int64_t kMax = 100'000'000;
     for (const auto& [samples, pointer] :
          {std::pair{c.data.train_samples, "/data/train_samples"}, {c.data.test_samples, "/data/test_samples"}}) {
@@ -249,7 +249,7 @@ class Rules {
     }
     if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head", "/model/head_dim"})) return;
     const bool llama = c.model.type == ModelConfig::Type::kLlama;
-    // A rotary embedding rotates pairs of numbers, so the width of a head must be even.
+    // The width of a head must be even, because a rotary embedding rotates pairs of numbers.
     if (!llama || c.model.head_dim == 0) {
       check_heads(llama ? 2 : 1);
     } else if (c.model.head_dim % 2 != 0) {

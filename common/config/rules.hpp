@@ -1,4 +1,5 @@
-// Checks the rules that concern several keys of a config. parse_config.cpp calls it after it has checked the single keys.
+// Checks the rules that concern several keys of a config. parse_config.cpp calls broken_rules() after it has checked each key
+// separately.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// Implementation of schema.hpp. Tests and the generator of the committed files call these functions.
+// Implementation of schema.hpp. The tests call these functions. The committed schema and the reference are generated with them
+// too.
 #include "common/config/schema.hpp"
 
 #include <algorithm>
@@ -100,7 +101,7 @@ OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
 }
 
 // Returns the schema condition "the type of the section has this key". If the default type has the key, the type may be
-// omitted. The model type "auto" may have the keys of language models, since it becomes one of them.
+// omitted. The model type "auto" may have the keys of language models, because it is replaced by the type of a language model.
 OrderedJson type_condition(const Key& key) {
   OrderedJson names = names_json(key.section_types);
   const bool language = std::ranges::any_of(key.section_types, [](auto name) { return name == "gpt" || name == "llama"; });

@@ -1,6 +1,6 @@
 // Converts the table of keys to two other formats: the JSON Schema for editors (configs/train.schema.json), and the reference
-// for users (in docs/configuration.md). The repository contains both, and a test checks that they are up to date. A custom
-// worker program prints the schema and a list of its additional keys. The code is pure: no I/O, no clock.
+// for users (in docs/configuration.md). The repository contains both files, and a test checks that the files are up to date. A
+// custom worker program can print the schema and a list of its additional keys. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

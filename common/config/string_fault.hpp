@@ -1,5 +1,5 @@
-// Finds the first error in a JSON string. json_positions.cpp calls it when nlohmann's parser has rejected the string. The code
-// is pure: no I/O, no clock.
+// Finds the first error in a JSON string. json_positions.cpp calls fault_in_string() if nlohmann/json has rejected the string.
+// The code is pure: no I/O, no clock.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ using Value = TaskKey::Value;
 constexpr std::size_t kMaxTaskKeys = 200;
 constexpr std::size_t kLongestName = 60;
 constexpr std::size_t kLongestHelp = 1000;
-constexpr double kLargestInteger = 9007199254740992;  // 2^53, as IntegerKind::max
+constexpr double kLargestInteger = 9007199254740992;  // 2^53, equal to IntegerKind::max
 
 bool is_key_name(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -159,8 +159,8 @@ const std::vector<std::string>& TaskConfig::texts(std::string_view name) const {
   return of_type<std::vector<std::string>>(name, "a list of strings");
 }
 
-// Each returned key finds its value by name (its functions get() and set()). So the keys can be used with every config that has
-// the same task keys.
+// Each returned key finds its value by name (its functions get() and set()). So you can use these keys with every config that
+// has the same task keys.
 std::vector<Key> keys_with(const TaskConfig& task) {
   std::vector<Key> out = config_keys();
   for (const TaskKey& own : task.keys()) {

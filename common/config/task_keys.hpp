@@ -1,7 +1,7 @@
-// The keys of a custom worker program: their definitions, and their values in a config. They are in the section "task" of a
-// train.json, and are read, checked, printed and compared like built-in keys. The program's Subject (trainer/life/subject.hpp)
-// contains the definitions, and its functions make_task and read use the values in config.task. `PROGRAM --describe` reports
-// the definitions to ddprun.
+// The keys of a custom worker program: their definitions, and their values in a config. The section "task" of a train.json
+// contains these keys. ddprun reads, checks, prints and compares them like built-in keys. The program's Subject
+// (trainer/life/subject.hpp) contains the definitions. Its functions make_task and read use the values in config.task.
+// `PROGRAM --describe` reports the definitions to ddprun.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TaskKey {
   std::vector<std::string> choices{};  // for a string: the allowed values; any string if empty
   bool path = false;                   // for a string: a path, relative to the config's folder; it becomes absolute
   bool required = false;               // each config must set the key; `value` then only defines the type
-  bool may_change = false;  // whether the value may change when a run resumes: the trained model does not depend on it
+  bool may_change = false;  // true: the value may change when a run resumes, because the trained model does not depend on it
   bool operator==(const TaskKey&) const = default;
 };
 
@@ -44,7 +44,7 @@ class TaskConfig {
   bool flag(std::string_view name) const;
   std::int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
-  const std::string& text(std::string_view name) const;  // a path is absolute
+  const std::string& text(std::string_view name) const;  // the result is absolute if the key is a path
   const std::vector<std::int64_t>& integers(std::string_view name) const;
   const std::vector<std::string>& texts(std::string_view name) const;
 
@@ -61,7 +61,7 @@ class TaskConfig {
   template <class Type>
   const Type& of_type(std::string_view name, const char* what) const;
 
-  std::shared_ptr<const std::vector<TaskKey>> keys_;  // nullptr: no keys
+  std::shared_ptr<const std::vector<TaskKey>> keys_;  // nullptr if there are no keys
   std::vector<TaskKey::Value> values_;                // the value of each key, in the order of keys_
 };
 

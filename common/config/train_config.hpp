@@ -14,8 +14,8 @@
 
 namespace ddprun {
 
-// LoRA: a low-rank update of linear layers (Hu et al. 2021). The keys have the names of the library PEFT. Only the update is
-// trained, and the weights of these layers stay fixed.
+// LoRA: a low-rank update of linear layers (Hu et al. 2021). The keys have the same names as in the library PEFT. Only the
+// update is trained, and the weights of these layers stay fixed.
 struct LoraConfig {
   std::int64_t rank = 0;                  // rank of the update matrices; 0: LoRA is off
   double alpha = 16;                      // the update is scaled by alpha / rank
@@ -24,21 +24,22 @@ struct LoraConfig {
 
 struct ModelConfig {
   enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama, kVit, kAuto };
-  // "mlp" | "cnn" | "resnet18" | ... | "auto". A parsed config never has the type kAuto, which the parser replaces.
+  // "mlp" | "cnn" | "resnet18" | ... | "auto". A parsed config never has the type kAuto, because the parser replaces it.
   Type type = Type::kCnn;
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp, cnn, gpt, vit: dropout probability, 0 <= p < 1
-  std::int64_t n_layer = 12;  // gpt, llama, vit; this key and the next two have names and defaults of the smallest GPT-2
+  std::int64_t n_layer = 12;  // gpt, llama, vit; this key and the next two have the names and defaults of the smallest GPT-2
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   std::int64_t patch_size = 4;  // vit: height and width of an image patch in pixels
-  std::int64_t n_kv_head = 0;   // the keys from here to tie_word_embeddings are for llama only: key and value heads; 0: n_head
-  std::int64_t n_inner = 0;     // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
-  std::int64_t head_dim = 0;    // width of a head; 0: n_embd / n_head
-  double rope_theta = 10000;    // this key and rms_norm_eps have Hugging Face's names and defaults
+  // number of key and value heads; 0: n_head. The keys from here to tie_word_embeddings are for llama only.
+  std::int64_t n_kv_head = 0;
+  std::int64_t n_inner = 0;   // width of the feed-forward layer; 0: 8/3 * n_embd, rounded up to a multiple of 256
+  std::int64_t head_dim = 0;  // width of a head; 0: n_embd / n_head
+  double rope_theta = 10000;  // this key and rms_norm_eps have the names and defaults of Hugging Face
   enum class RopeScaling { kNone, kLinear, kLlama3 };
   RopeScaling rope_scaling = RopeScaling::kNone;
-  double rope_factor = 8;  // linear, llama3; the defaults of this key and the next three are those of Llama 3.1
+  double rope_factor = 8;  // linear, llama3; this key and the next three have the defaults of Llama 3.1
   double rope_low_freq_factor = 1;
   double rope_high_freq_factor = 4;
   std::int64_t rope_original_positions = 8192;
@@ -56,7 +57,7 @@ struct ModelConfig {
   LoraConfig lora{};
 
   bool is_language_model() const { return type == Type::kGpt || type == Type::kLlama; }
-  // Values of keys whose 0 means that they follow from other keys.
+  // These functions return the effective value of a key. If the key is 0, the value follows from other keys.
   std::int64_t key_value_heads() const { return n_kv_head > 0 ? n_kv_head : n_head; }
   std::int64_t head_width() const { return head_dim > 0 ? head_dim : n_head > 0 ? n_embd / n_head : 0; }
   std::int64_t inner_width() const {
@@ -69,7 +70,7 @@ struct AugmentConfig {
   // pixels of zero padding on each side, followed by a random crop to the original size; 0: no crop
   std::int64_t crop_padding = 0;
   bool flip = false;         // mirror left-right with probability 1/2
-  bool random_crop = false;  // folder only, like the next: crop at a random place, not in the center
+  bool random_crop = false;  // crop at a random place instead of the center; this key and the next are for type folder only
   double erase = 0;          // probability that a rectangle is set to 0 after normalization
   double mixup = 0;          // alpha of the Beta distribution in mixup (Zhang et al. 2018); 0: off
 };
@@ -85,7 +86,7 @@ struct ValidationConfig {
 struct DataConfig {
   enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder, kSynthetic, kTable };
   Type type =
-      Type::kIdx;  // "idx": IDX files as those of MNIST, plain or .gz | "cifar10" | "cifar100" | "tensors" | "tokens" | ...
+      Type::kIdx;  // "idx" (IDX files like MNIST's files, plain or .gz) | "cifar10" | "cifar100" | "tensors" | "tokens" | ...
   // Folder of the data set, required for all types except synthetic. A relative path is relative to the folder of train.json.
   std::string dir;
   std::vector<std::int64_t> shape{1, 28, 28};            // synthetic only: shape of a sample
@@ -105,9 +106,10 @@ struct DataConfig {
   std::int64_t vocab_size = 50257;            // a token >= vocab_size is an error; the message contains its position
   // tokens only: the token at the end of each document; absent: documents are not separated
   std::optional<std::int64_t> end_of_document{};
-  std::string train_table = "train.csv";      // csv and table, like the next
-  std::string test_table = "test.csv";        // table: if empty, test_fraction of the rows of train_table are the test rows
-  double test_fraction = 0.2;                 // table only, like the next five; `seed` determines which rows
+  std::string train_table = "train.csv";  // csv and table, like the next
+  std::string test_table = "test.csv";    // table: if empty, test_fraction of the rows of train_table are the test rows
+  // fraction of the rows in the test set, chosen by `seed`; this key and the next five are for type table only
+  double test_fraction = 0.2;
   std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
   std::vector<std::string> as_one_hot{};      // columns to read as categories, with one input for each category
   std::vector<std::string> as_embedding{};    // columns to read as categories, with a trained vector for each category
@@ -124,15 +126,16 @@ struct DataConfig {
   std::string target = "target";           // csv and table, like the next two: the column to predict
   std::vector<std::string> class_names{};  // the class labels in the target column; their number replaces `classes`
   std::vector<std::string> leave_out{};    // columns that are not inputs of the model
-  bool standardize = true;                 // csv only: scale each input column to mean 0, deviation 1 over the training samples
-  std::string train_folder = "train";      // folder only, like the next four: a folder with one folder of images for each class
+  // csv only: scale each input column to mean 0 and standard deviation 1 over the training samples
+  bool standardize = true;
+  std::string train_folder = "train";  // folder only, like the next four: a folder with one folder of images for each class
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
   std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0 means image_size
   std::int64_t decode_threads = 2;  // threads per worker that decode the images of a batch
   std::int64_t classes =
       10;  // number of classes, fixed for cifar; a label outside 0..classes-1 is an error, and the message names the sample
-  // mean of the pixels, in 0..1; absent: that of the training images, or ImageNet's for type folder
+  // mean of the pixels, in 0..1; if absent, the mean of the training images, or for type folder the mean of ImageNet
   std::optional<double> mean;
   std::optional<double> std;        // pixel standard deviation; set both `mean` and `std`, or neither
   std::int64_t train_samples = 0;   // use only the first N training samples; 0: all of them, or 10,000 for synthetic data
@@ -152,7 +155,7 @@ struct DataConfig {
 struct ParameterGroup {
   std::string parameters;                // name pattern; * matches any sequence of characters
   double lr_scale = 1;                   // factor of the learning rate
-  std::optional<double> weight_decay{};  // absent: optimizer.weight_decay applies
+  std::optional<double> weight_decay{};  // if absent, optimizer.weight_decay applies
 };
 
 // An exponential moving average (EMA) of the weights. Evaluations and exports use the average instead of the weights.
@@ -165,7 +168,8 @@ struct OptimizerConfig {
   Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam" | "lion"
   double lr = 1e-3;          // > 0
   enum class LrBatchRule { kNone, kLinear, kSquareRoot };
-  // how lr depends on the batch size: not at all, or times batch_size / lr_base_batch, or times the square root of that
+  // how lr depends on the batch size: not at all, multiplied by batch_size / lr_base_batch, or by the square root of this
+  // ratio
   LrBatchRule lr_batch_rule = LrBatchRule::kNone;
   std::int64_t lr_base_batch = 0;  // the batch size for which lr was tuned
   double momentum = 0.0;           // sgd
@@ -181,7 +185,7 @@ struct OptimizerConfig {
 // Whether a higher or a lower value of an evaluation metric is better. kMin: lower; kMax: higher. kAuto: higher if the metric's
 // name ends in "accuracy", lower if it ends in "loss". Any other metric needs an explicit mode.
 enum class MetricMode { kAuto, kMin, kMax };
-using FigureMode = MetricMode;  // MetricMode's name in earlier versions, kept for programs that use it
+using FigureMode = MetricMode;  // the name of MetricMode in earlier versions, kept for programs that use that name
 
 // The learning-rate schedule: lr(step) = optimizer.lr * factor(step). During warm-up the factor is (step + 1) / warmup_steps.
 // After warmup_steps the schedule of `type` starts.
@@ -197,8 +201,8 @@ struct ScheduleConfig {
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   std::int64_t decay_steps = 0;  // warmup_stable_decay: number of steps of the decay at the end; 0: a tenth of the run
-  // Type "plateau": from here on, the keys have the names and defaults of PyTorch's ReduceLROnPlateau. Only `metric` is new: in
-  // PyTorch, the caller passes the value of the metric instead.
+  // Type "plateau": from here on, the keys have the names and defaults of PyTorch's ReduceLROnPlateau. `metric` does not exist
+  // in PyTorch, where the caller passes the value of the metric instead.
   std::string metric = "loss";  // any metric of the evaluation
   MetricMode mode = MetricMode::kAuto;
   double factor = 0.1;         // below 1
@@ -229,7 +233,7 @@ struct CheckpointConfig {
   std::int64_t keep_best = 0;         // also keep the N best checkpoints; each evaluation is then followed by a save
   std::string best_by = "accuracy";   // any metric of the evaluation
   enum class BestIs { kAuto, kHighest, kLowest };
-  BestIs best_is = BestIs::kAuto;  // kAuto: as MetricMode::kAuto
+  BestIs best_is = BestIs::kAuto;  // kAuto: like MetricMode::kAuto
   bool background = true;          // write checkpoints from a copy in host memory while training continues
   double wait_for_room_s = 300;    // if the disk is full, how long the last checkpoint of a run waits for space
   // absolute path on each node's own disk for copies of the newest two checkpoints; no copies if empty
@@ -251,7 +255,7 @@ struct DdpConfig {
   std::int64_t compare_every_steps = 0;
 };
 
-// Loss scaling for precision fp16. Names and defaults are those of torch.amp.GradScaler.
+// Loss scaling for precision fp16. The names and defaults are the same as in torch.amp.GradScaler.
 struct GradScalerConfig {
   double init_scale = 65536;
   double growth_factor = 2;     // above 1
@@ -273,14 +277,14 @@ struct TrainConfig {
   ModelConfig model;
   DataConfig data;
   std::int64_t epochs = 1;            // 1 or more
-  std::int64_t min_steps = 0;         // if the epochs have fewer optimizer steps, there are more epochs; 0: off
+  std::int64_t min_steps = 0;         // minimum number of optimizer steps; the run has more epochs if necessary; 0: off
   std::int64_t max_steps = 0;         // stop after this many optimizer steps; 0: no limit
   std::int64_t batch_size = 128;      // global batch size: samples of all workers in one step
   std::int64_t micro_batch_size = 0;  // maximum number of samples per forward pass of a worker; 0: all its samples of the step
   // samples per worker and forward pass in an evaluation; affects the memory use, not the result
   std::int64_t eval_batch_size = 1000;
   std::int64_t eval_every_epochs = 1;  // 0: evaluate only at the end of the run
-  std::int64_t eval_every_steps = 0;   // in addition to eval_every_epochs, evaluate every N steps; 0: off
+  std::int64_t eval_every_steps = 0;   // evaluate every N steps too, in addition to eval_every_epochs; 0: off
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EarlyStoppingConfig early_stopping;

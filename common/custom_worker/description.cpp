@@ -21,7 +21,7 @@ constexpr int kFormat = 1;
 constexpr std::array<std::string_view, std::variant_size_v<TaskKey::Value>> kTypes{"boolean", "integer",  "number",
                                                                                    "string",  "integers", "strings"};
 
-// Reading stops after this number of keys, which is over the limit of a table, so the table is then rejected.
+// The parser stops after this number of keys. It exceeds the limit of a table of keys, so the table is then rejected.
 constexpr std::size_t kMaxKeysRead = 1000;
 
 OrderedJson key_json(const TaskKey& key) {
@@ -112,7 +112,7 @@ WorkerDescription parse_description(const std::string& text) {
       if (worker.keys.size() == kMaxKeysRead) break;
       worker.keys.push_back(key_of(key));
     }
-    (void)TaskConfig(worker.keys);  // throws UsageError if the table is invalid
+    (void)TaskConfig(worker.keys);  // this constructor throws UsageError if the table of keys is invalid
     return worker;
   } catch (const Json::exception& error) {
     throw UsageError("its JSON does not describe a worker program: " + printable(json_problem(error, text)));

@@ -1,5 +1,5 @@
-// A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). ddprun
-// reads it before it starts workers, to get the program's keys. The code is pure: no I/O, no clock.
+// A worker program's description of itself. `PROGRAM --describe` prints it as JSON (docs/schemas/describe.schema.json). Before
+// ddprun starts workers, it reads the description to get the program's keys. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct WorkerDescription {
 // Returns the description as JSON, with a newline at the end.
 std::string description_json(const WorkerDescription& worker);
 
-// Parses the JSON of a description. Ignores unknown fields, since a later version may add some. Throws UsageError with the
+// Parses the JSON of a description. Ignores unknown fields, because a later version may add fields. Throws UsageError with the
 // expected and the found value: "expected a JSON object, found ...".
 WorkerDescription parse_description(const std::string& text);
 

@@ -14,8 +14,8 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
   bool ok() const { return code == 0 && signal == 0; }
   int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
-  // Returns true if the process was ended by SIGKILL, the signal of the OOM killer. If the process is a wrapper, it exits with
-  // 137 when SIGKILL ended its child.
+  // Returns true if the process was ended by SIGKILL, the signal of the OOM killer. Also returns true for exit code 137,
+  // because a wrapper exits with 137 if SIGKILL ended its child.
   bool by_sigkill() const { return as_exit_code() == 128 + SIGKILL; }
 };
 

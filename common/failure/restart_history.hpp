@@ -1,6 +1,6 @@
 // A job's failed rounds, the input of the restart policy (launcher/restart_policy/restart_policy.hpp). On one machine, the
-// agent stores them. In a multi-node job they are part of the Budget that every node stores (rendezvous/protocol/round.hpp), so
-// an elected coordinator can continue to count. All types are plain values.
+// agent stores them. In a multi-node job, the failed rounds are part of the Budget that every node stores
+// (rendezvous/protocol/round.hpp). So a newly elected coordinator can continue to count. All types are plain values.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace ddprun {
 
-// The properties of a failed round by which the restart policy decides. An unknown step is -1.
+// The properties of a failed round that the restart policy uses. An unknown step is -1.
 struct FailedRound {
   Cause cause = Cause::kExitCode;  // why the round failed
   std::int32_t rank = -1;
@@ -34,14 +34,14 @@ struct FailedRound {
   bool has_newer_checkpoint() const { return newest_checkpoint > resumed_from; }
 };
 
-// The number of failed rounds that are stored. The restart delay doubles for each of them that crashed at its start, at most
-// twenty times.
+// The number of failed rounds that are stored. The restart delay doubles for each stored round that crashed at its start, at
+// most twenty times.
 inline constexpr std::size_t kRoundsRemembered = 22;
 
 // The restarts and failed rounds of a job. The restart policy uses them to decide about the next restart.
 struct RestartHistory {
   std::int32_t used = 0;  // restarts since the budget was last full
-  // number of failed rounds by cause since the budget was last full, including those without a counted restart
+  // number of failed rounds by cause since the budget was last full, including rounds after which no restart was counted
   std::array<std::int32_t, kCauses> by_cause{};
   std::vector<FailedRound> rounds{};  // the last kRoundsRemembered failed rounds, the newest at the end
   bool operator==(const RestartHistory&) const = default;

@@ -23,19 +23,19 @@ Json::json_pointer pointer_to(const std::string& key) {
   return Json::json_pointer(pointer);
 }
 
-// The value of a key in a train.json; null if it is missing.
+// Returns the value of a key in a train.json; null if the key is missing.
 Json value_of(const Json& train, const std::string& key) {
   const Json::json_pointer pointer = pointer_to(key);
   return train.contains(pointer) ? train.at(pointer) : Json();
 }
 
-// For these keys, 0 means that the value follows from other keys.
+// Returns true for keys whose value 0 means that the real value follows from other keys.
 bool is_automatic(const std::string& key, const Json& value) {
   const bool has_automatic = key == "model.n_kv_head" || key == "model.n_inner" || key == "model.head_dim";
   return value.is_null() || (has_automatic && value == 0);
 }
 
-// Only token data has the keys block_size, vocab_size and tokenizer. Another type of data is reported later.
+// Only token data has the keys block_size, vocab_size and tokenizer. For another type of data, a later check reports an error.
 bool has_token_keys(const Json& train, const std::string& key) {
   const Json type = value_of(train, "data.type");
   return type == "tokens" || (type == "synthetic" && key != "data.tokenizer");

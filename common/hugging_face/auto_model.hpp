@@ -1,8 +1,8 @@
-// model.type "auto": the config.json next to the weights of model.init determines the model.
+// model.type "auto": the model is determined by the config.json in the same folder as the weights of model.init.
 //
 // parse_config.cpp calls these functions before it reads the keys of a train.json. They add the keys of the model to the JSON
-// text, as if the user had written them. So all later code, config.json of the run directory and the digest contain the
-// concrete model, and a resumed run needs neither the file nor model.type "auto".
+// text, as if the user had written these keys. So all later code, config.json of the run directory and the digest contain the
+// concrete model. A resumed run needs neither the file nor model.type "auto".
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ struct AutoModel {
     std::string message;
   };
   nlohmann::json config;          // the train.json with model.type and the keys of the model
-  std::vector<Problem> problems;  // keys that contradict the file, and settings that ddptrain does not support
-  std::string note;               // a line for the user: the model, and the data keys that come from the file
+  std::vector<Problem> problems;  // keys that contradict config.json, and settings that ddptrain does not support
+  std::string note;               // a line for the user: the model, and the data keys that come from config.json
 };
 
 // The config.json of a model, and its tokenizer.
@@ -29,12 +29,12 @@ struct HuggingFaceFolder {
   std::filesystem::path tokenizer{};  // folder with a tokenizer; empty if there is none
 };
 
-// Adds the keys of the model to `train`, whose model.type is "auto". Keys that `train` contains are compared with those of the
-// file. Pure.
+// Adds the keys of the model to `train`, whose model.type is "auto". Keys that `train` already contains are compared with the
+// keys from config.json. The function is pure: no I/O, no clock.
 AutoModel with_model_of(const nlohmann::json& train, const HuggingFaceFolder& folder);
 
-// Reads the config.json in the folder `init`, or in the folder of the file `init`. Throws UsageError if it is missing, or is
-// not a config of a Hugging Face model.
+// Reads the config.json in the folder `init`, or in the folder of the file `init`. Throws UsageError if the file is missing,
+// or is not a config of a Hugging Face model.
 HuggingFaceFolder read_hugging_face_folder(const std::filesystem::path& init);
 
 }  // namespace ddprun

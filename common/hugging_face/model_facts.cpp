@@ -22,7 +22,7 @@ struct Family {
   std::string_view name;
   std::int64_t vocabulary;
   std::int64_t inner;
-  std::int64_t key_value_heads;  // 0: as many as heads
+  std::int64_t key_value_heads;  // 0: equal to the number of heads
   std::int64_t head_width;       // 0: width / heads
   std::int64_t max_positions;
   std::string_view bias;  // model.attention_bias; empty if the setting attention_bias determines it
@@ -36,8 +36,8 @@ constexpr std::array<Family, 4> kFamilies{{
     {"qwen3", 151936, 22016, 32, 128, 32768, "", true, 0},
 }};
 
-// Settings of other families that change the results. Under the name of a known family they are refused, since a program that
-// writes them probably applies them. The value 1 is accepted for a factor.
+// Settings of other families that change the results. A config of a known family is refused if it has such a setting, because
+// the program that wrote the setting probably applies it. The value 1 is accepted for a factor.
 constexpr std::array kOtherFactors{"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"};
 constexpr std::array kOtherSettings{"attention_multiplier",
                                     "query_pre_attn_scalar",
@@ -107,7 +107,7 @@ class Settings {
     return otherwise;
   }
 
-  // Refuses each value of the setting except the given ones. The first one is named in the message.
+  // Refuses each value of the setting that is not in `possible`. The message names the first value of `possible`.
   void expect_one_of(const char* name, std::initializer_list<Json> possible) const {
     const Json* const found = find(name);
     if (found == nullptr) return;
@@ -160,7 +160,7 @@ void add_gpt2(const Settings& file, ModelFacts& out) {
   const double dropout = file.number("resid_pdrop").value_or(kDropout);
   const bool one_dropout =
       file.number("embd_pdrop").value_or(kDropout) == dropout && file.number("attn_pdrop").value_or(kDropout) == dropout;
-  // With three different probabilities, the dropout remains at the default of train.json.
+  // If the three probabilities differ, the dropout remains at the default of train.json.
   if (one_dropout) file.add(Kind::kSuggested, "model.dropout", dropout, "resid_pdrop");
   file.expect_one_of("n_inner", {4 * width});
   file.expect_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
@@ -171,7 +171,7 @@ void add_gpt2(const Settings& file, ModelFacts& out) {
   file.expect_one_of("tie_word_embeddings", {true});
 }
 
-// Settings of the scaling "llama3" without a default.
+// Adds the settings of the scaling "llama3" that have no default.
 void add_llama3_scaling(const Settings& rope, std::int64_t max_positions) {
   for (const auto& [key, name] :
        {std::pair{"model.rope_low_freq_factor", "low_freq_factor"}, {"model.rope_high_freq_factor", "high_freq_factor"}}) {
@@ -184,8 +184,8 @@ void add_llama3_scaling(const Settings& rope, std::int64_t max_positions) {
   rope.add_whole(Kind::kCompared, "model.rope_original_positions", "original_max_position_embeddings", max_positions);
 }
 
-// Rotary positions. Their settings are at the top level (rope_theta) and in rope_scaling, or, since version 5 of transformers,
-// in rope_parameters. If a file has both objects, transformers uses rope_scaling.
+// Adds the settings of rotary positions. They are at the top level (rope_theta) and in rope_scaling. Version 5 of transformers
+// and later versions write them into rope_parameters. If a file has both objects, transformers uses rope_scaling.
 void add_rope(const Settings& file, ModelFacts& out, std::int64_t max_positions) {
   constexpr double kTheta = 10000;
   const Json* section = nullptr;
@@ -240,7 +240,8 @@ void add_rope(const Settings& file, ModelFacts& out, std::int64_t max_positions)
   add_llama3_scaling(rope, max_positions);
 }
 
-// Number of tokens to which a token attends. Qwen's files contain sliding_window even if no layer uses it.
+// Returns the number of tokens to which a token attends. Config files of Qwen models contain sliding_window even if no layer
+// uses it.
 std::int64_t window_of(const Settings& file, const Family& family, std::int64_t blocks) {
   constexpr std::int64_t kBlocksWithout = 28, kQwenWindow = 4096;
   const bool qwen = family.name.starts_with("qwen");
@@ -329,7 +330,7 @@ std::string block_size_problem(const ModelFacts& model, std::int64_t block_size,
 }
 
 bool same_setting(const Json& one, const Json& other) {
-  constexpr double kRounding = 1e-9;  // relative tolerance, since a file may contain rounded numbers
+  constexpr double kRounding = 1e-9;  // relative tolerance, because a file may contain rounded numbers
   if (!one.is_number() || !other.is_number()) return one == other;
   const auto a = one.get<double>(), b = other.get<double>();
   return std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));

@@ -26,8 +26,8 @@ double wall_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Returns the seconds in the name of the new file: the current time, but at least one more than in the newest existing name. So
-// the new name sorts last, even if the last start was less than a second ago, or if the clock was set back.
+// Returns the seconds for the name of the new file: the current time, or a second more than in the newest existing name if
+// that is later. So the new name sorts last, even if the last start was less than a second ago, or if the clock was set back.
 std::int64_t next_seconds(const fs::path& folder) {
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -51,8 +51,8 @@ fs::path new_name(const fs::path& folder) {
 EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
     : folder_(folder), on_trouble_(std::move(on_trouble)) {
   buffer_ += tfrecord(file_version_event(wall_time_s()));
-  // TensorBoard drops the data in older files from the step of this event on. The data of the resume step must stay, so the
-  // event contains the step after it.
+  // TensorBoard drops the data in older files from the step of this event on. TensorBoard must keep the data of the resume
+  // step, so the event contains the step after the resume step.
   buffer_ += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
   write_out();
 }
@@ -84,7 +84,8 @@ void EventFile::write_out() {
   constexpr std::size_t kMaxKeptBytes = 1 << 20;
   if (opened_.get() < 0) open();
   if (opened_.get() < 0 && buffer_.size() <= kMaxKeptBytes) return;  // keep the data until the file can be created
-  // After a failed write, the file may end with an incomplete record, and readers stop there. So no further data is written.
+  // After a failed write, the file may end with an incomplete record. Readers stop at that record, so no further data is
+  // written.
   const int error = opened_.get() >= 0 && !torn_ ? write_all(opened_.get(), buffer_) : 0;
   if (error != 0) {
     torn_ = true;

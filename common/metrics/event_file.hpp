@@ -1,7 +1,7 @@
-// Writes TensorBoard event files with scalars. The file is a sequence of TFRecords (length, masked CRC-32C), each with an Event
-// message in protobuf's encoding (event_record.hpp). Only rank 0 writes event files. Each start creates a new file in the
-// folder, and records the step at which it starts (SessionLog START). From older files, TensorBoard then drops the data of that
-// step and later ones.
+// Writes TensorBoard event files with scalars. The file is a sequence of TFRecords (length, masked CRC-32C), each with an
+// Event message in protobuf's encoding (event_record.hpp). Only rank 0 writes event files. Each start creates a new file in
+// the folder, and records the step at which it starts (SessionLog START). TensorBoard then drops the data in older files from
+// that step on.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,17 @@ namespace ddprun {
 
 class EventFile {
  public:
-  // Creates <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>. The name sorts after all existing names, since TensorBoard
-  // reads the files in that order. Calls `on_trouble` for the first problem. If the file can't be created, each call of
-  // scalars() tries again. Until then, at most 1 MiB of metrics is kept. After a failed write, no further data is written.
+  // Creates <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>. The name sorts after all existing names, because
+  // TensorBoard reads the files in the order of their names. Calls `on_trouble` for the first problem. If the file can't be
+  // created, each call of scalars() tries again. Until then, at most 1 MiB of metrics is kept. After a failed write, no
+  // further data is written.
   EventFile(const std::filesystem::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   struct Scalar {
     std::string tag;
     double value;
   };
-  // Writes the metrics of a step. When the call returns, the file contains them. If they were written later, they could be
-  // lost: after a kill, the run resumes from the newest checkpoint and does not repeat the steps before it.
+  // Writes the metrics of a step. When the call returns, the file contains the metrics. A delayed write could lose them: after
+  // a kill, the run resumes from the newest checkpoint and does not repeat the steps before it.
   void scalars(std::int64_t step, const std::vector<Scalar>& figures);
 
  private:

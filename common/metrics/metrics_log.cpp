@@ -63,7 +63,8 @@ Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& n
   return kept;
 }
 
-// Removes the lines that is_kept() rejects, and an incomplete last line. Throws std::system_error with the file's name.
+// Removes an incomplete last line, and all lines for which is_kept() returns false. Throws std::system_error with the file's
+// name.
 void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
   if (!fs::is_regular_file(file) || is_others_link(file)) return;
   std::string text;
@@ -93,8 +94,8 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
   open();
 }
 
-// Opens the file. The first successful open removes the lines after the resume step. Later ones must not, since those lines are
-// then from this process.
+// Opens the file. The first successful open removes the lines after the resume step. Later opens must not remove these lines,
+// because they were written by this process.
 void MetricsLog::open() {
   if (!cut_) {
     try {
@@ -104,7 +105,8 @@ void MetricsLog::open() {
       trouble(std::string(error.what()) + "; metrics after step " + std::to_string(resume_step_) + " may appear twice");
     }
   }
-  // O_NONBLOCK: if the path is a pipe, open(2) would otherwise block until a reader opens it.
+  // O_NONBLOCK is necessary, because the path may be a pipe. Without this flag, open(2) would block until a reader opens the
+  // pipe.
   opened_ = Descriptor(open_unless_others_link(file_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
   cut_ = cut_ || opened_.get() >= 0;
   if (opened_.get() < 0) {
@@ -145,7 +147,7 @@ void MetricsLog::put(const std::string& lines) {
     put = ::write(opened_.get(), lines.data(), lines.size());
   } while (put < 0 && errno == EINTR);
   if (put == static_cast<ssize_t>(lines.size())) return;
-  // A short write means that the disk is full and the line is incomplete.
+  // After a short write, the disk is full and the line is incomplete.
   const int reason = put < 0 ? errno : ENOSPC;
   if (put > 0) remove_torn_line(put);
   trouble("cannot write " + file_.string() + ": " + std::strerror(reason) + "; some metrics will be missing");
@@ -154,7 +156,8 @@ void MetricsLog::put(const std::string& lines) {
   kept_ = lines;
 }
 
-// Removes the last `bytes` bytes of the file, which are an incomplete line. Otherwise the next line would be appended to them.
+// Removes the last `bytes` bytes of the file, which are an incomplete line. If they remained, the next line would be appended
+// to them.
 void MetricsLog::remove_torn_line(std::int64_t bytes) {
   const off_t size = ::lseek(opened_.get(), 0, SEEK_END);
   if (size < bytes || ::ftruncate(opened_.get(), size - bytes) != 0) {

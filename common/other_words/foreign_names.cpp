@@ -13,7 +13,7 @@ struct Equivalent {
   std::string_view ours;
 };
 
-// `ours` starts with the equivalent key of train.json. If there is none, it describes an alternative.
+// `ours` starts with the equivalent key of train.json. If there is no equivalent key, `ours` describes an alternative.
 constexpr Equivalent kKeys[] = {
     {"learning_rate base_lr init_lr", "'optimizer.lr'"},
     {"num_workers dataloader_num_workers", "'data.loader_threads', the number of threads per worker"},

@@ -1,6 +1,6 @@
 // Maps options and keys of other tools (such as torchrun, Accelerate, Hugging Face and Lightning) to the option or key of
-// ddprun with the same meaning. Messages about an unknown option or key use this mapping, since such names are too different
-// for a search by edit distance. The code is pure: no I/O, no clock.
+// ddprun with the same meaning. Messages about an unknown option or key use this mapping. A search by edit distance would not
+// find the option or key of ddprun, because the names are too different. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace ddprun {
 
 // Returns a hint for an unknown key of a train.json, with a space at the start: " In ddprun it is 'optimizer.lr'." The result
-// is empty if the name is not in the table. Case is ignored, and a dash equals an underscore.
+// is empty if the name is not in the table. Upper and lower case are equal, and a dash equals an underscore.
 std::string hint_for_foreign_key(std::string_view name);
 
 // Returns a hint for an unknown option, which is passed without its dashes: ". In ddprun it is --nproc-per-node".

@@ -1,5 +1,6 @@
-// Lists the published checkpoints of a run directory by their names, without reading them. It is called when a directory is
-// opened (run_directory.cpp), and after it was moved away (moved_run.cpp). The trainer verifies a checkpoint before it uses it.
+// Lists the published checkpoints of a run directory by their names, without reading them. run_directory.cpp calls it when it
+// opens a run directory. moved_run.cpp calls it after a run directory was moved away. The trainer verifies a checkpoint before
+// it uses it.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +10,8 @@
 
 namespace ddprun {
 
-// Returns the folders of the checkpoints, newest first; empty if there are none. The link `latest` is not used, since it may be
-// outdated or missing. A writer may be killed between its two renames, and users may remove the link.
+// Returns the folders of the checkpoints, newest first; empty if there are none. The link `latest` is not used. It is outdated
+// if a writer was killed between its two renames, and a user may have removed it.
 std::vector<std::filesystem::path> published_checkpoints(const RunLayout& layout);
 
 }  // namespace ddprun

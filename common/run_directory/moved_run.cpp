@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder in which the locked file is now; empty if the file was removed or can't be accessed.
+// Returns the folder that now contains the locked file; empty if the file was removed or can't be accessed.
 fs::path folder_of(int held_lock) {
   std::error_code error;
   const fs::path file = fs::read_symlink("/proc/self/fd/" + std::to_string(held_lock), error);
@@ -58,8 +58,8 @@ DirectoryIdentity identity_of_directory(const fs::path& path) {
 }
 
 int remake_moved_run(const fs::path& root, DirectoryIdentity old, int held_lock, const std::string& config) {
-  // The old directory is still in its place, and only its lock file was removed. Probably `rm -r` is running, and a new file
-  // would make it fail.
+  // If this is true, the old directory is still in its place, and only its lock file was removed. Probably `rm -r` is running.
+  // A new file in the directory would make that command fail.
   if (old != DirectoryIdentity{} && identity_of_directory(root) == old) return -1;
   std::error_code error;
   fs::create_directories(root, error);

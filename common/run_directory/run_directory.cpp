@@ -46,8 +46,8 @@ fs::path tidy(const fs::path& root) {
 
 // ---- checks of the folder ----
 
-// Returns true for names of files that may exist without a config.json. These are files of a run that was killed at its start,
-// a token, logs of scripts, and files of workers on a node that has never coordinated the job.
+// Returns true for names of files that may exist without a config.json. These files are a token, logs of scripts, files of a
+// run that was killed at its start, and files of workers on a node that has never been the coordinator.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
          name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
@@ -84,9 +84,10 @@ bool has(const std::vector<std::string>& names, const char* name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// Throws UsageError if the directory contains files that are not from ddprun: they must not be mixed with those of a run, and
-// --fresh must not rename them. A directory with both config.json and a lock file of ddprun is accepted with any other files,
-// since users may add notes to it. config.json alone is not enough, since other programs have a file of that name too.
+// Throws UsageError if the directory contains files that ddprun did not write. Such files must not be mixed with the files of
+// a run, and --fresh must not rename them. If the directory has both config.json and a lock file of ddprun, any other files
+// are accepted, because users may add notes. config.json alone is not enough, because other programs have a file of that name
+// too.
 void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json") && has(names, "lock")) return;
   std::string foreign;
@@ -100,8 +101,7 @@ void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& nam
                    kElsewhere);
 }
 
-// Throws UsageError if there are results but no config.json, since ddprun then cannot check that the results belong to this
-// config.
+// Throws UsageError if there are results but no config.json. ddprun then cannot check that the results belong to this config.
 void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json")) return;
   for (const std::string& name : names) {
@@ -229,8 +229,8 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   }
 }
 
-// Throws UsageError if `checkpoints` is not a folder. Otherwise each worker would fail later, when it lists checkpoints, and
-// restarts would not help.
+// Throws UsageError if `checkpoints` is not a folder. Without this check, each worker would fail later, when it lists
+// checkpoints, and restarts would not help.
 void require_checkpoint_folder(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
@@ -250,7 +250,7 @@ std::int64_t limit_of(std::int64_t max_steps) {
 }
 
 // Returns true if early stopping ended the run before its last step, but would not have ended it with the rule in the new
-// config. The names of the values in the manifest are those of trainer/state/evaluation_rules.cpp.
+// config. trainer/state/evaluation_rules.cpp defines the names of the values in the manifest.
 bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
   const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
   if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
@@ -289,9 +289,9 @@ std::string visible_damage(const fs::path& checkpoint, const Json& manifest) {
   return "";
 }
 
-// Sets latest_step and finished from the newest checkpoint without visible damage. It does not verify the bytes, since the
-// trainer verifies a checkpoint before it uses it, and reports the checkpoints that it skips. But if the run is finished, no
-// trainer runs. Then this function reports the damage of a newer checkpoint.
+// Sets latest_step and finished from the newest checkpoint without visible damage. This function does not verify the bytes,
+// because the trainer verifies a checkpoint before it uses it, and reports the checkpoints that it skips. But if the run is
+// finished, no trainer runs. In this case, this function reports the damage to a newer checkpoint.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   std::string damage, taken;
@@ -323,9 +323,9 @@ void read_latest(RunState& state, const TrainConfig& config) {
       (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-// Returns true if no start in this directory has reached its first step, usually because of a wrong path in the config. Then no
-// result depends on the old config. A directory with run.json, which is written when training starts, counts as trained: even
-// if it has no checkpoint, nodes may have copies of checkpoints.
+// Returns true if no start in this directory has reached its first step, usually because of a wrong path in the config. In
+// this case, no result depends on the old config. run.json is written when training starts, so a directory with run.json
+// counts as trained. Even if it has no checkpoint, nodes may have copies of checkpoints.
 bool is_untrained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);

@@ -1,6 +1,6 @@
-// The run directory: the paths of its files, its lock, and the check whether a config may continue the run. In a job of ddprun,
-// the agent opens the directory. If ddptrain runs under torchrun or alone, its rank 0 does. These functions never delete
-// results of a run.
+// Opens a run directory: takes its lock, and checks whether a config may continue the run. Also defines the paths of its
+// files. In a job of ddprun, the agent opens the directory. If ddptrain runs under torchrun or alone, its rank 0 opens the
+// directory. These functions never delete results of a run.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ struct RunState {
   bool resumed = false;                     // true if an earlier start of ddprun has left a config.json
   std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
   bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
-  std::string renamed_to;  // after --fresh: the new name of the old directory; otherwise empty
-  // Notes for the console, one line each: the changed keys, and the damage of the newest checkpoint if an older one shows that
-  // the run is finished.
+  std::string renamed_to;  // after --fresh: the new name of the old directory; empty if it was not renamed
+  // Notes for the console, one line each: the changed keys; and, if the run is finished, the damage to any checkpoint that is
+  // newer than the last valid checkpoint.
   std::string notes;
 };
 
@@ -49,12 +49,12 @@ enum class FreshStart { kNo, kRename };
 // the old config, it is replaced without a comparison. Throws UsageError in these cases:
 // - The directory can't be created or written.
 // - Another process holds its lock. The message contains its host and pid.
-// - A key has changed that may not change. The message lists such keys with both values, and suggests --fresh.
+// - A key has changed, but it must not change. The message lists all keys of this kind with both values, and suggests --fresh.
 // - The directory is not a run directory, or checkpoint.local_dir is inside it.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 // Makes the checks of open_run_directory() for --dry-run, without creating, locking or writing files. Throws the same errors,
-// except for a folder that can't be created or written: only an attempt would show that.
+// with one exception: it does not detect a folder that can't be created or written.
 RunState examine_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

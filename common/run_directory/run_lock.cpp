@@ -29,7 +29,7 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGuardianTime{5};  // time in which the guardian of a killed agent ends its workers
+constexpr std::chrono::seconds kGuardianTime{5};  // time that the guardian of a killed agent may take to end the workers
 // run_lock_is_held() takes a shared lock for a moment without recording itself in the file. So a lock without a known holder is
 // reported only after this time.
 constexpr std::chrono::seconds kInstant{1};
@@ -51,8 +51,8 @@ std::string utc_now() {
   return text.data();
 }
 
-// Returns the holder in the first line of the lock file. The line may be missing or incomplete, since the holder may have just
-// taken the lock. Text after the first line is the rest of an earlier, longer text.
+// Returns the holder in the first line of the lock file. The line is missing or incomplete if the holder has just taken the
+// lock. Any text after the first line is a remainder of an earlier, longer content.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -93,8 +93,9 @@ std::int64_t claimed_term(const std::filesystem::path& root) {
   return claim.get() < 0 ? 0 : read_holder(claim.get()).term;
 }
 
-// Writes the holder into the file in place. An atomic rename is impossible, since the lock is on this file. The old text is
-// truncated only after the new text is written, so that a kill or a full disk in between does not lose the term.
+// Writes the holder into the file in place. An atomic rename is impossible, because the lock is on this file. The old text is
+// truncated only after the new text is written, so the term is not lost if the process is killed or the disk becomes full in
+// between.
 bool write_holder(int fd, std::int64_t term) {
   const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", utc_now()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
@@ -103,8 +104,9 @@ bool write_holder(int fd, std::int64_t term) {
          ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
 }
 
-// Writes this process as the holder, with a higher term (a counter) than those in the lock file and the checkpoint claim. The
-// claim matters if the lock file was removed or emptied: a writer with a lower term than the claim cannot publish a checkpoint.
+// Writes this process as the holder. Its term (a counter) is higher than the terms in the lock file and in the checkpoint
+// claim. The claim matters if the lock file was removed or emptied, because a writer whose term is lower than the claim cannot
+// publish a checkpoint.
 void write_next_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
   if (write_holder(fd, std::max(read_holder(fd).term, claimed_term(root)) + 1)) return;
   const int error = errno;
@@ -112,8 +114,8 @@ void write_next_holder(int fd, const std::filesystem::path& root, const std::fil
                    "; fix the cause or choose another --run-dir");
 }
 
-// Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into such a
-// file, because that could change a file with a different purpose.
+// Returns true if the file is a special file or has a second name (hard link). ddprun does not write the holder into a file of
+// these kinds, because that could change a file with a different purpose.
 bool is_link_or_special(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (info.st_nlink > 1 || !S_ISREG(info.st_mode));

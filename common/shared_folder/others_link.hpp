@@ -15,11 +15,11 @@ namespace ddprun {
 // Returns true if the path is a link of another user, and false if it does not exist or is not a link.
 bool is_others_link(const std::filesystem::path& path) noexcept;
 
-// Works like open(2), but fails with ELOOP if the last component of the path is a link of another user, even if the link is
-// created during the call.
+// Works like open(2), but fails with ELOOP if the last component of the path is a link of another user. This is true even if
+// the link is created during the call.
 int open_unless_others_link(const std::filesystem::path& path, int flags, mode_t mode = 0) noexcept;
 
-// Throws UsageError if the folder contains a link of another user. The message contains the path of the first one.
+// Throws UsageError if the folder contains a link of another user. The message contains the path of the first such link.
 void refuse_others_links(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -110,7 +110,7 @@ void make_durable_folder(const std::filesystem::path& folder) {
 void fsync_directory(const std::filesystem::path& directory) {
   const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0) throw_errno(errno, "cannot open folder " + directory.string());
-  // Some file systems can't sync folders. The resulting errors are ignored, since there is no alternative.
+  // Some file systems can't sync folders. The resulting errors are ignored, because there is no other way to sync a folder.
   if (::fsync(opened.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return;
   throw_errno(errno, "cannot write folder " + directory.string());
 }

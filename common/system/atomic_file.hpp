@@ -9,13 +9,14 @@ namespace ddprun {
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
 
-// Replaces a file in the same way, but without fsync: after a crash of the machine the new file may be empty. This is for files
-// that are rewritten every few seconds and can be made again.
+// Replaces a file in the same way, but without fsync: after a crash of the machine the new file may be empty. Use it for files
+// that are rewritten every few seconds and can be generated again.
 void replace_file_unsynced(const std::filesystem::path& file, std::string_view content, unsigned mode = 0644);
 
-// Writes a file that a user has named. If the path is not a regular file, such as /dev/stdout, a pipe or a link, writes the
-// content into it, since a rename would replace it. But a link of another user (common/shared_folder) is replaced. Returns true
-// if a regular file was created or replaced, and false if the content was written into an existing one.
+// Writes a file that a user has named. If the path exists but is not a regular file (such as /dev/stdout, a pipe or a link),
+// writes the content into it, because a rename would replace it. But a link of another user (common/shared_folder) is
+// replaced. Returns true if a regular file was created or replaced, and false if the content was written into an existing
+// file.
 bool write_named_file(const std::filesystem::path& file, std::string_view content);
 
 // Creates `folder` and its missing parents, and syncs the parent of each new folder. Without the sync, a power failure can

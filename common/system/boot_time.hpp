@@ -1,5 +1,6 @@
-// The clock of leases: the time since boot, including suspends. A lease also expires while its machine is suspended, and the
-// process must detect that when it resumes. std::chrono::steady_clock cannot be used, since it stops during a suspend.
+// The clock of leases: the time since boot, including suspends. A lease can expire while its machine is suspended, and the
+// process must detect the expiry when the machine resumes. std::chrono::steady_clock cannot be used, because it stops during a
+// suspend.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Owns a file descriptor. The destructor closes it, unless release() was called. -1: no descriptor.
+// Owns a file descriptor, or -1 if there is none. The destructor closes the descriptor, unless release() was called.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}

@@ -55,8 +55,8 @@ void FileQueue::run() {
     try {
       piece.work();
     } catch (const std::exception&) {
-      // The work has failed, for example because memory is exhausted. It still counts as done, since wait_for() counts finished
-      // pieces, and the next piece may succeed.
+      // The work has failed, for example because memory is exhausted. The work item still counts as done, because wait_for()
+      // counts finished items, and the next item may succeed.
     }
     piece.work = nullptr;  // frees the work's captures before `then` runs
     try {
@@ -79,9 +79,9 @@ bool FileQueue::wait_for(std::chrono::milliseconds limit) {
   return false;
 }
 
-// Waits until all pieces are done. Returns false if that takes longer than `limit`; nullopt means no limit. The owner's thread
-// waits, so it adds no pieces during the wait. It is woken only once, after the last piece, because a wake-up costs both
-// threads more time than a piece of work.
+// Waits until all work items are done. Returns false if that takes longer than `limit`; nullopt means no limit. The owner's
+// thread waits here, so it adds no items during the wait. The thread is woken only once, after the last item, because a
+// wake-up costs both threads more time than an item of work.
 bool FileQueue::all_done(std::unique_lock<std::mutex>& lock, std::optional<std::chrono::milliseconds> limit) {
   awaited_ = pieces_added_;
   const auto done = [this] { return pieces_done_ >= *awaited_; };

@@ -1,10 +1,10 @@
-// Does file work on a separate thread, one piece after the other. If a file system stalls, only this thread waits, and not the
-// owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's record
-// through another one.
+// Does file work on a separate thread, one work item after the other. If a file system stalls, only this thread waits, and not
+// the owner of the queue. The launcher writes logs and the report through one queue, and the rendezvous writes a node's record
+// through another queue.
 //
-// The first piece of work starts the thread. If no thread can be started, or if the owner may still block (kInline), add()
-// itself does the work. The queue has no size limit, so its owner must limit the waiting work. `then` reports each finished
-// piece to the owner.
+// The first work item starts the thread. If no thread can be started, or if the owner may still block (kInline), add() itself
+// does the work. The queue has no size limit, so its owner must limit the waiting work. `then` reports each finished item to
+// the owner.
 #pragma once
 
 #include <chrono>
@@ -43,11 +43,11 @@ class FileQueue {
   void start_async() { inline_ = false; }
   bool is_inline() const { return inline_; }
 
-  // The longest time that the owner may block. A longer block could delay other events, such as those of a lease.
+  // The longest time that the owner may block. A longer block could delay other events, such as the renewal of a lease.
   static constexpr std::chrono::milliseconds kMaxBlock{200};
 
   // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. After a timeout, further calls
-  // return false immediately until that work is done, so several queries in a row wait only once.
+  // return false immediately until that work is done. So if several calls follow each other, only the first one waits.
   bool wait_for(std::chrono::milliseconds limit);
 
   // Calls `question` on the queue's thread after all earlier work, and returns its result; nullopt if that takes longer than
@@ -85,8 +85,8 @@ class FileQueue {
   About current_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
-  std::optional<std::uint64_t> awaited_;  // the owner waits until this number of pieces is done
-  std::optional<std::uint64_t> late_;     // after a timeout: wait_for() returns false until this number of pieces is done
+  std::optional<std::uint64_t> awaited_;  // the owner waits until this number of work items is done
+  std::optional<std::uint64_t> late_;     // after a timeout: wait_for() returns false until this number of work items is done
   bool ends_ = false;
   bool inline_ = false;
   bool has_no_thread_ = false;  // no thread could be started

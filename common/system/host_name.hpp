@@ -6,7 +6,7 @@
 namespace ddprun {
 
 // Returns the name with its domain, from the resolver. If the resolver does not have the name, returns host_name(). The call
-// may use the network, and so block.
+// may block, because it may use the network.
 std::string full_host_name();
 
 // Returns the name from gethostname(2); "localhost" if the machine has none, so the result is never empty. Any thread may call

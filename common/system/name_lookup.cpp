@@ -35,7 +35,8 @@ NameAnswer resolve_name(const std::string& name) {
 
 }  // namespace
 
-// The state that the threads and the NameLookup share, since the NameLookup may be destroyed before the threads end.
+// The state that the threads and the NameLookup share. The NameLookup may be destroyed before the threads end, so it does not
+// own this state alone.
 struct NameLookup::Shared {
   std::mutex mutex;
   Post post;                                      // empty after the NameLookup was destroyed

@@ -1,6 +1,6 @@
-// Threads prepare items before the consumer needs them: batches of the loader and of an evaluation. The consumer gets the items
-// in the order of their numbers, no matter which thread prepared each item. If the preparation of an item fails, the consumer
-// gets the exception instead.
+// Prepares items on separate threads before the consumer needs them. The items are the batches of the data loader or of an
+// evaluation. The consumer gets the items in the order of their numbers, no matter which thread prepared each item. If the
+// preparation of an item fails, the consumer gets the exception instead.
 #pragma once
 
 #include <pthread.h>
@@ -29,13 +29,13 @@ class Prefetcher {
   struct Options {
     std::int64_t first = 0;
     std::int64_t end = 0;      // number of the last item, plus 1
-    std::int64_t threads = 1;  // number of threads; fewer are used if the system refuses more
+    std::int64_t threads = 1;  // number of threads; fewer threads are used if the system refuses more
     std::int64_t ahead = 1;    // maximum number of finished items that wait for the consumer; each thread may prepare one more
     const char* thread_name = "";
   };
 
-  // The threads call `make` once with each item number, several of them at the same time. Throws std::system_error if no thread
-  // can be started.
+  // The threads call `make` once with each item number. Several threads may call it at the same time. Throws std::system_error
+  // if no thread can be started.
   Prefetcher(const Options& options, std::function<Item(std::int64_t)> make)
       : make_(std::move(make)),
         slots_(static_cast<std::size_t>(options.ahead + options.threads)),
@@ -54,7 +54,7 @@ class Prefetcher {
     }
   }
 
-  // Waits for the items that the threads are preparing now. They start no further item.
+  // Waits for the items that the threads are preparing now. The threads start no further items.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -111,12 +111,12 @@ class Prefetcher {
         result.failure = std::current_exception();
       }
       lock.lock();
-      // After a failure no further item is started, since the consumer cannot get past the failed item. Other threads still
+      // After a failure no further item is started, because the consumer cannot get past the failed item. Other threads still
       // finish the earlier items.
       if (result.failure) start_limit_ = started_;
       slot_of(number) = std::move(result);
       if (waited_for_ && number == taken_) {
-        lock.unlock();  // unlock first, since the woken thread needs the mutex
+        lock.unlock();  // unlock first, because the woken thread needs the mutex
         ready_.notify_one();
         lock.lock();
       }

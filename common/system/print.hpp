@@ -1,5 +1,6 @@
-// Writes output that the user has requested to stdout: the result of a subcommand, --help, a dry run. The subcommands, main()
-// and start_training.cpp use it. The output of workers and the console of a job do not use it.
+// Writes to stdout the output that the user has requested: the result of a subcommand, --help, or a dry run. The subcommands,
+// main() and start_training.cpp call these functions. The output of workers and the console of a job are written in other
+// ways.
 #pragma once
 
 #include <string>

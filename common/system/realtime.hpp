@@ -1,4 +1,5 @@
-// The wall-clock time, in the unit of the report and of failure reports. Both ends of the worker channel use it.
+// The wall-clock time in nanoseconds, which is the unit in the report and in failure reports. Both ends of the worker channel
+// use it.
 #pragma once
 
 #include <cstdint>

@@ -14,10 +14,10 @@ namespace ddprun {
 // caller does. On success, returns 0 and sets `pid` to the child, which the caller must reap. On failure, returns the errno.
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid);
 
-// These functions change the set of children that their owner in this process reaps by pid. If this process is a subreaper, or
-// process 1 of a container, it also gets the orphans of other processes. Code that reaps such orphans must not reap the
-// children in this set, since their owner calls waitpid() for them. start_program() adds its child to the set. Any thread may
-// call these functions.
+// These functions change a set of children. The code that has started a child of this set reaps it by its pid. If this process
+// is a subreaper, or process 1 of a container, it also gets the orphans of other processes. Code that reaps these orphans must
+// not reap the children in the set, because other code calls waitpid() for them. start_program() adds its child to the set.
+// Any thread may call these functions.
 void note_own_child(pid_t pid);
 void forget_own_child(pid_t pid);  // call this after the child was reaped
 bool is_own_child(pid_t pid);

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Empty if the user has no home directory. The folder need not exist.
+// Returns the path of the folder; empty if the user has no home directory. The folder need not exist.
 inline std::filesystem::path state_folder() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);

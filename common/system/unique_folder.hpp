@@ -1,4 +1,4 @@
-// Creates folders with a unique name. Only this user can access them.
+// Creates folders with a unique name, which only this user can access.
 #pragma once
 
 #include <filesystem>

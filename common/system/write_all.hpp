@@ -1,4 +1,4 @@
-// Calls write(2) until all bytes are written. It is for files, pipes and terminals in blocking mode.
+// Calls write(2) until all bytes are written. Use it for files, pipes and terminals in blocking mode.
 #pragma once
 
 #include <string_view>

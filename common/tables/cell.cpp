@@ -30,7 +30,8 @@ std::optional<double> plain_number(std::string_view text) {
   return number->value;
 }
 
-// Removes the separators of a number with groups of three digits, such as "-12,345.6". nullopt if the commas are elsewhere.
+// Removes the separators of a number with groups of three digits, such as "-12,345.6". Returns nullopt if the separators are
+// at other positions.
 std::optional<std::string> without_separators(std::string_view text, char separator, char point) {
   const std::size_t first = text.find_first_of("+-") == 0 ? 1 : 0;
   const std::size_t end = std::min(text.find(point), text.size());
@@ -49,13 +50,13 @@ std::optional<std::string> without_separators(std::string_view text, char separa
       return std::nullopt;
     }
   }
-  // "0,125" is more likely a number with a decimal comma.
+  // A text such as "0,125" is more likely a number with a decimal comma than a number with a separator.
   if (!grouped || in_group != 3 || digits[first] == '0') return std::nullopt;
   if (end < text.size()) digits += "." + std::string(text.substr(end + 1));
   return digits;
 }
 
-// Removes an unsigned integer of `fewest` to `most` digits from the start of the text.
+// Removes an unsigned integer of `fewest` to `most` digits from the start of the text, and returns it.
 std::optional<int> take_integer(std::string_view& text, std::size_t fewest, std::size_t most) {
   std::size_t digits = 0;
   int value = 0;
@@ -77,7 +78,8 @@ int days_in_month(int year, int month) {
   return month == 2 && leap ? 29 : kDays[static_cast<std::size_t>(month - 1)];
 }
 
-// Parses "HH:MM", optional seconds with an optional fraction, and an optional time zone, as a fraction of a day.
+// Parses "HH:MM" with optional seconds, an optional fraction of the seconds, and an optional time zone. Returns the time as a
+// fraction of a day.
 std::optional<double> time_of_day(std::string_view text) {
   constexpr double kSecondsPerDay = 86400;
   const auto hour = take_integer(text, 1, 2);
@@ -103,7 +105,7 @@ std::optional<double> time_of_day(std::string_view text) {
   return (seconds - (east ? offset : -offset)) / kSecondsPerDay;
 }
 
-// True for three numbers such as "3/4/2024", "03.04.24" or "31-12-2024".
+// Returns true for a date that is not in ISO 8601, such as "3/4/2024", "03.04.24" or "31-12-2024".
 bool is_other_date(std::string_view text) {
   if (!take_integer(text, 1, 2) || text.empty()) return false;
   const char separator = text.front();

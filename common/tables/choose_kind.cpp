@@ -12,13 +12,14 @@ namespace {
 
 using Kind = ColumnPlan::Kind;
 
-constexpr std::int64_t kMinIdentifiers = 10;  // with fewer values, different texts are not a sign of an identifier
+// in a column with fewer values, different texts do not mean that the column contains identifiers
+constexpr std::int64_t kMinIdentifiers = 10;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// True for at least 90 % of the values.
+// Returns true if `count` is at least 90 % of the values.
 bool nearly_all(std::int64_t count, std::int64_t of) {
   return 10 * count >= 9 * of;
 }

@@ -1,12 +1,13 @@
-// The column plan of a table: how each column is interpreted, with all statistics that are needed to encode a row. It is made
-// once, from the rows that are used for training (make_plan.hpp), and stored in columns.json of the run directory. Evaluations,
-// predictions and resumed runs use the stored plan, so that the same cell always becomes the same input. Plain values.
+// The column plan of a table: how each column is interpreted, with all statistics that are needed to encode a row. The plan is
+// made once, from the rows that are used for training (make_plan.hpp), and is stored in columns.json of the run directory.
+// Evaluations, predictions and resumed runs use the stored plan, so that the same cell always becomes the same input. The
+// types are plain values.
 //
 // The inputs of a model are float32. The plan's columns become inputs in their order, except that the codes of embedded columns
 // come last:
 //
 //   number, truth   (value - mean) / deviation; a missing value becomes the median, or for truth the more frequent value
-//   date            the day number, standardized; the sine and cosine of the place in the year; seven inputs for the weekday
+//   date            the day number, standardized; the sine and cosine of the day of the year; seven inputs for the weekday
 //   one_hot         one input for each category, 1 or 0; one more for missing values
 //   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, then
 //   "missing"
@@ -24,13 +25,14 @@ struct ColumnPlan {
   enum class Kind { kNumber, kTruth, kDate, kOneHot, kEmbedding, kLeftOut };
   std::string name;
   Kind kind = Kind::kNumber;
-  std::string reason{};                   // why the column was left out, for users
-  double mean = 0;                        // number, truth, date; as the next two
-  double variance = 0;                    // 0: the values are not divided
-  double median = 0;                      // replaces a missing value
-  bool has_missing = false;               // the training rows have missing values, so the column has an input for them
-  bool missing_if_invalid = false;        // number: text counts as missing (data.as_number)
-  std::vector<std::string> categories{};  // one_hot, embedding: sorted
+  std::string reason{};  // why the column was left out, for users
+  double mean = 0;       // for kinds number, truth and date; also the next two members
+  double variance = 0;   // if 0, the values are not divided by the deviation
+  double median = 0;     // replaces a missing value
+  // true if the training rows have missing values; the column then has an input for them
+  bool has_missing = false;
+  bool missing_if_invalid = false;        // for kind number: true if text counts as a missing value (data.as_number)
+  std::vector<std::string> categories{};  // for kinds one_hot and embedding: the categories, sorted
   std::int64_t missing = 0;               // number of missing values in the training rows
   std::int64_t different = 0;             // number of different texts in these rows; -1: too many to count
   bool operator==(const ColumnPlan&) const = default;
@@ -39,7 +41,7 @@ struct ColumnPlan {
 struct TargetPlan {
   std::string name;
   bool is_class = false;
-  double mean = 0;                     // mean of a number, like the next member
+  double mean = 0;                     // for a number: the mean of the target; the next member is for numbers too
   double variance = 1;                 // above 0
   std::vector<std::string> classes{};  // names of the classes, in the order of their numbers
   std::int64_t most_frequent = 0;      // number of the most frequent class of the training rows
@@ -47,7 +49,7 @@ struct TargetPlan {
 };
 
 struct TablePlan {
-  std::vector<ColumnPlan> columns{};  // in the order of the training file, without the target
+  std::vector<ColumnPlan> columns{};  // all columns except the target, in the order of the training file
   TargetPlan target{};
   std::vector<std::string> missing_values{};
   std::int64_t rows = 0;  // number of training rows
@@ -55,19 +57,20 @@ struct TablePlan {
 };
 
 inline constexpr std::int64_t kWeekdays = 7;
-inline constexpr std::int64_t kInputsOfDate = 3 + kWeekdays;  // day, sine, cosine, weekdays
+inline constexpr std::int64_t kInputsOfDate = 3 + kWeekdays;  // the day, the sine, the cosine, and the weekdays
 
-// Number of inputs of the column, without the code of an embedded column.
+// Returns the number of inputs of the column. The code of an embedded column does not count.
 std::int64_t plain_inputs(const ColumnPlan& column);
-// Number of rows of the embedding: the unknown text, the categories, and "missing" if the column has missing values.
+// Returns the number of rows of the embedding: one for unknown texts, one for each category, and one for "missing" if the
+// column has missing values.
 std::int64_t embedded_categories(const ColumnPlan& column);
-// Width of the embedding of that number of categories: its square root, rounded up, at most 32.
+// Returns the width of an embedding: the square root of the number of categories, rounded up, at most 32.
 std::int64_t embedding_width(std::int64_t categories);
-// Number of numbers that the first layer of the model receives for this column.
+// Returns how many numbers the first layer of the model receives for this column.
 std::int64_t resulting_inputs(const ColumnPlan& column);
 
 struct PlanWidth {
-  std::int64_t plain = 0;  // inputs before the codes
+  std::int64_t plain = 0;  // number of inputs before the codes
   std::int64_t codes = 0;  // embedded columns
   std::int64_t all() const { return plain + codes; }
 };

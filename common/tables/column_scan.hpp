@@ -1,7 +1,8 @@
-// Statistics of one column, collected in one pass over the rows that are used for training. make_plan.cpp chooses the kind of
-// the column from them. Pure.
+// Collects the statistics of one column in one pass over the rows that are used for training. make_plan.cpp chooses the kind
+// of the column from these statistics. The code is pure: no I/O, no clock.
 //
-// Memory is bounded: 8 bytes for each number or date, and at most kMaxCategories different texts of at most kMaxCategoryBytes.
+// Memory is bounded: 8 bytes for each number or date, and at most kMaxCategories different texts of at most kMaxCategoryBytes
+// bytes each.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,10 @@ class ColumnScan {
   static constexpr std::size_t kMaxCategories = 10'000;
   static constexpr std::size_t kMaxCategoryBytes = 256;
 
-  // The first cell of some kind, for messages.
+  // The first cell with some property, for messages.
   struct Place {
-    std::int64_t line = 0;  // counted from 1; 0 without a cell
-    std::string cell;       // at most the first kMaxCategoryBytes + 1 bytes
+    std::int64_t line = 0;  // line in the file, counted from 1; 0 if there is no cell
+    std::string cell;       // the first kMaxCategoryBytes + 1 bytes of the cell
   };
 
   // Adds the cell of the next row. `missing_values`: see is_missing() in cell.hpp.
@@ -34,21 +35,23 @@ class ColumnScan {
   std::int64_t numbers() const { return static_cast<std::int64_t>(numbers_.size()); }
   std::int64_t truths() const { return truths_; }
   std::int64_t dates() const { return static_cast<std::int64_t>(dates_.size()); }
-  std::int64_t refused() const { return refused_; }  // cells for which refused_form() has a reason
+  std::int64_t refused() const { return refused_; }  // number of cells for which refused_form() returns a reason
 
   const std::vector<double>& number_values() const { return numbers_; }
   const std::vector<double>& date_values() const { return dates_; }
   std::int64_t true_cells() const { return true_cells_; }
 
-  // The different texts of the cells that are not missing, in the order of their bytes. Empty if too_many_texts().
+  // Returns the different texts of the cells that are not missing, in the order of their bytes. The result is empty if
+  // too_many_texts() is true.
   std::vector<std::string> texts() const;
   std::int64_t count_of(const std::string& text) const;
   std::int64_t different() const { return static_cast<std::int64_t>(counts_.size()); }
-  // True if there are more than kMaxCategories different texts, or if one has more than kMaxCategoryBytes.
+  // Returns true if there are more than kMaxCategories different texts, or if one text is longer than kMaxCategoryBytes.
   bool too_many_texts() const { return too_many_; }
 
   const Place& first_refused() const { return first_refused_; }
-  const Place& first_text() const { return first_text_; }  // neither number, truth value nor date, nor refused
+  // the first cell that is plain text: not a number, truth value or date, and not refused
+  const Place& first_text() const { return first_text_; }
   const Place& first_non_number() const { return first_non_number_; }
   const Place& first_not_utf8() const { return first_not_utf8_; }
 
@@ -75,15 +78,17 @@ class ColumnScan {
   Place first_not_utf8_;
 };
 
-// The median; of an even number of values, the mean of the two in the middle. 0 without values.
+// Returns the median; for an even number of values, the mean of the two values in the middle. Returns 0 if there are no
+// values.
 double median_of(std::vector<double> values);
 
 struct Moments {
   double mean = 0;
   double variance = 0;  // population variance
 };
-// The mean and the variance. If all values are equal, the mean is exactly this value and the variance is exactly 0. Both are 0
-// without values. The variance and not its square root, because ddprun is linked without libm.
+// Returns the mean and the variance. If all values are equal, the mean is exactly this value and the variance is exactly 0. If
+// there are no values, both are 0. The function does not compute the standard deviation, because ddprun is linked without
+// libm.
 Moments moments_of(const std::vector<double>& values);
 
 }  // namespace ddprun

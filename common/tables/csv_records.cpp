@@ -24,7 +24,8 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
     if (text_.starts_with('"')) {
       fields.push_back(quoted_field());
     } else {
-      const std::string_view first = text_.substr(0, kMaxFieldBytes + 1);  // bounds the search for the field's end
+      // the end of a field is searched only in this prefix
+      const std::string_view first = text_.substr(0, kMaxFieldBytes + 1);
       std::string_view field = first.substr(0, first.find_first_of(",\n"));
       require_field_of(field.size());
       text_.remove_prefix(field.size());

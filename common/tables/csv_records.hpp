@@ -20,9 +20,9 @@ class CsvRecords {
   // Reads the next record into `fields`. Returns false at the end of the text. Throws UsageError in three cases: a quote is not
   // closed, a closing quote is not followed by a comma or a line end, or a field has more than kMaxFieldBytes.
   bool next(std::vector<std::string>& fields);
-  // Number of the line in which the last record starts, counted from 1.
+  // Returns the number of the line in which the last record starts, counted from 1.
   std::int64_t line() const { return line_; }
-  // The text after the last record.
+  // Returns the text after the last record that next() has returned.
   std::string_view rest() const { return text_; }
 
  private:

@@ -42,7 +42,7 @@ ScannedTable scan_rows(TableRows& rows, const TrainConfig& config, const std::fu
     const bool counts = !used || used(rows.used() - 1);
     table.rows += counts ? 1 : 0;
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
-      // A class may occur only in rows that are held out, and the model must know its name.
+      // Rows that are held out count only for the names of the classes, because a class may occur only in these rows.
       if (!counts && !(predicts_class && i == table.target)) continue;
       table.columns[i].add(rows.cells()[i], rows.line(), config.data.missing_values);
     }
@@ -50,7 +50,7 @@ ScannedTable scan_rows(TableRows& rows, const TrainConfig& config, const std::fu
   return table;
 }
 
-// Checks the keys that name columns: the columns exist, none is the target, and none is in two of the keys.
+// Checks the keys that name columns: each column must exist, must not be the target, and must not be in two of the keys.
 void check_named_columns(const TableRows& rows, const DataConfig& data, Names& problems) {
   Names seen;
   for (const auto& [key, names] : {std::pair{"data.leave_out", &data.leave_out},
@@ -87,7 +87,7 @@ TargetPlan number_target(const std::string& name, const ColumnScan& scan, Names&
   return target;
 }
 
-// Class numbers are ordered by their value, other names by their bytes.
+// Returns the names of the classes. If all names are numbers, they are sorted by their value, else by their bytes.
 Names classes_of(const ColumnScan& scan) {
   Names classes = scan.texts();
   if (scan.numbers() == scan.present()) {

@@ -96,7 +96,8 @@ std::int64_t TableRows::place_of(const std::string& name) const {
 }
 
 bool TableRows::belongs_to_part(std::int64_t row) const {
-  if (!config_.data.test_table.empty()) return true;  // each part is a file
+  // the test set is a separate file, so all rows of this file belong to the same set
+  if (!config_.data.test_table.empty()) return true;
   return is_test_row(config_.seed, row, config_.data.test_fraction) == (part_ == TablePart::kTest);
 }
 

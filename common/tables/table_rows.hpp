@@ -1,6 +1,6 @@
-// The rows of a table in a CSV file that a run uses: rows with a target, of the training part or of the test part. Without a
-// separate test file, a part of the training file is the test part. The seed and the number of a row alone decide whether the
-// row belongs to it, so rows that are appended later do not move earlier rows to the other part.
+// Reads the rows of a table in a CSV file that a run uses: the rows with a target that belong to the training set or to the
+// test set. If there is no separate test file, some rows of the training file are the test set. The seed and the number of a
+// row alone decide whether the row is a test row. So rows that are appended later do not move earlier rows to the other set.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace ddprun {
 
-// True if the row with this number, counted from 0, belongs to the test part. About `fraction` of all rows do.
+// Returns true if the row with this number, counted from 0, belongs to the test set. About `fraction` of all rows are test
+// rows.
 bool is_test_row(std::uint64_t seed, std::int64_t row, double fraction);
 
 enum class TablePart { kTrain, kTest };
 
-// Throws UsageError, which names the file, if its content is not CSV: a Parquet file, a compressed file, an Excel file or
-// UTF-16. The message has the command that converts it.
+// Throws UsageError with the file's name if the content is not CSV: a Parquet file, a compressed file, an Excel file or
+// UTF-16. The message contains a command that converts the file.
 void require_csv(std::string_view text, const std::string& file);
 
 class TableRows {
@@ -34,23 +35,24 @@ class TableRows {
   TableRows(std::string_view text, const std::string& file, const TrainConfig& config, TablePart part);
 
   const std::vector<std::string>& header() const { return header_; }
-  // Position of a column in each row; -1 if the table has no such column.
+  // Returns the position of a column in each row; -1 if the table has no such column.
   std::int64_t place_of(const std::string& name) const;
   std::size_t target_place() const { return target_; }
 
-  // Goes to the next row of the part that has a target and as many cells as the header. Returns false after the last such row,
-  // or after data.train_samples or data.test_samples rows. Throws the errors of CsvRecords, and UsageError above kMaxRows.
+  // Moves to the next row of the training set or test set. Skips rows without a target, and rows with fewer or more cells than
+  // the header. Returns false after the last row, or after data.train_samples or data.test_samples rows. Throws the errors of
+  // CsvRecords, and UsageError above kMaxRows.
   bool next();
-  // Cells of the current row, by the positions of the header.
+  // Returns the cells of the current row, in the order of the header.
   const std::vector<std::string>& cells() const { return cells_; }
   const std::string& target() const { return cells_[target_]; }
   std::int64_t line() const { return records_.line(); }
   std::int64_t used() const { return used_; }  // number of rows that next() has returned
 
   std::int64_t without_target() const { return without_target_; }
-  // Rows with another number of cells than the header.
+  // Returns the number of rows that have fewer or more cells than the header.
   std::int64_t misshapen() const { return misshapen_; }
-  // A message about the first such row; empty if there is none.
+  // Returns a message about the first row that has fewer or more cells than the header; empty if there is none.
   const std::string& first_misshapen() const { return first_misshapen_; }
 
  private:

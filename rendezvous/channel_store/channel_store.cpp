@@ -1,6 +1,6 @@
-// Implementation of channel_store.hpp. A waiter is a get or wait request whose keys are not all set yet. As in TCPStore, it
-// stores the set of missing keys. When a client sets one of these keys, the key leaves the set. From then on, the key counts as
-// present for this waiter, even if another request deletes it before the other keys are set.
+// Implementation of channel_store.hpp. A waiter is a get or wait request whose keys are not all set yet. As in TCPStore, a
+// waiter stores the set of its missing keys. When a client sets one of these keys, the key is removed from the set. From then
+// on, the key counts as present for this waiter, even if another request deletes the key before the other keys are set.
 #include "rendezvous/channel_store/channel_store.hpp"
 
 #include <algorithm>
@@ -131,8 +131,8 @@ void Store::add_to(const channel::StoreRequest& request, channel::StoreReply& re
   reply.number = sum;
 }
 
-// Behaves like c10d::HashStore::compareSet: an absent key matches if `expected` is empty. If it does not match, the reply
-// contains `expected` instead of a value.
+// Behaves like c10d::HashStore::compareSet: an absent key matches if `expected` is empty. If an absent key does not match, the
+// reply contains `expected` instead of a value.
 void Store::compare_and_set(const channel::StoreRequest& request, channel::StoreReply& reply) {
   const auto found = values_.find(request.keys[0]);
   const bool absent = found == values_.end();
@@ -195,7 +195,7 @@ std::vector<Store::Answer> Store::expire(TimePoint now) {
       ++waiter;
       continue;
     }
-    // The error message names the smallest missing key, since the iteration order of a hash set can differ between runs.
+    // The error message names the smallest missing key, because the iteration order of a hash set can differ between runs.
     const std::string missing = *std::min_element(waiter->missing.begin(), waiter->missing.end());
     expired.push_back(
         {*waiter->deadline,

@@ -1,6 +1,6 @@
-// The workers' key-value store, with the semantics of c10d::Store (HashStore and TCPStore). It is a pure state machine: its
-// inputs are requests and the time, and its outputs are replies. launcher/workers/store_server.hpp connects the store to the
-// worker channels, and clears it before each round (a start of the job's workers). Keys, values and the number of waiting
+// The key-value store of the workers, with the semantics of c10d::Store (HashStore and TCPStore). It is a pure state machine:
+// its inputs are requests and the time, and its outputs are replies. launcher/workers/store_server.hpp connects the store to
+// the worker channels, and clears it before each round (a start of the job's workers). Keys, values and the number of waiting
 // requests are limited. A request that exceeds a limit changes nothing and gets the reply kError.
 #pragma once
 
@@ -44,7 +44,7 @@ class Store {
   // Returns a timeout reply for each waiting request whose deadline has passed, earliest deadline first.
   std::vector<Answer> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
-  // Removes the waiting requests of a client that has disconnected. The keys that the client has set stay in the store.
+  // Removes the waiting requests of a client that has disconnected. Keys that this client has set remain in the store.
   void forget(int client);
   // Removes all keys and all waiting requests. Call this before the workers are started for a new round.
   void clear();

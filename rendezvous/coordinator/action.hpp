@@ -1,6 +1,6 @@
 // The actions that the coordinator (the agent that leads the rendezvous) requests from its node, as plain values. The
-// coordinator and its parts append their actions to one Outbox, which preserves the order. Coordinator::on() returns the
-// actions, and the node carries them out.
+// coordinator and the classes that it uses append their actions to one Outbox, which preserves the order. Coordinator::on()
+// returns the actions, and the node carries them out.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,18 @@ namespace coordinator_action {
 // for the next coordinator, unless the job has ended.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // a later term than this coordinator's, which another node has promised; 0: unknown
-  Address leader{};        // the address of another coordinator, if known
-  bool unfit = false;      // if true, this node must not lead again before its workers have ended
+  // a term that another node has promised and that is later than the term of this coordinator; 0: unknown
+  std::uint64_t term = 0;
+  Address leader{};    // the address of another coordinator, if known
+  bool unfit = false;  // if true, this node must not lead again before its workers have ended
 };
 // The node must store this roster (the nodes of a round by rank) on disk before it sends any later message.
 struct KeepRoster {
   Roster roster{};
 };
-// Sets the death notice: a message that this node's guardian process sends to the other node of a two-node round. If the agent
-// dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that this
-// node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.
+// Sets the death notice, which is a message from this node's guardian process to the other node of a two-node round. If the
+// agent dies, the guardian waits until all workers of the node have ended, and then sends the notice. The notice promises that
+// this node will not vote again. This action replaces an earlier notice. Port 0 means that no notice is sent.
 struct SetDeathNotice {
   RoundId round{};
   Address to{};

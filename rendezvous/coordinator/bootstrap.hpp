@@ -1,10 +1,10 @@
 // Decides when a coordinator that was not elected may start its first round (one start of all workers). The coordinator calls
-// it before its first rounds. The code is pure: no I/O, no clock.
+// this class before its first rounds. The code is pure: no I/O, no clock.
 //
 // The problem. A job of the same name may already be running on nodes that this coordinator cannot reach, for example after a
 // network failure. If the coordinator started a round, two rounds of one job would run at the same time.
 //
-// The idea. A round is released only when enough nodes have answered: the nodes that have not answered are then too few for
+// The idea. A round is released only when enough nodes have answered. The nodes that have not answered are then too few for
 // another round. But a node that has answered may still join another round. So no worker may run before the same number of
 // nodes has also installed this round (recorded it on disk). From then on, none of these nodes can be in another round.
 //
@@ -30,7 +30,7 @@ class Bootstrap {
   // Call this whenever a node has returned a timestamp of this coordinator, which proves that the node is alive
   // (leader_lease.hpp).
   void answered() { --answers_missing_; }
-  // Returns true if the coordinator may start a round. Otherwise appends a notice with the reason to `outbox`.
+  // Returns true if the coordinator may start a round. If it may not, appends a notice with the reason to `outbox`.
   bool may_release(const Peers& peers, Time now, Outbox& outbox);
   // Call this when a node has installed the round, or has left the job.
   void installed(const Peers& peers);
@@ -38,20 +38,20 @@ class Bootstrap {
   // needed, or if the bootstrap is complete.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
   // Returns the increment for the coordinator's term when a joining node has promised a later term: new term = that term +
-  // increment. The increment depends on the node id. So two coordinators that increase their terms at the same time get
-  // different terms.
+  // increment. The increment depends on the node id. So if two coordinators increase their terms at the same time, their new
+  // terms differ.
   std::uint64_t term_apart() const {
     return (std::uint64_t{1} << 16U) + (std::uint64_t{settings_.self[2]} << 8U) + settings_.self[3];
   }
-  // Describes why the first round cannot start yet, for messages. Empty if the bootstrap is complete.
+  // Describes why the first round cannot start yet, for messages. Returns an empty text if the bootstrap is complete.
   std::string why(const Peers& peers) const;
 
  private:
   const CoordinatorSettings& settings_;
   FirstRound first_;
   bool done_;
-  // Number of answers that must arrive before the nodes are counted again. A count takes one pass over all nodes. Each message
-  // adds at most one answer, so an earlier count could not reach the required number.
+  // Number of answers that must arrive before the nodes are counted again. Each count takes one pass over all nodes. Each
+  // message adds at most one answer, so a count before that number of answers could not reach a majority.
   std::int64_t answers_missing_ = 0;
   std::int64_t installs_missing_ = 0;
 };

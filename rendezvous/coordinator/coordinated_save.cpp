@@ -14,7 +14,7 @@ CoordinatedSave::CoordinatedSave(const StopAndSave& order, const std::vector<Pee
 }
 
 void CoordinatedSave::receive(const Peer& peer, const StopReady& message, Outbox& outbox) {
-  if (step_sent_) {  // the node repeats its StopReady, although the step is already chosen
+  if (step_sent_) {  // the node repeats its StopReady after the step was chosen
     if (step_ >= 0 && unsaved_.contains(peer.hello.node)) outbox.send(peer, StopAt{.round = round_, .step = step_});
     return;
   }

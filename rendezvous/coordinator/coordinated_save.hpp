@@ -1,7 +1,7 @@
-// The save after a stop signal. When the signal arrives, the ranks may be in different steps, and a rank cannot finish a step
-// without the other ranks. So each node reports how many steps it has started. The coordinator sends the largest number as the
-// step after which all ranks save. Then it waits until the workers of each node have ended. OrderlyStop creates one
-// CoordinatedSave object for each save. The code is pure: no I/O, no clock.
+// Coordinates the save after a stop signal. When the signal arrives, the ranks may be in different steps, and a rank cannot
+// finish a step without the other ranks. So each node reports how many steps it has started. The coordinator sends the largest
+// number as the step after which all ranks save. Then it waits until the workers of each node have ended. OrderlyStop creates
+// one CoordinatedSave object for each save. The code is pure: no I/O, no clock.
 //
 // Example: nodes A and B report 120 and 119 started steps. Both get StopAt{120}. So B runs one more step, and both save the
 // same state.
@@ -20,8 +20,8 @@ namespace ddprun::rendezvous {
 
 class CoordinatedSave {
  public:
-  // Sends `order` to `nodes`, the nodes of the running round. If order.held is true, that round has already ended, and its
-  // workers wait with their state.
+  // Sends `order` to `nodes`, which are the nodes of the running round. If order.held is true, the round has already ended,
+  // and its workers wait with their state.
   CoordinatedSave(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);
 
   void receive(const Peer& peer, const StopReady& message, Outbox& outbox);

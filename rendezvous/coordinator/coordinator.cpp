@@ -1,10 +1,10 @@
 // Implementation of coordinator.hpp.
 //
-// Note [Why this file is long]
-// The coordinator is one state machine and cannot be split. All functions depend on the phase, and any event may change the
-// phase. The functions are in the order of a job's life: nodes that join, lost nodes, authority, the start of a round, the end
-// of a round, the end of the job, time. Parts that have their own state are in separate files. They are rendezvous/membership,
-// and in this folder the orderly stop, the join barrier, late nodes, the lease and the leadership transfer.
+// Note [Why this file is long] The coordinator is one state machine and cannot be split. All functions depend on the phase,
+// and any event may change the phase. The functions are in the order of a job's life: nodes that join, lost nodes, authority,
+// the start of a round, the end of a round, the end of the job, time. Classes with separate state are in other files: the
+// membership in rendezvous/membership, and in this folder the orderly stop, the join barrier, late nodes, the lease and the
+// leadership transfer.
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
 std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kSteppedDown) return {};
-  // The lease is checked first, since a coordinator whose lease has ended must not answer any message.
+  // The lease is checked first, because a coordinator whose lease has ended must not answer any message.
   check_authority();
   if (phase_ != Phase::kSteppedDown) std::visit([this](const auto& concrete) { handle(concrete); }, event);
   return outbox_.take();
@@ -129,7 +129,7 @@ void Coordinator::handle_hello(LinkId link, const Hello& hello) {
   welcome(peer);
 }
 
-// Rejects a node that connects after the end of the job. The reply contains the time since that end.
+// Rejects a node that connects after the end of the job. The reply contains how long ago the job ended.
 void Coordinator::reject(LinkId link) {
   JobOver over = over_;
   over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
@@ -187,8 +187,8 @@ void Coordinator::welcome(Peer& peer) {
   advance();
 }
 
-// Sends a spare (a node beyond the maximum of --nnodes) the reason why it waits. Otherwise it would log nothing until the job
-// ends.
+// Sends a spare (a node beyond the maximum of --nnodes) the reason why it waits. Without this message, the spare would log
+// nothing until the job ends.
 void Coordinator::note_spare(const Peer& peer) {
   if (phase_ != Phase::kRunning || peer.rank >= 0) return;
   if (is_reserve(peer, settings_)) {
@@ -206,8 +206,8 @@ void Coordinator::note_spare(const Peer& peer) {
 // ---- lost nodes ----
 
 void Coordinator::receive(Peer& peer, const Leave&) {
-  // The node leaves because one of its devices failed. That device is then no longer part of the job, so the failure does not
-  // count as a restart, and the other nodes continue.
+  // The node leaves because one of its devices failed. The failure then does not count as a restart, because the failed device
+  // is no longer part of the job, and the other nodes continue.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
   // A departed node does not vote again, so it counts as if it had installed the round.
@@ -215,7 +215,7 @@ void Coordinator::receive(Peer& peer, const Leave&) {
   bootstrap_.installed(peers_);
   if (peer.hello.node == settings_.self) leadership_transfer_.begin();
   close_and_lose({peer.hello.node}, "left");
-  // This must follow close_and_lose(). Otherwise a round that starts here could include the departed node.
+  // This call must follow close_and_lose(). In the opposite order, a round that starts here could include the departed node.
   if (now_committed) note_committed();
 }
 
@@ -227,8 +227,8 @@ void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::st
   for (const LinkId link : links) close(link);
 }
 
-// First marks all nodes as lost, and then handles the consequences once: a round ends or starts, or the job ends. If both were
-// done node by node, a decision could count a node that is marked as lost a moment later.
+// First marks all nodes as lost, and then handles the consequences once: a round ends or starts, or the job ends. If this
+// function did both steps for one node after the other, a decision could count a node that is about to be marked as lost.
 void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why) {
   std::string ends_round;
   for (const NodeId& node : nodes) {
@@ -275,8 +275,8 @@ void Coordinator::drop_silent() {
   if (!silent.empty()) close_and_lose(silent, "sent nothing for " + std::to_string(settings_.lease.count()) + " ms");
 }
 
-// Handles nodes whose workers do not end in time. The coordinator cannot drop its own node. If its own node is late, it steps
-// down so that another connected node can lead.
+// Handles nodes whose workers do not end in time. The coordinator cannot drop its own node. If its own node is late, the
+// coordinator steps down so that another connected node can lead.
 void Coordinator::check_late_nodes() {
   std::string text = late_nodes_.take_message(peers_, now_.steady);
   if (!text.empty()) {
@@ -293,7 +293,8 @@ void Coordinator::check_late_nodes() {
   std::vector<NodeId> lost;
   for (const NodeId& id : late_nodes_.take_lost(peers_, now_.steady)) {
     const Peer* const peer = peers_.find(id);
-    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();  // the same node may be overdue for two rounds
+    // take_lost() returns a node twice if the node is overdue in two rounds
+    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();
     if (peer != nullptr && peer->link && id != settings_.self && is_new) lost.push_back(id);
   }
   if (!lost.empty()) close_and_lose(lost, late_nodes_.why());
@@ -310,7 +311,7 @@ void Coordinator::receive(Peer& peer, const Ping& message) {
   const bool was_installed = peer.installed;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (!was_installed && peer.installed && !bootstrap_.done()) {
-    // An answer that is sent now cannot contain a grant (time for which workers may run). A later answer may contain one.
+    // An answer that is sent now cannot contain a grant (time for which workers may run). A later answer may contain a grant.
     leader_lease_.answer_later(peer, message.stamp);
   } else {
     leader_lease_.answer(peer, message.stamp, now_, outbox_);
@@ -376,7 +377,8 @@ void Coordinator::advance() {
   }
   if (transfer_if_due() || phase_ != Phase::kGathering) return;
   if (stop_.holds_back_rounds()) return;
-  // The next round waits until the last one is committed. Otherwise a decision would need majorities of three rounds.
+  // The next round waits until the current round is committed. Without this wait, a decision would need majorities of three
+  // rounds.
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
@@ -387,9 +389,9 @@ void Coordinator::advance() {
   const bool may_be_all = elected_ && peers_.unconfirmed() == 0;
   if (!join_barrier_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!bootstrap_.may_release(peers_, now_.steady, outbox_)) return;
-  // This coordinator was elected, and no earlier coordinator has judged this failure (counted it as a restart). It is judged
-  // only if all nodes of the round are back. If a node was lost, the failure does not count, because a lost node makes the
-  // other workers fail.
+  // If this is true, the coordinator was elected, and no earlier coordinator has judged this failure (counted it as a
+  // restart). The failure is judged only if all nodes of the round are connected again. If a node was lost, the failure does
+  // not count, because a lost node makes the other workers fail.
   if (failure_ && inherits_round() && all_are_ready()) {
     // The surviving workers keep their state and wait during the election, if the failure report allows it.
     held_ = failure_->others_stay;
@@ -398,8 +400,8 @@ void Coordinator::advance() {
   form();
 }
 
-// Returns true if this coordinator was elected and has not started a round yet. The current round is then one of an earlier
-// coordinator.
+// Returns true if this coordinator was elected and has not started a round yet. The current round was then started by an
+// earlier coordinator.
 bool Coordinator::inherits_round() const {
   return membership_.current().exists() && membership_.current().born != term_;
 }
@@ -472,7 +474,8 @@ std::string Coordinator::waits_for() const {
 void Coordinator::settle() {
   check_ended();
   check_saving();
-  check_done();  // This must follow check_saving(): all nodes may have finished during a save that does not end the job.
+  // check_done() must follow check_saving(), because all nodes may have finished during a save that does not end the job.
+  check_done();
   check_leaving();
   check_end_committed();
   advance();
@@ -486,7 +489,7 @@ void Coordinator::receive(Peer& peer, const FailureReport& message) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  // The coordinator that started this round is lost, and neither it nor this coordinator has judged the failure.
+  // If this is true, the coordinator that started the round is lost, and the failure has not been judged yet.
   if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {
     failure_ = message;
     return outbox_.notify(NodeNotice::Kind::kRoundOver, message.message);
@@ -567,8 +570,8 @@ void Coordinator::receive(Peer& peer, const Done& message) {
   note_done(peer, message.round);
 }
 
-// A node reports the id of the round for which its workers were started. A later coordinator may have released that round again
-// under another term. So we compare origin(), which does not change.
+// A node reports the id of the round for which its workers were started. A later coordinator may have released that round
+// again under another term. So this function compares origin(), which does not change.
 void Coordinator::note_done(Peer& peer, const RoundId& round) {
   if (phase_ == Phase::kCommittingEnd || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
     return;

@@ -10,39 +10,39 @@
 //        ending -> [saving] -> committing end -> over                   no further restart
 //
 // The problem. Each node observes a failure differently. Suppose a worker on node B crashes. A moment later the workers on
-// nodes A and C fail as well, since their peer is gone. If each node decided alone, they could count three restarts for one
-// crash, and disagree about ranks. So one node decides for all. But the deciding node can die, freeze or be cut off between any
-// two messages.
+// nodes A and C fail as well, because their peer is gone. If each node decided alone, they could count three restarts for one
+// crash, and disagree about ranks. So one node decides for all. But the deciding node can die, freeze or be cut off between
+// any two messages.
 //
-// The idea. A round ends at the first failure report. But the failure is judged later, when all workers of the round have ended
-// or are held. In the example, suppose that the report of node A arrives first. The coordinator sends RoundOver to all nodes,
-// because their workers could wait for a dead peer without a limit. Then the report of B arrives and replaces the report of A
-// as the cause, since a lost peer is always the consequence of another failure. Among other failures the earliest is the cause.
-// When the last node is Ready, the restart policy judges the crash on B, and the whole job counts one restart. If a node was
-// lost in the meantime, the job counts no restart, since a lost node makes workers fail.
+// The idea. A round ends at the first failure report. But the failure is judged later, when all workers of the round have
+// ended or are held. In the example, suppose that the report of node A arrives first. The coordinator sends RoundOver to all
+// nodes, because their workers could wait for a dead peer without a limit. Then the report of B arrives and replaces the
+// report of A as the cause, because a lost peer is always the consequence of another failure. Among all other failures, the
+// earliest is the cause. When the last node is Ready, the restart policy judges the crash on B, and the whole job counts one
+// restart. If a node was lost in the meantime, the job counts no restart, because a lost node makes workers fail.
 //
 // The loss of the coordinator must not lose its state. Each release carries the restart counts, and each Hello carries the
-// rounds that a node knows. So the next coordinator restores this state from the Hellos of the nodes that elected it. The
-// coordinator leads as long as a majority of the round's nodes answers, and otherwise steps down (leader_lease.hpp, rules.hpp).
-// It never grants workers more time than its own lease has left, so all grants end before another node can lead. A process that
-// was frozen may resume with an expired lease and a full queue. It must not answer the queued messages. So on() checks the
-// lease before it handles an event.
+// rounds that its sender has recorded. So the next coordinator restores this state from the Hellos of the nodes that elected
+// it. The coordinator leads as long as a majority of the round's nodes answers, and otherwise steps down (leader_lease.hpp,
+// rules.hpp). It never grants workers more time than its own lease has left, so all grants end before another node can lead. A
+// process that was frozen may resume with an expired lease and a full queue. The process must not answer the queued messages.
+// So on() checks the lease before it handles an event.
 //
-// Alternatives tried. The four waits below look superfluous. But if any of them is removed, the simulator finds failures
+// Alternatives tried. We tried to remove each of the four waits below. Without any one of them, the simulator finds failures
 // (docs/internals/decisions):
 //   1. The next round starts only after a majority has installed the last round. Without this wait, a coordinator needed
 //      majorities of three rounds, and jobs hung.
 //   2. A node counts as ready only after it has answered its Welcome. A Hello may arrive seconds after its machine lost power.
-//   3. After a stop signal to one node, stop_call passes before that node may leave. A scheduler signals all nodes of a job,
-//      but not at the same moment. Without this wait, the first node left, and the job ended without a saved state.
+//   3. After a stop signal to one node, the time stop_call must pass before that node may leave. A scheduler signals all nodes
+//      of a job, but not at the same moment. Without this wait, the first node left, and the job ended without a saved state.
 //   4. The job's end is final only after a majority has recorded it (end_commit.hpp). Without this wait, the next coordinator
 //      ran a finished job again.
-// The wait for workers to end is limited, since a worker that is stuck in the kernel never ends (late_nodes.hpp).
+// The wait for the end of the workers is limited, because a worker that is stuck in the kernel never ends (late_nodes.hpp).
 //
 // The cost. All decisions pass through one node. If that node is lost without a leadership transfer or a death notice, the job
 // has no coordinator for at least 1.25 leases.
 //
-// The class owns the phase, the state of the running round, the restart budget, and the deadlines. Its parts own the rest:
+// The class owns the phase, the state of the running round, the restart budget, and the deadlines. Other classes own the rest:
 //   connected nodes                        peers.hpp, pending_connections.hpp, flap_damper.hpp
 //   nodes of the round                     round_progress.hpp
 //   nodes that count for a majority        membership.hpp
@@ -90,7 +90,8 @@ using CoordinatorEvent = std::variant<node_event::LinkOpened, node_event::LinkCl
 class Coordinator {
  public:
   Coordinator(CoordinatorSettings settings, const Authority& authority, Now now);
-  Coordinator(const Coordinator&) = delete;  // not copyable: the parts of a coordinator hold references to each other
+  // not copyable, because the members of a coordinator have references to each other
+  Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
   // Handles one event. The caller must carry out the returned actions in the given order.
@@ -138,11 +139,11 @@ class Coordinator {
   void receive(Peer& peer, const Stopped& message);
   void receive(Peer& peer, const Leave& message);
   void receive(Peer& peer, const Ping& message);
-  void receive(Peer&, const Vote&) {}  // The vote arrived late: this node has already won the election.
+  void receive(Peer&, const Vote&) {}  // A vote that arrives here is late, because this node has already won the election.
   void receive(Peer& peer, const StoreQuery& message);
   void receive(Peer& peer, const ClusterQuery& message) { forward_query(peer, message, peers_, outbox_); }
   void receive(Peer& peer, const NodeAnswer& message) { forward_answer(peer, message, peers_, outbox_); }
-  // Resume and Received need no action here, since the session layer (rendezvous/node) handles them.
+  // Resume and Received need no action here, because the session layer (rendezvous/node) handles them.
   void receive(Peer&, const Resume&) {}
   void receive(Peer&, const Received&) {}
 

@@ -35,9 +35,9 @@ class Drain {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
-    // A request from another node has passed through the network, and during that time requests of further nodes can arrive
-    // too. A request of the coordinator's own node arrives without a delay. So after it we also wait for the longest expected
-    // network delay.
+    // If this node's own agent requests to leave, we also wait for the longest expected network delay, because its request
+    // arrives without a delay. The request of another node takes some time in the network, and during that time the requests
+    // of further nodes can arrive too.
     if (peer.hello.node == self_) ends_ = std::max(ends_, now + self_call_);
     nodes_.insert(peer.hello.node);
   }

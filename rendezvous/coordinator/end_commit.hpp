@@ -24,11 +24,11 @@ class EndCommit {
     current_tally_ = Tally(round);
     previous_tally_ = Tally(previous);
     for (const auto& [id, peer] : peers.all()) {
-      if (peer.departed) count(peer);  // a departed node counts without an answer, since its workers never run again
+      if (peer.departed) count(peer);  // a departed node counts without an answer, because its workers never run again
       if (peer.connected()) await(peer);
     }
   }
-  // Makes the end depend on an answer from this node too. A node that joins now may be a new process without a record of the
+  // The end then depends on an answer from this node too. A node that joins now may be a new process that has no record of the
   // proposed end.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {

@@ -57,7 +57,7 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
 }
 
 // Resolves a conflict with another coordinator, which has sent a Hello. In general, the coordinator with the later term leads.
-// But a coordinator without a round always steps down in favor of one with a round.
+// But a coordinator that has no round always steps down in favor of a coordinator that has a round.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   const bool has_no_round = !view.membership.current().exists() && other.state.current.exists();
   if (other.state.promised_term > view.term || has_no_round) {
@@ -78,13 +78,13 @@ bool knows_later_round(const Hello& hello, const EntryView& view) {
   return promised_later_term || (reported.exists() && (reported.id.term > view.term || (no_round_yet && !view.elected)));
 }
 
-// Decides whether the node is admitted. Only one connection may use a node id, and only one may use a requested rank.
+// Decides whether the node is admitted. Each node id, and each requested rank, may be used by one connection only.
 Entry place_for(const Hello& hello, const EntryView& view) {
   Entry entry;
   if (const Peer* known = view.peers.find(hello.node)) {
     const Hello& before = known->hello;
     if (before.incarnation == hello.incarnation && before.attempt > hello.attempt) {
-      return {};  // This Hello is older than the last one: a slower connection has delayed it.
+      return {};  // This Hello is older than the last Hello of the node, because a slower connection has delayed it.
     }
     entry.replaces = known->link.has_value();
     const Refused replaced{.reason = Refusal::kReplaced,
@@ -120,7 +120,8 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
-// Rejects values that are out of range. They come from another node, and a later addition must not overflow.
+// Rejects values that are out of range. The values come from another node. If they were not limited, a later addition could
+// overflow.
 bool budget_is_plausible(const Budget& budget) {
   constexpr std::int32_t kMax = 1 << 30;
   const auto is_count = [](std::int32_t count) { return 0 <= count && count <= kMax; };

@@ -24,8 +24,8 @@ bool JoinBarrier::enough(std::int64_t ready, const Config& last, bool may_be_all
   return ready >= settings_.max_nodes || all_back || *call_ends_ <= now;
 }
 
-// When the last call (the wait for more nodes) has ended, only the join timeout remains. From then on, only an event can start
-// the round: its handler calls enough() again.
+// When the last call (the wait for more nodes) has ended, the only remaining deadline is the join timeout. From then on, the
+// round starts only after an event whose handler calls enough() again.
 Time JoinBarrier::next_deadline(Time now) const {
   return call_ends_ && *call_ends_ > now ? std::min(*call_ends_, join_ends_) : join_ends_;
 }

@@ -20,7 +20,7 @@ LateNodes::LateNodes(const CoordinatorSettings& settings)
       lost_{.after = timeout_ + settings.lease} {}
 
 void LateNodes::await(const Peer& peer, Time now) {
-  // The coordinator has already started to wait for this node at an earlier time. The deadlines of that wait do not change.
+  // If the coordinator has started to wait for this node at an earlier time, the deadlines of that wait do not change.
   if (peer.awaited_since != now) return;
   for (Stage* stage : {&logged_, &given_up_, &lost_}) stage->nodes.push_back({now, peer.hello.node});
 }

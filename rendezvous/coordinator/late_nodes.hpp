@@ -1,6 +1,6 @@
-// Late nodes: nodes that still answer, but whose workers do not end after a round. For example, a worker that is stuck in the
-// kernel cannot be killed. Without this class, such a node would block all other nodes without a limit. The coordinator
-// registers each node for which it waits. At the deadlines it queries which nodes are overdue. The code is pure: no I/O, no
+// Handles late nodes, which still answer, but whose workers do not end after a round. For example, a worker that is stuck in
+// the kernel cannot be killed. Without this class, a late node would block all other nodes without a limit. The coordinator
+// registers each node for which it waits. At the deadlines, this class returns the overdue nodes. The code is pure: no I/O, no
 // clock.
 //
 //     awaited -- a while --> logged -- ready_timeout --> gets no more grants -- a lease --> lost
@@ -9,7 +9,7 @@
 // other nodes continue without that node. The late node may reconnect and vote, but the coordinator does not wait for its old
 // workers again.
 //
-// This class stores when the wait for each node started, and which nodes were given up.
+// This class stores when the wait for each node started, and for which nodes the coordinator no longer waits.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,8 @@ class LateNodes {
  public:
   explicit LateNodes(const CoordinatorSettings& settings);
 
-  // Starts the deadlines for a node whose workers must end. Has no effect if the coordinator already waits for this node.
+  // Starts the deadlines for a node whose workers must end. The call has no effect if the coordinator already waits for this
+  // node.
   void await(const Peer& peer, Time now);
   std::optional<Time> next_deadline() const;
 
@@ -37,7 +38,8 @@ class LateNodes {
   // Returns a message that names the nodes for which the coordinator has waited so long that users should see it. The result is
   // empty if no further node has reached that time.
   std::string take_message(Peers& peers, Time now);
-  // Marks each node as late whose workers have not ended within ready_timeout. Late nodes get no more time for their workers.
+  // If the workers of a node have not ended within ready_timeout, marks the node as late. Late nodes get no more time for
+  // their workers.
   void give_up_due(Peers& peers, Time now);
   // Returns the late nodes whose workers can no longer run under a grant. The caller must mark these nodes as lost.
   std::vector<NodeId> take_lost(Peers& peers, Time now);
@@ -67,7 +69,7 @@ class LateNodes {
   Stage logged_;
   Stage given_up_;
   Stage lost_;
-  // the nodes that were given up as late, each with its incarnation (start time of its agent)
+  // the late nodes for which the coordinator no longer waits, each with its incarnation (start time of its agent)
   std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;
 };
 

@@ -7,8 +7,8 @@
 namespace ddprun::rendezvous {
 
 // A ping that arrives before a majority has answered gets a grant that is too short to start workers. The first ping of the
-// coordinator's own node always arrives that early. Such a ping is answered a second time, so that the node need not wait for
-// its next ping.
+// coordinator's own node always arrives that early. A ping that got a short grant is answered a second time, so that the node
+// need not wait for its next ping.
 void LeaderLease::answer(Peer& peer, std::int64_t stamp, Now now, Outbox& outbox) {
   send_pong(peer, stamp, now, outbox);
   if (!membership_.committed()) note_uncommitted(peer, stamp);
@@ -82,8 +82,8 @@ std::optional<Time> LeaderLease::alone_at(const Config& round, bool current) con
   for (const auto& [id, peer] : peers_.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0 || id == settings_.self) continue;
-    // The vote of a departed peer already counts for this node, so this node is not alone. An arbiter that has voted is stored
-    // as a departed peer too.
+    // This node is not alone if the peer has departed, because the vote of a departed peer already counts for this node. When
+    // an arbiter votes, the peer is marked as departed too.
     if (peer.departed) return std::nullopt;
     if (peer.connected()) last_answer = std::max(last_answer, time_of(peer.answered));
     if (peer.connected()) last_answer = std::max(last_answer, current ? released_at_ : previous_released_at_);
@@ -115,8 +115,9 @@ void LeaderLease::round_released(Time now) {
 }
 
 // Computes the end of the lease. Each computation takes one pass over all nodes. So with more than 64 nodes the result is
-// cached for a fiftieth of a lease. A cached result is safe, since it is never later than the true end. The cache is also used
-// after the lease has ended: a new coordinator may receive ten thousand answers, and must not scan all nodes for each of them.
+// cached for a fiftieth of a lease. A cached result is safe, because it is never later than the true end. The cache is also
+// used after the lease has ended: a new coordinator may receive ten thousand answers, and must not scan all nodes for each
+// answer.
 Time LeaderLease::end(Time now) const {
   constexpr std::size_t kManyNodes = 64;
   const bool fresh = peers_.all().size() > kManyNodes && counted_at_ && *counted_at_ + nanoseconds{settings_.lease} / 50 > now;
@@ -138,7 +139,7 @@ void newest_first(std::vector<Answer>& answers, const Config& round, const Rules
     return std::sort(answers.begin(), answers.end(), newer);
   const auto matters = answers.begin() + too_few;
   std::nth_element(answers.begin(), matters, answers.end(), newer);
-  // Only two answers are needed: the one that completes half of the votes, and the next older one.
+  // Only two answers are needed: the answer that completes half of the votes, and the next older answer.
   constexpr std::ptrdiff_t kRelevant = 2;
   std::partial_sort(matters, matters + std::min(kRelevant, answers.end() - matters), answers.end(), newer);
 }
@@ -153,7 +154,7 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
   for (const auto& [id, peer] : peers_.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;
-    // A departed node does not vote for another coordinator, so it counts as if it had answered just now.
+    // A departed node does not vote for another coordinator, so it counts as a node that has answered now.
     answers.emplace_back(id == settings_.self || peer.departed ? now : time_of(peer.answered), rank);
   }
   newest_first(answers, config, settings_.rules);
@@ -165,7 +166,7 @@ Time LeaderLease::end_under(const Config& config, bool current, Time now) const 
     if (tally.enough(settings_.rules)) break;
   }
   if (!tally.enough(settings_.rules)) begins = Time{};
-  // The release counts as a stamp too, because a node votes as part of this round only after it has received the release.
+  // The release counts as a stamp too, because a node votes as a member of this round only after it has received the release.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 

@@ -1,5 +1,5 @@
-// Leadership transfer (Raft) of a coordinator whose own node leaves the job. This class decides when it may transfer the
-// leadership, and to which node. The code is pure: no I/O, no clock.
+// Leadership transfer (Raft): a coordinator whose own node leaves the job makes another node the coordinator. This class
+// decides when the coordinator may transfer the leadership, and to which node. The code is pure: no I/O, no clock.
 //
 // After the transfer the other nodes elect a coordinator immediately, without waiting for the end of the lease. So the transfer
 // must wait until no worker can run any more under a grant (permission) of this coordinator. Two conditions ensure this. First,
@@ -29,14 +29,15 @@ class LeadershipTransfer {
   // and this node.
   bool possible(const Drain& drain) const;
 
-  // Call this when a node is lost while its workers may still be running. Without contact they run until their grant ends.
+  // Call this when a node is lost while its workers may still be running. Workers of a node that has lost contact run until
+  // their grant ends.
   void lost_with_workers(const Peer& peer) {
     workers_gone_at_ = std::max(workers_gone_at_, peer.last_contact + part_of(settings_.lease, settings_.rules.give_up));
   }
   void begin() { left_ = true; }
   bool has_started() const { return left_; }
-  // Returns true if the coordinator's node has left, the round is committed, and no node can have running workers, not even a
-  // lost one.
+  // Returns true if three conditions hold: the coordinator's node has left, the round is committed, and no node, even a lost
+  // node, can have running workers.
   bool is_ready_to_transfer(Time now) const;
   // Returns the time at which is_ready_to_transfer() may become true without a further event. Returns nullopt if an event is
   // needed.
@@ -45,7 +46,8 @@ class LeadershipTransfer {
   // Returns the node that should lead next: the connected node with the lowest rank that accepts connections and is not late.
   // Returns nullopt if no remaining node qualifies.
   std::optional<Successor> successor() const;
-  // This node's persistent state, which TransferLeadership carries: the term, both rounds, and this node's ranks in them.
+  // Returns the persistent state of this node for TransferLeadership: the term, the current and the previous round, and this
+  // node's ranks in them.
   PersistentState state(std::uint64_t term) const;
 
  private:

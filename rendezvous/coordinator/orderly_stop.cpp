@@ -33,8 +33,8 @@ StopDecision OrderlyStop::requested(Peer& peer, const StopRequest& message, Roun
   }
   if (round == Round::kRunning && peer.done) {
     if (!coordinates) return decision::Wait{};
-    // The workers of the coordinator's node have finished, but the node must coordinate until the job ends. So it cannot leave
-    // alone, and a stop signal to it ends the job.
+    // The workers of the coordinator's node have finished, but the node must coordinate until the job ends. So this node
+    // cannot leave alone, and a stop signal to this node ends the job.
     return save(message.signal, /*continues=*/false, now);
   }
   drain_.request_leave(peer, message.signal, message.saves, now);
@@ -69,10 +69,10 @@ StopDecision OrderlyStop::check_leaving(Round round, Time now) {
   return end_round(round, /*hold=*/true, now);
 }
 
-// Handles stop signals after the round has ended for another reason. If the workers hold their state, waits for signals to
-// further nodes, as in a running round.
+// Handles stop signals after the round has ended for another reason. If the workers have kept their state, the coordinator
+// waits for signals to further nodes, as in a running round.
 StopDecision OrderlyStop::check_leaving_between_rounds(Round round, Time now) {
-  if (save_next_) {  // The next round saves the state and ends the job for all nodes, so no node leaves before.
+  if (save_next_) {  // The next round saves the state and ends the job for all nodes, so no node leaves before that round.
     drain_.clear();
     return decision::Wait{};
   }
@@ -96,8 +96,8 @@ void OrderlyStop::allow_all_to_leave(Round round, Time now) {
   }
 }
 
-// Allows the node to leave. If the round has ended, the node no longer counts as ready, and the coordinator waits for its
-// workers. So no round starts before the node has left.
+// Allows the node to leave. If the round has ended, the node no longer counts as ready, and the coordinator waits until the
+// workers of the node have ended. So no round starts before the node has left.
 void OrderlyStop::allow_to_leave(Peer& peer, Round round, Time now) {
   outbox_.send(peer, MayLeave{membership_.current().id});
   if (!peer.ready || round == Round::kRunning) return;
@@ -153,9 +153,9 @@ StopDecision OrderlyStop::receive(Peer& peer, const Stopped& message, Time now) 
   save_->receive(peer, message);
   const bool alone = message.holds && !salvage_save_ && !continues_after_saving_ && !save_->step_is_sent();
   if (!alone) return check_saving(now);
-  // The workers of this node could not join the process group of the others, so they cannot all save together. One node must
-  // save alone, and this node is tried first. Two nodes must not write at the same time, so another node is requested only if
-  // the nodes before it have failed.
+  // The workers of this node could not join the process group, so the nodes cannot save together. One node must save alone,
+  // and the coordinator tries this node first. Two nodes must not write at the same time. So the coordinator sends the order
+  // to another node only if all earlier nodes have failed.
   std::vector<Peer*> nodes{&peer};
   for (Peer* other : peers_.round_members()) {
     if (other != &peer) nodes.push_back(other);
@@ -184,7 +184,8 @@ StopDecision OrderlyStop::salvage(const Verdict& otherwise, const std::vector<Pe
   return salvage_by_next_node();
 }
 
-// Cancels the common save. Instead, the nodes are requested one by one, until one of them has saved alone.
+// Cancels the common save. Instead, the coordinator orders one node after the other to save alone, until one of them has
+// saved.
 StopDecision OrderlyStop::salvage_after_stop(std::int32_t signal, const std::string& why, const std::vector<Peer*>& nodes) {
   return salvage(job_end::stopped_while_waiting(signal, why), nodes);
 }

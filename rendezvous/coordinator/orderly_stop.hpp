@@ -1,6 +1,7 @@
-// An orderly stop: a signal ends the job, or some nodes leave it while the others continue. A stop starts with the first stop
-// request of a node. It ends when the job ends, or when the leaving nodes have left. This class makes the decisions, and the
-// coordinator (coordinator.hpp) carries them out and changes its phase. The code is pure: no I/O, no clock.
+// Decides how a job stops in an orderly way: a signal ends the job, or some nodes leave it while the others continue. A stop
+// starts with the first stop request of a node. It ends when the job ends, or when the leaving nodes have left. This class
+// makes the decisions, and the coordinator (coordinator.hpp) carries them out and changes its phase. The code is pure: no I/O,
+// no clock.
 //
 //     stop requests -- after a while, or if too few nodes would stay --> save together --> finish, or end the round
 //                   `--- enough nodes stay, and their workers can keep their state --> end the round, the nodes leave
@@ -8,8 +9,8 @@
 //     no such round can start, or no restart is possible --> one node after the other is requested to save --> finish
 //
 // A scheduler that stops a job signals all of its nodes, but not at the same moment (drain.hpp). So the coordinator waits a
-// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they cannot
-// save together, one node saves the state that its workers hold (salvage_save.hpp).
+// short time for further signals. Then the workers of all nodes save after the same step (coordinated_save.hpp). If they
+// cannot save together, one node saves the state that its workers have kept (salvage_save.hpp).
 //
 // This class stores which nodes have requested to leave, how far a save has progressed, and whether the next round starts only
 // to save.
@@ -53,7 +54,7 @@ using StopDecision = std::variant<stop_decision::Wait, stop_decision::Advance, s
 
 class OrderlyStop {
  public:
-  // The state of the current round, reduced to the cases that a stop distinguishes.
+  // The state of the current round. Its values are the cases in which an orderly stop proceeds differently.
   enum class Round {
     kNone,     // no round of this job has started yet
     kRunning,  // the workers of the round are running
@@ -76,8 +77,8 @@ class OrderlyStop {
   // Call this when all workers of the node have finished. The node then stays until the job ends.
   void done(const Peer& peer);
   StopDecision round_started(Time now);
-  // Call this if workers wait with their state, and the job ends without another round. One node then saves that state.
-  // `otherwise` is the verdict if no node can save.
+  // Call this if workers wait with their state, and the job ends without another round. One node then saves that state. If no
+  // node can save, the job ends with the verdict `otherwise`.
   StopDecision salvage(const Verdict& otherwise) { return salvage(otherwise, peers_.round_members()); }
 
   // ---- checks after an event or at a deadline ----
@@ -91,7 +92,8 @@ class OrderlyStop {
 
   // ---- state ----
   bool is_pending() const { return !drain_.empty() || save_next_; }
-  // Returns true if no round may start, since nodes have requested to leave and the state of their workers may still be saved.
+  // Returns true if no round may start, because nodes have requested to leave and the state of their workers may still be
+  // saved.
   bool holds_back_rounds() const { return !drain_.empty() && !save_next_; }
   bool saves_next() const { return save_next_.has_value(); }
   std::size_t waits_for() const { return save_->waits_for(); }
@@ -99,7 +101,8 @@ class OrderlyStop {
   std::optional<Time> save_deadline() const { return save_next_ ? std::optional(save_next_->by) : std::nullopt; }
 
  private:
-  // Set if a stop signal arrived while workers waited with their state. Then the next round starts only to save that state.
+  // Set if a stop signal arrived while workers waited with their state. In this case the next round starts only to save that
+  // state.
   struct SaveNext {
     std::int32_t signal = 0;
     Time by{};
@@ -130,7 +133,7 @@ class OrderlyStop {
   std::optional<SaveNext> save_next_;
   std::optional<CoordinatedSave> save_;
   bool continues_after_saving_ = false;
-  // set while nodes are requested one by one to save; contains the nodes that have not been requested yet
+  // set while the coordinator orders one node after the other to save; contains the nodes that have not received the order yet
   std::optional<SalvageSave> salvage_save_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Returns two hexadecimal digits for each byte of `bytes`. It first reserves memory for the whole text, so the text never
-// moves. A move would leave a copy of a token in freed memory.
+// Returns two hexadecimal digits for each byte of `bytes`. The function first reserves memory for the whole text, so the text
+// never moves. If a token moved, a copy of it would remain in freed memory.
 template <class Bytes>
 std::string to_hex(const Bytes& bytes) {
   constexpr const char* kDigits = "0123456789abcdef";

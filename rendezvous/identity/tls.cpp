@@ -1,4 +1,4 @@
-// The functions of tls.hpp that are linked into ddprun itself. They find libddprun_tls.so and open it.
+// Implements the functions of tls.hpp that are linked into ddprun itself: they find libddprun_tls.so and open it.
 #include "rendezvous/identity/tls.hpp"
 
 #include <dlfcn.h>

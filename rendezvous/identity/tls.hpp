@@ -4,7 +4,7 @@
 //
 // The implementation is in a separate library, libddprun_tls.so. Only a multi-node job opens the library (tls.cpp). If ddprun
 // were linked with OpenSSL, each start of ddprun would take 6.5 ms and 8 MB more. Only tls_module() and derive_keys() throw
-// exceptions; both are outside the library.
+// exceptions. Both functions are outside the library.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace ddprun {
 // The first 16 bytes of the SHA-256 of the run id. They are visible on the network, so an observer without the token can check
 // a guess of the run id.
 using ShortRunDigest = std::array<std::uint8_t, 16>;
-// A random id of this process. If a peer presents our own id, it only sends our own bytes back to us (the Selfie attack). Then
+// A random id of this process. If a peer presents our own id, it only sends our own bytes back to us (the Selfie attack), so
 // we refuse the connection.
 using InstanceId = std::array<std::uint8_t, 16>;
 
@@ -47,12 +47,12 @@ enum class PeerFault {
   kWrongToken,     // the peer has the same run id and version, but a different token
   kWrongRunId,     // the peer has a different run id, so it belongs to another job
   kWrongVersion,   // the peer has a different protocol version (TlsPeer::protocol_version)
-  kReflected,      // our own bytes came back: a reflection attack, or we have dialed ourselves
+  kReflected,      // the peer has sent our own bytes back: a reflection attack, or this process has dialed itself
   kBroken,         // a record is invalid: bytes were lost, changed or replayed
   kSilent,         // the handshake was not completed in time
   kTooManyBytes,   // the peer sent too many bytes before it had proved that it has the token
-  kCrowdedOut,     // an idle connection was closed to make space for others
-  kNoDescriptors,  // closed immediately after accept, since no file descriptor was free
+  kCrowdedOut,     // an idle connection was closed so that another connection can be accepted
+  kNoDescriptors,  // closed immediately after accept, because no file descriptor was free
   kFrameTooLarge,  // a member (a node that has proved the token) sent a frame over the size limit
   kSlowReader,     // a member reads too slowly the data that we send to it
   kCount,
@@ -92,8 +92,8 @@ class TlsKeys {
   virtual const ShortRunDigest& run() const noexcept = 0;
 };
 
-// A POST request to a server. A given certificate authority must have signed the server's certificate. The call blocks, so only
-// a process that does nothing else makes it (launcher/scheduler_status/kubeflow_post.hpp).
+// A POST request to a server. The server's certificate must be signed by the given certificate authority. The call blocks, so
+// only a process that does nothing else makes it (launcher/scheduler_status/kubeflow_post.hpp).
 struct HttpsPost {
   std::string host;  // name or address; the certificate must be valid for it
   std::string port;
@@ -105,7 +105,7 @@ struct HttpsPost {
 
 struct HttpsAnswer {
   int status = 0;       // 0 if the server has not answered
-  std::string problem;  // why the server has not answered, or the first line of its text
+  std::string problem;  // the reason why the server has not answered, or the first line of the text in its answer
 };
 
 class TlsModule {

@@ -65,7 +65,7 @@ double bits_of_phrase(std::string_view text) {
 }
 
 // Returns an upper limit for the number of random bits in a text. A hexadecimal digit counts 4 bits. A letter of a word counts
-// 2 bits, since Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
+// 2 bits, because Shannon (1951) measured 1 to 2 bits for English. Any other character counts 6 bits.
 double possible_bits(std::string_view text) {
   const auto hex = static_cast<double>(std::count_if(text.begin(), text.end(), is_hex));
   const bool only_hex = std::all_of(text.begin(), text.end(), [](char c) { return is_hex(c) || c == '-' || c == ':'; });
@@ -75,7 +75,7 @@ double possible_bits(std::string_view text) {
   const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
   const auto capitals = std::count_if(text.begin(), text.end(), is_upper);
   // Random Base64 contains about as many upper-case as lower-case letters. Words contain few upper-case letters, or no
-  // lower-case ones.
+  // lower-case letters.
   const bool words =
       only_words && (5 * capitals < static_cast<std::ptrdiff_t>(text.size()) ||
                      std::all_of(text.begin(), text.end(), [&](char c) { return !is_letter(c) || is_upper(c); }));
@@ -117,7 +117,7 @@ std::string weakness(std::string_view text) {
 
 }  // namespace
 
-// We copy the text and then wipe `other`, since moving a std::string could leave the token in the buffer of `other`.
+// We copy the text and then wipe `other`, because moving a std::string could leave the token in the buffer of `other`.
 Token::Token(Token&& other) noexcept : text_(other.text_) {  // NOLINT(performance-move-constructor-init)
   other.wipe();
 }

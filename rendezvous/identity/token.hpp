@@ -1,7 +1,7 @@
 // The job's token, a secret that all nodes of a job share. This file checks the strength of a token and creates new tokens.
 // token_file.hpp stores tokens in files, and token_search.hpp finds the token of a job.
 //
-// In the TLS handshake both nodes prove that they have the token, without sending it (rendezvous/identity/tls.hpp,
+// In the TLS handshake, both nodes prove that they have the token, but do not send it (rendezvous/identity/tls.hpp,
 // openssl/tls_session.cpp). Messages, logs and arguments never contain a token: an error message names only its source.
 #pragma once
 

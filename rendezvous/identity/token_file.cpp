@@ -22,12 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestTokenFile = 8192;
-// On a network file system, inotify does not report files that other nodes create. So we also poll: first after kFirstPoll,
-// then at growing intervals.
+// On a network file system, inotify does not report files that other nodes create. So we also poll the file: first after
+// kFirstPoll, and then at growing intervals.
 constexpr std::chrono::milliseconds kFirstPoll{50};
 constexpr std::chrono::milliseconds kLongestRetryPause{500};
 
-// Returns true if the file's mount is read-only. Then no process can change the file through this mount.
+// Returns true if the file's mount is read-only, so that no process can change the file through this mount.
 bool on_read_only_mount(int fd) {
   struct statvfs mount {};
   return ::fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_RDONLY) != 0;
@@ -46,7 +46,7 @@ void check_permissions(int fd, const fs::path& file) {
 
 std::string read_all(int fd, const fs::path& file) {
   std::string text;
-  // Reserves the whole size first, since a reallocation would leave a copy of the token in freed memory.
+  // Reserves the whole size first, because a reallocation would leave a copy of the token in freed memory.
   text.reserve(kLargestTokenFile + 1);
   std::array<char, 512> part{};
   for (;;) {
@@ -92,8 +92,8 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// Returns true if the file exists. A network file system may have cached that it does not exist. So this function opens the
-// folder first, which refreshes that cache.
+// Returns true if the file exists. A network file system may have cached that the file does not exist. So this function opens
+// the folder first, which refreshes this cache.
 bool exists_now(const fs::path& file) {
   const Descriptor folder(::open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder.get() >= 0 && ::faccessat(folder.get(), file.filename().c_str(), F_OK, 0) == 0;
@@ -124,7 +124,7 @@ std::string token_file_problem(const TokenFileFacts& facts, uid_t user, const st
     return found + ", so other users can read or write it. If no other user did, run chmod 600 '" + file +
            "'; otherwise create a new token";
   }
-  // This user cannot change a file of root, which is probably the file of a Kubernetes Secret.
+  // A file of root with this mode is probably mounted from a Kubernetes Secret. This user cannot change it.
   const std::string expected = only_group_reads
                                    ? "A token file that belongs to root may have mode 0440 only on a read-only mount"
                                    : "A token file that belongs to root needs mode 0400, or 0440 on a read-only mount";

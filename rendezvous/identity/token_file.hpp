@@ -1,10 +1,11 @@
 // Reads and writes token files. The functions read a file and check its permissions, create a file, or wait for a file that
 // another node creates on a shared file system. token_search.hpp and `ddprun token` call them.
 //
-// The permissions of a token file. It must belong to this user or to root, and only its owner may read it. There is one
-// exception: the file of a Kubernetes Secret. The kubelet creates it as root. A container that does not run as root can read it
-// only through the group of the pod (fsGroup), so the file has mode 0440. We accept read access of the group only for a file of
-// root on a read-only mount, where no process of the container can change it. A file that all users may read is always refused.
+// The permissions of a token file. A token file must belong to this user or to root, and only its owner may read it. There is
+// one exception: a file that Kubernetes mounts from a Secret. The kubelet creates this file as root. A container that does not
+// run as root can read the file only through the group of the pod (fsGroup), so the file has mode 0440. We accept read access
+// of the group only for a file of root on a read-only mount, where no process of the container can change it. A file that all
+// users may read is always refused.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +37,8 @@ Token read_token_file(const std::filesystem::path& file);
 // false if the file already exists; an existing file is never overwritten. Throws TokenError if the file can't be written.
 bool make_token_file(const std::filesystem::path& file, const Token& content);
 
-// Blocks the thread until `file` exists, for at most `patience`. Returns false on timeout. Also works on shared file systems.
+// Blocks the thread until `file` exists, for at most `patience`. Returns false on timeout. The function also works on shared
+// file systems.
 bool wait_for_token_file(const std::filesystem::path& file, std::chrono::milliseconds patience);
 
 }  // namespace ddprun

@@ -1,10 +1,11 @@
-// The actions of a member (the agent as a follower of the coordinator), as plain values. An action requests a change to the
-// workers, to the record on disk, or to the node's links. Member::on() returns the actions in the order in which they must be
+// The actions of a member (the agent as a follower of the coordinator), as plain values. An action is a request to change the
+// workers, the record on disk, or the node's links. Member::on() returns the actions in the order in which they must be
 // carried out.
 //
 // Some actions are messages of the coordinator that the member forwards:
-//     StopAndSave      Save and end the workers. If `held` is set, no further round follows: then only the workers that wait
-//                      with their state save it. The agent answers with WorkersEnded, immediately if it has no workers.
+//     StopAndSave      Save and end the workers. If `held` is set, no further round follows, and only the workers that wait
+//                      with their state save this state. The agent answers with WorkersEnded, or immediately if it has no
+//                      workers.
 //     StopAt           Save after this step.
 //     StoreAnswer      The reply to a worker's StoreQuery.
 //     NodeQuery        A query to all nodes of the job. The agent answers with NodeAnswer.
@@ -30,10 +31,10 @@ struct Remember {
 };
 struct StartWorkers {
   Release release{};
-  Time until{};  // end of the worker lease; the workers are killed then, unless ExtendWorkerLease follows
+  Time until{};  // end of the worker lease; at this time the workers are killed, unless ExtendWorkerLease follows
 };
-// The workers may run until this time. If no further extension arrives, the guardian process kills them then, even if this
-// agent is suspended (SIGSTOP). After that time another coordinator may lead.
+// The workers may run until this time. If no further extension arrives, the guardian process kills the workers at this time,
+// even if this agent is suspended (SIGSTOP). After that time another coordinator may lead.
 struct ExtendWorkerLease {
   Time until{};
 };

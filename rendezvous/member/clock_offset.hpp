@@ -1,7 +1,7 @@
-// Estimates the difference between the coordinator's real-time clock and this node's. The coordinator needs the difference to
-// sort the failure reports of different nodes by time. As in NTP, the answer with the shortest round trip gives the best
-// estimate. The member passes each Pong to this class, and adds the estimate to its failure reports. The code is pure: no I/O,
-// no clock.
+// Estimates the difference between the real-time clocks of the coordinator and of this node. The coordinator needs the
+// difference to sort the failure reports of different nodes by time. As in NTP, the answer with the shortest round trip gives
+// the best estimate. The member passes each Pong to this class, and adds the estimate to its failure reports. The code is
+// pure: no I/O, no clock.
 #pragma once
 
 #include <cstdint>

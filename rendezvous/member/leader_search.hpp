@@ -1,6 +1,6 @@
-// Decides which addresses a node without a coordinator dials, and when. It dials the coordinator and the successors in its
-// record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses this
-// class during its search. The code is pure: no I/O, no clock.
+// Decides which addresses a node dials if it has no coordinator, and when. The node dials the coordinator and the successors
+// in its record, the job's addresses from the command line, and addresses that other nodes have sent as hints. The member uses
+// this class during its search. The code is pure: no I/O, no clock.
 //
 // This class owns the list of addresses, the link to each of them, and the newest kSuccessors hints.
 #pragma once
@@ -20,14 +20,14 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  // Starts the search. `known` contains the nodes in the record, including the last coordinator. The search dials that
-  // coordinator too, since it may be alive: perhaps only the connection was lost, or the coordinator was restarted.
+  // Starts the search. `known` contains the nodes in the record, including the last coordinator. The search dials the last
+  // coordinator too, because it may be alive: perhaps only the connection was lost, or the coordinator was restarted.
   void begin(const std::vector<Successor>& known);
   // Dials each address whose next attempt is due. Closes the links that were silent for one lease, and returns them.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Call this when the node at the other end of `link` turns out to be the coordinator. Closes all other links, and returns the
-  // dialed address of `link`.
+  // Call this when a message shows that the node at the other end of `link` is the coordinator. Closes all other links, and
+  // returns the dialed address of `link`.
   Address settle(LinkId link, MemberActions& actions);
   // Closes all links except `but`, if it is set.
   void end(std::optional<LinkId> but, MemberActions& actions);
@@ -35,7 +35,7 @@ class LeaderSearch {
   // ---- events of one link; no effect if this class has not dialed the link ----
   bool dialled(LinkId link) const;
   void closed(LinkId link, Time now);
-  // Call this when a message has arrived over the link. The link then counts as silent only from `now` on.
+  // Call this when a message has arrived over the link. The silence of the link is then counted from `now`.
   void answered(LinkId link, Time now);
   // Removes the link. Its address is dialed again at the time `at`.
   void retry(LinkId link, Time at);

@@ -1,10 +1,9 @@
 // Implementation of member.hpp. The functions are in this order: the search for a coordinator, votes, contact with the
-// coordinator, rounds, workers, the end of the job, and time.
+// coordinator, rounds, workers, the end of the job, and timeouts.
 //
-// Note [Why this file is long]
-// The member is one state machine and cannot be split. The coordinator's messages decide what the member does with its workers,
-// and the exits of workers decide what the member sends. Parts that have their own state are in separate files: the search, the
-// votes, the worker lease, the clock offset and the record.
+// Note [Why this file is long] The member is one state machine and cannot be split. The coordinator's messages decide what the
+// member does with its workers, and the exits of workers decide what the member sends. Classes with separate state are in
+// other files: the search, the votes, the worker lease, the clock offset and the record.
 #include "rendezvous/member/member.hpp"
 
 #include <algorithm>
@@ -29,7 +28,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  // tick() handles timeouts, and dials each address whose next attempt is due. So it is called after each event.
+  // tick() is called after each event. It handles timeouts, and dials each address whose next attempt is due.
   if (phase_ != Phase::kOver) tick();
   return take();
 }
@@ -40,8 +39,8 @@ void Member::handle(const node_event::LinkOpened& event) {
   if (phase_ == Phase::kSearching && (event.link == kSelfLink || search_.dialled(event.link))) {
     if (event.link == kSelfLink)
       searching_since_ =
-          // This node now leads, so its search timeout starts now. If the machine was suspended, the timeout could already have
-          // passed since the old start.
+          // This node now leads, so its search timeout starts again. If the machine was suspended, a timeout that started with
+          // the search could have expired already.
           now_.steady;
     act(node_action::ToListener{event.link, hello(event.local_host)});
   } else {
@@ -67,7 +66,8 @@ void Member::receive(LinkId link, const Welcome& message) {
     if (!leads(link)) act(node_action::CloseLink{link});
     return;
   }
-  // The sender leads an earlier term than this node has promised, so this node cannot follow it. It retries later.
+  // The sender leads in an earlier term than this node has promised, so this node cannot follow the sender. This node retries
+  // later.
   if (message.term < record_.state.promised_term) {
     act(node_action::CloseLink{link});
     return search_.retry_lasting(link, now_.steady + lease_ / 5);
@@ -93,7 +93,7 @@ void Member::receive(LinkId link, const Welcome& message) {
   add_hint(leader_->address);  // If the link is lost before the first release arrives, the next search dials this address.
   notify(NodeNotice::Kind::kFollowing, "joined");
   ping();
-  // Sends the stop request again, since the new coordinator has not received it.
+  // Sends the stop request again, because the new coordinator has not received it.
   if (got_signal() && (coordinates() || has_workers())) send_to_leader(stop_);
   if (got_signal() && !coordinates() && workers_ == Workers::kNone) {
     return leave("a signal", end_after_saving(End::kLeft));  // the signal came while this node was the coordinator
@@ -129,8 +129,8 @@ void Member::receive(LinkId link, const Refused& message) {
 
 void Member::receive(LinkId link, const Redirect& message) {
   if (phase_ != Phase::kSearching || !search_.dialled(link)) return;
-  // Dials the address again, even if the coordinator there has an earlier term than this node has promised. That coordinator
-  // may need this node for a majority, and must receive the later term from it.
+  // Dials the address again, even if the coordinator at this address has an earlier term than this node has promised. That
+  // coordinator may need this node for a majority, and must receive the later term from this node.
   search_.retry(link, now_.steady + lease_ / 5);
   act(node_action::CloseLink{link});
   add_hint(message.coordinator);
@@ -210,7 +210,7 @@ void Member::receive(LinkId link, const Pong& message) {
   if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
   const nanoseconds length = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
-  // The grant counts from the time at which the ping was sent, since the answer may have been delayed.
+  // The grant counts from the time at which the ping was sent, because the answer may have been delayed.
   if (worker_lease_.extend(time_of(message.echo), length, has_workers()) && has_workers()) {
     act(member_action::ExtendWorkerLease{worker_lease_.until()});
   }
@@ -234,13 +234,13 @@ void Member::lose_leader(const std::string& why, bool immediately) {
   leader_.reset();
   worker_lease_.lose_leader();
   pending_start_.reset();
-  // Without the coordinator the workers cannot receive the step at which they must save. The job continues after this kind of
-  // save, so they need not save.
+  // The coordinator is lost, so the workers cannot receive the step at which they must save. The job continues after this kind
+  // of save, so the workers need not save.
   if (save_ == Save::kThenContinue) save_ = Save::kNone;
   // Workers may continue without a grant only if a test has turned off the rule grant_ends_workers.
   const bool may_continue = immediately && !settings_.rules.grant_ends_workers;
-  // If the job is about to end, workers that are saving are not stopped here. They may complete the save before their grant
-  // ends. At the end of the grant tick() kills them.
+  // If the job is about to end, workers that are saving are not stopped here. These workers may complete the save before their
+  // grant ends. At the end of the grant, tick() kills them.
   if (workers_ == Workers::kRunning && !is_saving() && !may_continue) {
     stop_workers({.reason = StopReason::kCoordinatorLost,
                   .immediately = immediately,
@@ -248,7 +248,7 @@ void Member::lose_leader(const std::string& why, bool immediately) {
                   .hold = !immediately && !got_signal()});
   }
   if (is_saving() && !has_workers()) return finish(end_after_saving(End::kGivenUp));
-  // A node without a coordinator needs no permission to leave.
+  // A node that has no coordinator needs no permission to leave.
   if (got_signal() && !was_leader && in_round() && !has_workers()) {
     return finish({node_end::left(stop_.signal), End::kLeft});
   }
@@ -278,14 +278,14 @@ void Member::receive(LinkId link, const Release& message) {
   record_.state.current = config_of(message);
   record_.state.previous = message.previous;
   // Drop this node's failure report if the coordinator has already counted the failure. A release that starts a round proves
-  // this. So does a restart count above this node's: a new coordinator may have inherited that count from a node with a newer
-  // round.
+  // this. A restart count above the count of this node also proves it: a new coordinator may have inherited that count from a
+  // node with a newer round.
   if (message.start || message.budget.restart_count > record_.state.budget.restart_count) failure_.reset();
   record_.state.budget = message.budget;
   record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
-  // When a round of an earlier coordinator is released again, the message may contain no successors. The recorded successors
-  // are still valid then, since the round is the same.
+  // When a round of an earlier coordinator is released again, the message may contain no successors. In this case the recorded
+  // successors are still valid, because the round is the same.
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
@@ -342,8 +342,8 @@ void Member::receive(LinkId link, const StopAndSave& message) {
   }
 }
 
-// Saves the state of workers that wait after the end of a round. The workers run again for this, but only within the time that
-// the coordinator has granted.
+// Saves the state of workers that wait after the end of a round. The workers run again for this save, but only within the time
+// that the coordinator has granted.
 void Member::save_held_state(const StopAndSave& order) {
   const bool may_run = workers_ == Workers::kNone && worker_lease_.is_leaders() && !worker_lease_.is_over(now_.steady);
   if (!may_run) return send_to_leader(Stopped{.round = order.round});
@@ -435,8 +435,8 @@ void Member::workers_ended(const member_event::WorkersEnded& event, bool done) {
   if (workers_ != Workers::kDone) send_ready(workers_round_);
 }
 
-// Returns true if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can elect
-// a new one. Otherwise it stays, and the restart policy judges the failure.
+// Returns true if this node may leave the job after a device failure. A coordinator may leave only if the other nodes can
+// elect a new coordinator. If they cannot, it stays, and the restart policy judges the failure.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
   return others_are_enough(record_.state.current, settings_.rules);
@@ -459,8 +459,8 @@ void Member::handle(const StopRequest& event) {
 void Member::receive(LinkId link, const JobOver& message) {
   if (leads(link)) return finish({{message.exit_code, message.why}, End::kOver});
   if (phase_ != Phase::kSearching || (link != kSelfLink && !search_.dialled(link))) return;
-  // Two kinds of JobOver must be ignored. The first belongs to an earlier round than this node has recorded. The second belongs
-  // to a job that ended before this process started: this process waits for the next job.
+  // Two kinds of JobOver must be ignored. One kind belongs to a round before the round that this node has recorded. The other
+  // kind belongs to a job that ended before this process started. This process waits for the next job.
   const bool was_earlier_job =
       !was_welcome_ && !record_.knows_round() && started_at_ + milliseconds(message.ended_ms_ago) > now_.steady;
   if (!was_earlier_job && message.round >= record_.state.current.id)
@@ -482,7 +482,7 @@ void Member::receive(LinkId link, const TransferLeadership& message) {
   voter_.release();
   record_.coordinator = message.to;
   add_hint(message.to.address);
-  leader_->hostname.clear();  // it did not fail
+  leader_->hostname.clear();  // no host name, because the old coordinator did not fail
   lose_leader("the coordinator has left the job", /*immediately=*/false);
   if (message.to.node == settings_.node) leadership_transfer_ = message;
   act(node_action::CloseLink{link});
@@ -504,7 +504,7 @@ node_action::Finish Member::end_after_saving(End end) const {
   return {node_end::left_after_order_to_save(stop_.signal, saved_), end};
 }
 
-// Returns how a node exits that has found no coordinator within patience().
+// Returns how this node exits if it has found no coordinator within patience().
 node_action::Finish Member::end_of_search() const {
   const bool belonged = was_welcome_ && record_.state.current.exists();
   const std::string seconds = std::to_string(patience().count() / 1000) + " s";
@@ -524,7 +524,8 @@ void Member::leave(const std::string& why, node_action::Finish end) {
   finish(std::move(end));
 }
 
-// Ends this node's part in the job. If workers are running, they are stopped first, and the node finishes when they have ended.
+// Ends the participation of this node in the job. If workers are running, they are stopped first, and the node finishes when
+// they have ended.
 void Member::finish(node_action::Finish end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = end.why});
   if (leader_) act(node_action::CloseLink{leader_->link});
@@ -553,7 +554,8 @@ void Member::tick() {
       ping();
     }
   }
-  // A graceful stop may take longer than the rest of the grant. When the grant ends, the remaining workers are killed.
+  // A graceful stop may take longer than the remaining time of the grant. When the grant ends, the remaining workers are
+  // killed.
   if ((!leader_ || !worker_lease_.is_leaders()) && has_workers() && grant_over && worker_lease_.exists()) {
     worker_lease_.forget();
     stop_workers({.reason = StopReason::kCoordinatorLost, .immediately = true, .why = "no coordinator"});

@@ -1,7 +1,7 @@
 // A member is the part of an agent that follows the coordinator (a follower in Raft), as a pure state machine. It searches for
-// the coordinator, runs workers in the rounds that the coordinator starts, and votes for a new coordinator if the
-// coordinator is lost. Its actions are requests to the agent: start workers with these ranks, stop the workers, exit. Node
-// (node.hpp) owns the member and carries its messages.
+// the coordinator, runs workers in the rounds that the coordinator starts, and votes for a new coordinator if the coordinator
+// is lost. Its actions are requests to the agent, for example to start workers with these ranks, to stop the workers, or to
+// exit. Node (node.hpp) owns the member and carries its messages.
 //
 //     searching -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
 //         ^------------ link closed, or no answer: workers stop ------------'
@@ -50,8 +50,8 @@
 namespace ddprun::rendezvous {
 
 namespace member_event {
-// All workers of the round have exited, and so have all processes that they started. If `holds` is true, the workers have not
-// exited: they keep their state and wait for the next round.
+// All workers of the round, and all processes that they started, have exited. If `holds` is true, the workers have not exited:
+// they keep their state and wait for the next round.
 struct WorkersEnded {
   bool saved = false;                // true if the workers saved because of StopAndSave
   std::uint16_t master_port = 0;     // a free port, reserved for the process group of the next round
@@ -61,12 +61,14 @@ struct WorkersEnded {
 struct WorkersDone {  // replaces WorkersEnded if all workers exited with code 0
   std::uint16_t master_port = 0;
 };
-// The newest record of this node is on disk. Sent only if messages were held back until then (record_gate.hpp).
+// The newest record of this node is on disk. Sent only if some messages had to wait until the record was on disk
+// (record_gate.hpp).
 struct RecordWritten {};
 }  // namespace member_event
 // Some events are messages that this node's agent sends to the coordinator. The member completes and forwards them:
-//     FailureReport    A worker has failed. The first failure is sent immediately, and a later one if it turns out to be the
-//                      cause. The agent itself stops the node's other workers. The member sets round, hostname and skew_ns.
+//     FailureReport    A worker has failed. The first failure is sent immediately. A later failure is sent if it is the cause
+//                      of the first failure. The agent itself stops the node's other workers. The member sets round, hostname
+//                      and skew_ns.
 //     StopRequest      This process has received a stop signal.
 //     StopReady        The reply to StopAndSave. The member sets the round.
 //     StoreQuery       A worker's key-value store request. The member sets the round.
@@ -96,28 +98,28 @@ class Member {
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   nanoseconds lease() const { return lease_; }
-  // Returns the coordinator's listening address, taken from its releases. The address that this node dialed may no longer be in
-  // use, or may belong to another process.
+  // Returns the coordinator's listening address, taken from its releases. The address that this node dialed may be outdated,
+  // or may now belong to another process.
   Address leader_listens() const;
-  // This node's position in the list of candidates for the next election; 0 is the first candidate.
+  // Returns the position of this node in the list of candidates for the next election; 0 is the first candidate.
   std::size_t candidate_rank() const { return rendezvous::candidate_rank(record_, settings_.node); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // Returns the earliest time at which this node may be a candidate. If it has voted for another candidate, it first waits
-  // until that candidate should have won.
+  // Returns the earliest time at which this node may be a candidate. If this node has voted for another candidate, it first
+  // waits for the time in which that candidate should have won.
   Time may_campaign_at() const { return voter_.may_campaign_at(lease_); }
   const Roster& roster() const { return record_.roster; }
   void set_own_host(const std::string& own_host) { settings_.own_host = own_host; }
   // Sets the field `run_directory` of the next Hello (NodeDescription).
   void set_lock_holder(std::uint64_t holder) { settings_.run_directory = holder; }
-  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor.
-  // Otherwise returns nullptr. The message is dropped when this node follows another coordinator.
+  // Returns the TransferLeadership message of the last coordinator, if that coordinator chose this node as its successor;
+  // nullptr if it did not. The message is dropped when this node follows another coordinator.
   const TransferLeadership* leadership_transfer() const { return leadership_transfer_ ? &*leadership_transfer_ : nullptr; }
   // Adds the address of a node that may be the coordinator, or may have the coordinator's address.
   void add_hint(const Address& address) { search_.hint(address, searching(), now_.steady); }
   // Returns the addresses at which other nodes of the job may search for a coordinator.
   std::vector<Address> known_addresses() const { return search_.addresses(others_of(record_, settings_.node)); }
   Hello hello(const std::string& local_host);
-  // Call this when another node of the round, which searches for a coordinator too, has reported that the job ends.
+  // Call this when another node of the round that also searches for a coordinator has reported the end of the job.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
@@ -131,10 +133,10 @@ class Member {
   // Call this when another node reports that it has taken part in a round of this job. If this node has not taken part in any
   // round, it records that the job may be running elsewhere.
   void note_job_elsewhere();
-  // Call this when the coordinator is certainly dead. After each message of the coordinator, the node had promised not to vote
-  // for a while. This call ends that promise.
+  // Call this when the coordinator is certainly dead. The node had promised not to vote for a while after the last message of
+  // the coordinator. This call ends that promise.
   void leader_is_dead();
-  // Closes the member's links. Call this before this Member is replaced by another one.
+  // Closes the member's links. Call this before another Member replaces this object.
   void abandon() { search_.end(std::nullopt, actions_); }
 
  private:
@@ -186,7 +188,7 @@ class Member {
   void receive(LinkId link, const JobAnswer& message) {
     if (leads(link)) act(message);
   }
-  // Resumed and Received need no action here, since the session layer (rendezvous/node) handles them.
+  // Resumed and Received need no action here, because the session layer (rendezvous/node) handles them.
   void receive(LinkId, const Resumed&) {}
   void receive(LinkId, const Received&) {}
 
@@ -209,16 +211,16 @@ class Member {
   bool may_leave() const;
   bool got_signal() const { return stop_.signal != 0; }
   bool is_saving() const { return save_ != Save::kNone; }
-  // Returns true if the node leaves because of a stop signal. The coordinator decides when, since it may be necessary to save
-  // the workers' state first. Without a coordinator the node leaves immediately.
+  // Returns true if the node leaves because of a stop signal. The coordinator decides when the node leaves, because it may be
+  // necessary to save the workers' state first. If there is no coordinator, the node leaves immediately.
   bool leaves() const { return got_signal() && (!leader_ || leave_allowed_); }
-  // Returns true if this node has a rank in its newest round, and its workers have not finished that round. After the end of a
-  // round, it stays the newest round until the next one starts.
+  // Returns true if this node has a rank in its newest round, and its workers have not finished that round. A round that has
+  // ended remains the newest round until the next round starts.
   bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
   void send_ready(const RoundId& round);
 
   // Returns true if the end of the job was proposed to this node for its current round. A proposal for an older round is void,
-  // since the job has started another round after it.
+  // because the job has started another round after that round.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {

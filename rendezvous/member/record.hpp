@@ -11,15 +11,16 @@
 namespace ddprun::rendezvous {
 
 // The record must survive a restart of the agent under the same node id. If the record is lost, the node could contradict its
-// earlier votes, so it must take a new id. The record changes about once per round and once per vote. A message that depends on
+// earlier votes, so it must use a new id. The record changes about once per round and once per vote. A message that depends on
 // a change may be sent only after the change is on disk (record_gate.hpp).
 struct Record {
   PersistentState state{};
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // the nodes of the newest round that this node released when it was the coordinator
-  // True if a job of this name might still be running elsewhere, while this node has recorded none of its rounds. There are
-  // three cases: the node followed that job's coordinator before the first round, it has left that job, or its record was lost.
+  // True if a job of this name might still be running elsewhere, but this node has recorded no round of that job. There are
+  // three cases: the node followed the coordinator of that job before the first round, the node has left that job, or the
+  // record of the node was lost.
   bool job_elsewhere = false;
   // True if the record file was created in a new place, for example in a new container. An earlier start on this machine may
   // then have lost its record. So an empty record does not prove that no job is running. False after the first release.
@@ -27,15 +28,15 @@ struct Record {
   bool knows_round() const { return state.current.exists() || !roster.nodes.empty(); }
 };
 
-// Returns the coordinator and the successors in the record, except the node `self`. It compares node ids, since the record may
-// contain an address of this node that the node itself does not know.
+// Returns the coordinator and the successors in the record, except the node `self`. The function compares node ids and not
+// addresses, because the record may contain an address of this node that the node itself cannot determine.
 std::vector<Successor> others_of(const Record& record, const NodeId& self);
 
 // Converts a release into the round that its receiver records.
 Config config_of(const Release& release);
 
-// Returns true if this node is in a two-node round and is not a majority alone: it has group rank 1, or the round has an
-// arbiter.
+// Returns true if this node is in a two-node round and is not a majority alone. It is not a majority alone if it has group
+// rank 1, or if the round has an arbiter.
 bool is_other_of_two(const Record& record);
 
 // Returns the node's position among the candidates if the coordinator is lost. 0 is the last coordinator, 1 the first

@@ -23,15 +23,15 @@ bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
 }
 
 // Only the term decides whether the vote is granted. The candidate has received this node's rounds in its Hello, and decides
-// for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the 1.25 leases without
-// votes; a vote does not. So after a split vote, the candidates can try again soon.
+// for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the 1.25 leases in
+// which this node does not vote; a vote does not start them. So after a split vote, the candidates can try again soon.
 Vote Voter::answer(const VoteRequest& request, std::uint64_t promised_term, Time now) {
   Vote vote{.term = request.term, .promised_term = request.term, .echo = request.stamp};
   if (may_promise(request.term, promised_term)) {
     voted_at_ = now;
   } else {
-    // This node has already promised the requested term or a later one. The two terms in the answer must differ, so that it
-    // does not count as a granted vote.
+    // This node has already promised the requested term or a later one. The two terms in the answer must differ, so that the
+    // answer does not count as a granted vote.
     vote.promised_term = promised_term == request.term ? request.term + 1 : promised_term;
   }
   return vote;

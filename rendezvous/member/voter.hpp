@@ -24,7 +24,7 @@ class Voter {
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void leader_contact(Time now);
-  void release() { promised_ = false; }  // ends the promise not to vote, since the coordinator gives no more grants
+  void release() { promised_ = false; }  // ends the promise not to vote, because the coordinator gives no more grants
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
   // Returns the earliest time at which this node may become a candidate. After a vote for another candidate, this node waits
@@ -37,7 +37,7 @@ class Voter {
   // sends the answer.
   Vote answer(const VoteRequest& request, std::uint64_t promised_term, Time now);
 
-  // ---- vote requests that arrived before this node may vote ----
+  // ---- vote requests that wait until this node may vote ----
   void keep(LinkId link, const VoteRequest& request) { waiting_.insert_or_assign(link, request); }
   void forget(LinkId link) { waiting_.erase(link); }
   void forget_all() { waiting_.clear(); }

@@ -1,8 +1,9 @@
-// The worker lease: the time until which the workers of a node may run. Each Pong of the coordinator extends it by a grant. If
-// no further grant arrives, the member stops the workers at that time, since another coordinator may then start a round without
-// this node. The member also checks the lease before it starts workers. The code is pure: no I/O, no clock.
+// Manages the worker lease, which is the time until which the workers of a node may run. Each Pong of the coordinator extends
+// the lease by a grant. If no further grant arrives, the member stops the workers at the end of the lease, because another
+// coordinator may then start a round without this node. The member also checks the lease before it starts workers. The code is
+// pure: no I/O, no clock.
 //
-// This class owns the end of the lease, and a flag that is true if the current coordinator has granted it.
+// This class owns the end of the lease, and a flag that is true if the current coordinator has granted this end.
 #pragma once
 
 #include "rendezvous/protocol/link.hpp"
@@ -19,8 +20,9 @@ class WorkerLease {
   // Call this when the node has lost its coordinator or follows a new one. The time that was already granted stays valid.
   void lose_leader() { is_leaders_ = false; }
   void forget() { until_ = Time{}; }
-  // Applies a grant of the coordinator: the workers may run for `length` from `sent_at`, the time of the ping. Returns false if
-  // nothing changes. This happens if the lease already ends later, or if workers run under a grant of an earlier coordinator.
+  // Applies a grant of the coordinator: the workers may run for `length` from `sent_at`, the time of the ping. Returns false
+  // if the grant changes nothing, because the lease already ends later, or because workers run under a grant of an earlier
+  // coordinator.
   bool extend(Time sent_at, nanoseconds length, bool has_workers) {
     if (!is_leaders_ && has_workers) return false;
     if (is_leaders_ && sent_at + length <= until_) return false;

@@ -8,7 +8,7 @@ namespace ddprun::rendezvous {
 Membership::Membership(const Authority& authority, const Rules& rules)
     : rules_(rules), current_(authority.known.current), previous_(authority.known.previous) {
   last_round_ = std::max(current_.id.round, previous_.id.round);
-  if (current_.exists()) {  // see "inherited rounds are released again" in quorum.hpp
+  if (current_.exists()) {  // quorum.hpp explains this in "inherited rounds are released again"
     if (authority.roster.origin == current_.origin()) {
       for (std::size_t rank = 0; rank < authority.roster.nodes.size(); ++rank) {
         inherited_ranks_.emplace(authority.roster.nodes[rank], static_cast<std::int32_t>(rank));

@@ -1,9 +1,11 @@
-// The voting members of the job (a configuration in Raft). They are the nodes of the current round. Until that round is
-// committed, the nodes of the previous round are members too (Raft's joint consensus; quorum.hpp explains why). The coordinator
-// calls install() for each node that has installed (recorded) the current round. The code is pure: no I/O, no clock.
+// The voting members of the job (a configuration in Raft). The voting members are the nodes of the current round. Until that
+// round is committed, the nodes of the previous round are voting members too (joint consensus in Raft; quorum.hpp explains the
+// reason). The coordinator calls install() for each node that has installed (recorded) the current round. The code is pure: no
+// I/O, no clock.
 //
 // This class owns both rounds, and counts the nodes that have installed the current round. If this node released the current
-// round as an earlier coordinator, the class also owns the ranks of that round. It sets the ranks and `installed` in each Peer.
+// round as an earlier coordinator, the class also owns the ranks of that round. The class sets the ranks and `installed` in
+// each Peer.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +42,8 @@ class Membership {
   // Call this when the node has installed the current round, or has left and does not vote again. Returns true if this commits
   // the round.
   bool install(Peer& peer, Peers& peers);
-  // Call this when the arbiter has voted for this node in the round with that origin(). Has no effect unless it is the current
-  // or the previous round. Returns true if this commits the current round.
+  // Call this when the arbiter has voted for this node in the round with that origin(). The call has no effect unless that
+  // round is the current or the previous round. Returns true if this commits the current round.
   bool arbiter_votes(const RoundId& origin, Peers& peers);
   // Returns true if `state`, reported by another node, shows that the current round is committed.
   bool was_committed_for(const PersistentState& state) const;

@@ -1,6 +1,6 @@
 // The nodes of the job, as the coordinator has recorded them. For each node it stores the link, the time of the last message,
-// and whether the node is ready for a round. The coordinator and its parts look up nodes in this class. The code is pure: no
-// I/O, no clock.
+// and whether the node is ready for a round. The coordinator and the classes that it uses look up nodes in this class. The
+// code is pure: no I/O, no clock.
 //
 // This class owns the table of nodes, their links, the order of their last messages, and which node has requested which rank.
 // It also owns the two counts on which the start of a round depends: the ready nodes, and the nodes whose workers must still
@@ -22,8 +22,8 @@ namespace ddprun::rendezvous {
 
 using NodeIds = std::unordered_set<NodeId, HashNodeId>;
 
-// A node of the job. It is either connected (it has a link and has got a Welcome), or lost, but still counted for the majority
-// of a round.
+// A node of the job. A connected node has a link and has got a Welcome. A lost node stays in the table while it counts for the
+// majority of a round.
 struct Peer {
   Hello hello;
   std::optional<LinkId> link;
@@ -34,13 +34,13 @@ struct Peer {
   bool in_round = false;  // true if the node has a rank in the current round and is connected
   bool done = false;      // true if the node's workers have finished the current round
   bool departed = false;
-  std::int32_t rank = -1;               // group rank (rank of the node) in the current round; -1: none
-  std::int32_t previous_rank = -1;      // group rank (rank of the node) in the previous round; -1: none
+  std::int32_t rank = -1;               // group rank (rank of the node) in the current round; -1 if the node has no rank
+  std::int32_t previous_rank = -1;      // group rank (rank of the node) in the previous round; -1 if the node had no rank
   bool installed = false;               // true if the node has recorded the current round on disk
   RoundId pending_ready{};              // the round whose workers are still running on the node
   bool awaited = false;                 // true if the coordinator waits until the node's workers have ended
   std::optional<Time> awaited_since{};  // when the coordinator started to wait for the workers; kept if the node reconnects
-  // true if the workers did not end in time, so that the coordinator no longer waits for them
+  // true if the coordinator no longer waits for the workers, because they did not end in time
   bool is_late = false;
   std::uint16_t master_port = 0;
   std::int64_t answered = 0;  // the newest of this coordinator's timestamps (stamps) that the node has returned
@@ -89,15 +89,15 @@ class Peers {
   void forget(const NodeId& id) { peers_.erase(id); }  // call this only for a node without a link
   // Removes all nodes that have neither a link nor a rank in the current round.
   void forget_unranked();
-  // Makes the older connection of the node still count. Only a test that turns off the rule later_process_replaces calls this.
+  // Keeps the older connection of the node valid. Only a test that turns off the rule later_process_replaces calls this.
   void keep_counting(Peer& peer);
 
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
   // Call this if the node's Hello reports that the node is ready. The Hello may have been delayed, and the process may have
-  // ended since. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each answer; it
-  // returns true for the first one.
+  // ended in the meantime. So the node counts as ready only after it has answered its Welcome. Call take_confirmed() for each
+  // answer. It returns true for the first answer.
   void set_ready_once_confirmed(Peer& peer);
   bool take_confirmed(Peer& peer);
   std::int64_t unconfirmed() const { return unconfirmed_; }
@@ -111,14 +111,14 @@ class Peers {
   // node was not late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_; }
-  // Makes nodes whose workers are still running count as ready. Only a test that turns off the rule wait_for_ready calls this.
+  // Counts nodes whose workers are still running as ready. Only a test that turns off the rule wait_for_ready calls this.
   void stop_awaiting_all();
 
  private:
   bool stop_awaiting(Peer& peer);  // returns false if the coordinator was not waiting for the node's workers
 
   Table peers_;
-  std::unordered_map<LinkId, Peer*> links_;  // The pointers stay valid, since an unordered_map does not move its elements.
+  std::unordered_map<LinkId, Peer*> links_;  // The pointers stay valid, because an unordered_map does not move its elements.
   std::list<Peer*> by_age_;
   std::unordered_map<std::int32_t, NodeId> rank_holders_;  // from a requested group rank to the node that gets it
   std::int64_t ready_ = 0;

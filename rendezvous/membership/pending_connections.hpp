@@ -1,5 +1,6 @@
-// The accepted links over which no Hello has arrived yet (a node's first message). If it does not arrive within 5 s, the
-// coordinator closes the link. This class owns the set of these links and their deadlines. The code is pure: no I/O, no clock.
+// The accepted links over which no Hello (the first message of a node) has arrived yet. If the Hello does not arrive within 5
+// s, the coordinator closes the link. This class owns the set of these links and their deadlines. The code is pure: no I/O, no
+// clock.
 #pragma once
 
 #include <deque>

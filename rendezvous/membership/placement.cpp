@@ -23,7 +23,7 @@ std::vector<std::size_t> participants_by_rank(std::span<const Participant> chose
       others.push_back(i);
     }
   }
-  if (!rules.holes_are_filled) {  // Only a test turns this rule off: free ranks then stay empty.
+  if (!rules.holes_are_filled) {  // Only a test turns this rule off. Free ranks then stay empty.
     for (const std::size_t i : others) by_rank.push_back(i);
     return by_rank;
   }

@@ -33,8 +33,8 @@ struct Placement {
 
 // Assigns group ranks. `participants` are sorted by preference; the participants beyond max_nodes get no rank. A participant
 // keeps its rank if the rank is below the number of nodes and no earlier participant has it. The other participants get the
-// free ranks in ascending order: first those with an old rank, then the new ones. Example: of the nodes with ranks 0, 1 and 2,
-// node 1 is lost and a new node joins. The new node gets rank 1.
+// free ranks in ascending order: first the participants with an old rank, then the new participants. Example: of the nodes
+// with ranks 0, 1 and 2, node 1 is lost and a new node joins. The new node gets rank 1.
 Placement place(std::span<const Participant> participants, std::int32_t max_nodes, const Rules& rules = {});
 
 }  // namespace ddprun::rendezvous

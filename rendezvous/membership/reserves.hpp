@@ -1,9 +1,9 @@
-// The reserves of a job: nodes on hosts that failed often in the last days (--exclude-failing-nodes). A reserve is a spare that
-// joins a round only if fewer than min_nodes other nodes are ready, so it is excluded wherever --nnodes MIN:MAX allows. Pure;
-// the coordinator calls these functions.
+// Determines the reserves of a job: nodes on hosts that failed often in the last days (--exclude-failing-nodes). A reserve is
+// a spare that joins a round only if fewer than min_nodes other nodes are ready. So a reserve is excluded whenever --nnodes
+// MIN:MAX allows it. The coordinator calls these functions. They are pure: no I/O, no clock.
 //
-// Two kinds of nodes are never reserves. The coordinator's own node must take part, since it leads. A node of the current round
-// may hold the training state, and its vote counts, so it keeps its rank until it is lost.
+// Two kinds of nodes are never reserves. The coordinator's own node must take part in the round, because it leads the job. A
+// node of the current round may have the training state, and its vote counts. So it keeps its rank until it is lost.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ inline bool is_reserve(const Peer& peer, const CoordinatorSettings& settings) {
 }
 
 inline std::int64_t ready_reserves(const Peers& peers, const CoordinatorSettings& settings) {
-  if (settings.failing_hosts.empty()) return 0;  // the usual case costs no pass over the nodes
+  if (settings.failing_hosts.empty()) return 0;  // in the usual case, no pass over the nodes is necessary
   return std::ranges::count_if(peers.all(), [&](const auto& each) {
     return each.second.connected() && each.second.ready && is_reserve(each.second, settings);
   });
 }
 
-// Removes the reserves that the next round does not need. `nodes` are sorted by preference; the order is kept.
+// Removes the reserves that the next round does not need. `nodes` are sorted by preference, and keep their order.
 inline void drop_unneeded_reserves(std::vector<Peer*>& nodes, const CoordinatorSettings& settings) {
   const auto others = std::ranges::count_if(nodes, [&](const Peer* peer) { return !is_reserve(*peer, settings); });
   std::int64_t needed = std::max<std::int64_t>(0, settings.min_nodes - others);

@@ -1,9 +1,9 @@
-// The nodes of the current round: which of them are connected, and which have finished. The coordinator calls begin() for each
-// new round, and calls lost(), back() or done() when the state of a node changes. The code is pure: no I/O, no clock.
+// Stores which nodes of the current round are connected, and which have finished. The coordinator calls begin() for each new
+// round, and calls lost(), back() or done() when the state of a node changes. The code is pure: no I/O, no clock.
 //
 // This class owns the list of the nodes by group rank, and the numbers of connected and finished nodes. Only this class sets
 // `in_round` and `done` of a Peer. A node that has finished counts as done until the next round, even if its connection is
-// lost, since its workers have no work left.
+// lost, because its workers have no work left.
 #pragma once
 
 #include <cstdint>

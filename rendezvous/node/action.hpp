@@ -19,14 +19,14 @@ struct StoreAnswered {  // the reply to ServeStore, for a worker of another node
   LinkId link = 0;
   StoreAnswer answer{};
 };
-// A death notice for this round has arrived, and this node's key has proved that it is authentic. The guardian process on the
-// coordinator's node has sent it. So the coordinator's agent and all its workers have ended, and no later process will use its
-// node id.
+// A death notice for this round has arrived. The key of this node has proved that the notice is authentic, so the guardian
+// process on the coordinator's node has sent it. The coordinator's agent and all its workers have ended, and no later process
+// will use the coordinator's node id.
 struct DeathNoticeReceived {
   RoundId round{};
 };
-// The reply to QueryArbiter. If the arbiter has not answered, `answer` is kNone, and `why` is the reason, for messages. It
-// contains the arbiter's name.
+// The reply to QueryArbiter. If the arbiter has not answered, `answer` is kNone, and `why` is the reason, for messages. The
+// reason contains the arbiter's name.
 struct ArbiterAnswered {
   Ballot ballot{};
   BallotAnswer answer = BallotAnswer::kNone;
@@ -36,7 +36,7 @@ struct ArbiterAnswered {
 struct RunDirectoryProbed {
   std::uint64_t holder = 0;
 };
-// A local event of this node. It comes from its workers, from a signal, or from a request to the key-value store.
+// A local event of this node: an event of its workers, a signal, or a request to the key-value store.
 struct Local {
   MemberEvent event{};
 };

@@ -1,7 +1,7 @@
 // Announces the address of a new coordinator. Nodes that were cut off during the election do not have the new coordinator's
-// address. They search at the job's addresses and at the addresses of earlier coordinators. So the coordinator dials those
-// addresses once per lease, and sends a Hello with `coordinates` set. Node (node.hpp) sends that Hello and handles the answer.
-// The code is pure: no I/O, no clock.
+// address. These nodes search at the job's addresses and at the addresses of earlier coordinators. So the coordinator dials
+// those addresses once per lease, and sends a Hello with `coordinates` set. Node (node.hpp) sends that Hello and handles the
+// answer. The code is pure: no I/O, no clock.
 //
 // This class owns the addresses to dial, which do not change while the node leads, and the links to these addresses.
 #pragma once

@@ -5,7 +5,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The pause before a query without an answer is repeated, as a fraction of the lease.
+// If a query gets no answer, it is repeated after this pause, which is a fraction of the lease.
 constexpr double kPause = 0.1;
 
 bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {

@@ -1,12 +1,13 @@
-// If the two nodes of a round lose contact, an arbiter (an etcd server or a shared run directory) decides which of them
-// continues. This class decides when to query the arbiter, stores the arbiter's answers, and provides its vote for elections.
-// The code is pure (no I/O, no clock). Node (node.hpp) uses this class, and passes in the rounds in which this node is alone.
+// If the two nodes of a round lose contact, an arbiter (an etcd server or a shared run directory) decides which node
+// continues. This class decides when to query the arbiter, stores the arbiter's answers, and provides the arbiter's vote for
+// elections. The code is pure (no I/O, no clock). Node (node.hpp) uses this class, and passes in the rounds in which this node
+// is alone.
 //
 // In each round an arbiter votes permanently for the first node that queries it, and returns the same answer to every later
 // query. So a lost answer costs only one more query. A coordinator queries well before its lease ends, so its workers can
 // continue. A member queries only after its coordinator's lease has certainly ended, so a healthy coordinator always queries
-// first. The vote does not prove that the other node is dead. So the winner waits for the end of the other node's leases, as in
-// any election.
+// first. The vote does not prove that the other node is dead. So the winner waits until the leases of the other node have
+// ended, as in any election.
 //
 // This class owns the rounds in which this node has won or lost the vote, and the pending query.
 #pragma once
@@ -35,7 +36,7 @@ enum class BallotAnswer { kMine, kOthers, kNone };
 class Arbitration {
  public:
   // `remembered` is the round of an earlier process of this node. For that round, this process must not use the run directory
-  // as the arbiter, because its path may refer to another directory by now.
+  // as the arbiter, because the same path may now refer to another directory.
   Arbitration(const Rules& rules, const Config& remembered) : rules_(rules), remembered_(remembered.origin()) {}
 
   // Returns the query to send now; nullopt if no query is needed. `alone_in` contains the rounds in which the other node does
@@ -50,7 +51,8 @@ class Arbitration {
   // Returns the Hello of an artificial node that represents the arbiter, so that an election counts its vote like any other
   // vote. `record` is this node's record. Returns nullopt if the arbiter has not voted for this node in a round of that record.
   std::optional<Hello> voter(const Record& record) const;
-  // Returns the reason why this node did not get the vote, as a suffix for a message; "" if no arbiter was queried.
+  // Returns the reason why this node did not get the vote, as a suffix for a message; the suffix is empty if no arbiter was
+  // queried.
   std::string why_not() const;
 
  private:

@@ -11,8 +11,8 @@ const Hello* voter_of(const LeaderElection& election, LinkId link) {
 }
 
 // Registers `hello` as the voter with that link number, or removes the voter if `hello` is not set. A voter that is registered
-// again loses its vote, so a voter with unchanged rounds is left unchanged. The promised term is not compared, since it changes
-// right after the start of each election.
+// again loses its vote, so the function does nothing if the rounds of the voter have not changed. The function does not
+// compare the promised term, because that term changes right after the start of each election.
 void replace(LeaderElection& election, LinkId link, const std::optional<Hello>& hello) {
   const Hello* const counted = voter_of(election, link);
   const bool same_rounds = counted != nullptr && hello && counted->state.current == hello->state.current &&
@@ -63,9 +63,9 @@ bool DepartedVoters::note_dead(const DeadCoordinator& coordinator) {
   return true;
 }
 
-// Updates the voters without a connection. In a two-node round, the node with group rank 1 is not a majority alone. If the
-// other node has died or has transferred the leadership, its vote belongs to this node. If the arbiter of a round has voted for
-// this node, this node has that vote too.
+// Updates the voters that have no connection. In a two-node round, the node with group rank 1 is not a majority alone. If the
+// other node has died or has transferred the leadership, this node also has the vote of the other node. If the arbiter of a
+// round has voted for this node, this node has the arbiter's vote too.
 void DepartedVoters::update(LeaderElection& election, const Member& member, const Arbitration& arbitration) const {
   std::optional<Hello> gone;
   if (const auto* left = member.leadership_transfer(); left != nullptr && is_plausible(left->state)) {

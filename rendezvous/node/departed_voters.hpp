@@ -27,9 +27,9 @@ inline constexpr bool is_connection(LinkId link) {
   return link != kDeadVoterLink && link != kArbiterVoterLink;
 }
 
-// A coordinator that died in a two-node round, in which it had group rank 0. No process will use its node id again, so its vote
-// in that round belongs to the other node permanently. The vote counts even if the other node has led the round since, and has
-// stepped down again.
+// A coordinator that died in a two-node round, in which it had group rank 0. No process will use its node id again, so its
+// vote in that round belongs to the other node permanently. The vote counts even if the other node has led the round in the
+// meantime, and has stepped down again.
 struct DeadCoordinator {
   NodeId node{};
   RoundId origin{};  // identifies the round (Config::origin())
@@ -44,17 +44,17 @@ std::optional<Hello> hello_of_dead(const DeadCoordinator& coordinator, const Rec
 // the round (Membership::install). So the Hello contains that round.
 Hello hello_of_departed(const TransferLeadership& message, const Record& survivor);
 
-// Records whether the coordinator is dead, and adds the voters without a connection to an election.
+// Records whether the coordinator is dead, and adds the voters that have no connection to an election.
 class DepartedVoters {
  public:
   // Call this when the coordinator has died. Returns false if this death was already recorded.
   bool note_dead(const DeadCoordinator& coordinator);
-  // Adds the voters without a connection to the election, or removes them. Call this before each attempt to start an election,
-  // since the member's rounds may have changed.
+  // Adds the voters that have no connection to the election, or removes them. Call this before each attempt to start an
+  // election, because the member's rounds may have changed.
   void update(LeaderElection& election, const Member& member, const Arbitration& arbitration) const;
-  // Casts the votes of the voters without a connection, right after an election has started.
+  // Casts the votes of the voters that have no connection, right after an election has started.
   static void vote(LeaderElection& election);
-  // Returns the departed coordinator, if its vote is counted in the election.
+  // Returns the departed coordinator if the election counts its vote; nullopt if not.
   static std::optional<Authority::Departed> departed(const LeaderElection& election);
 
  private:

@@ -5,8 +5,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// An election first waits for votes for a fifth of the lease. Each failed election doubles this time, up to 0.8 leases, since
-// the network may be slow.
+// An election first waits for votes for a fifth of the lease. Each failed election doubles this time, up to 0.8 leases,
+// because the network may be slow.
 constexpr int kMaxDoublings = 2;
 
 }  // namespace
@@ -50,8 +50,8 @@ const PersistentState& LeaderElection::newest(const Candidate& self) const {
   return *by_round_.rbegin()->second.begin()->second;
 }
 
-// Returns true if this node or a connected voter has recorded that the round is committed. Then no majority of the previous
-// round is needed.
+// Returns true if this node or a connected voter has recorded that the round is committed. In this case, no majority of the
+// previous round is needed.
 bool LeaderElection::known_committed(const Candidate& self, const Config& round) const {
   const bool self_knows = self.state.current.origin() == round.origin() && !self.state.previous.exists();
   return self_knows || committed_.contains(round.origin());
@@ -70,9 +70,8 @@ void LeaderElection::use_roster(const Candidate& self, const PersistentState& ba
 }
 
 // Returns the rounds that a new coordinator inherits if the nodes in `support` vote for it; nullopt if these nodes are not a
-// majority. They must be a majority of the newest round and, until that round is committed, also of the previous round.
-// Sometimes too few nodes have the newest round, so that it can never be committed. Then a majority of the previous round is
-// enough.
+// majority. They must be a majority of the newest round and, until that round is committed, also of the previous round. If too
+// few nodes have the newest round, it can never be committed. In this case, a majority of the previous round is enough.
 std::optional<PersistentState> LeaderElection::basis(const Candidate& self, VoteTally& support) const {
   PersistentState base = newest(self);
   if (!base.current.exists()) return std::nullopt;
@@ -107,7 +106,7 @@ std::optional<Time> LeaderElection::next_attempt(const Candidate& self) const {
 bool LeaderElection::attempt(const Candidate& self, Now now) {
   const std::optional<Time> due = next_attempt(self);
   if (!due || *due > now.steady) return false;
-  if (election_) {  // The election has failed. Later successors wait longer before they try again.
+  if (election_) {  // The election has failed. Successors later in the list wait longer before they try again.
     const nanoseconds turns = self.lease / 25 * static_cast<std::int64_t>(1 + 2 * self.candidate_rank);
     not_before_ = now.steady + (turns + self.lease / 5000 * self.id[1]) * (1 << failed_);
     failed_ = std::min(failed_ + 1, kMaxDoublings);

@@ -1,34 +1,34 @@
-// Elections (Raft, with PreVote). A node without a coordinator becomes the coordinator of a new term. Node (node.hpp) uses this
-// class. The code is pure: no I/O, no clock.
+// Holds elections, as in Raft with PreVote: a node that has lost its coordinator becomes the coordinator of a new term. Node
+// (node.hpp) uses this class. The code is pure: no I/O, no clock.
 //
 // The problem. The coordinator is lost, and exactly one of the other nodes must replace it. Four things can go wrong:
 //   - Two nodes win, and two sets of workers train at the same time.
 //   - A node in an isolated part of the network requests votes for one term after another. Its high term then deposes a healthy
 //     coordinator.
 //   - The winner has not recorded the newest round, and gives the ranks of that round to other nodes.
-//   - The lost coordinator was just changing the membership, so the nodes disagree on what a majority is.
+//   - The lost coordinator was just changing the membership, so the nodes disagree on how many votes are a majority.
 //
-// The idea. A node without a coordinator dials the old coordinator and the successors that the last release named. Its Hello
+// The idea. A node that has lost its coordinator dials the old coordinator and the successors in the last release. Its Hello
 // contains its promised term and its rounds. A node that receives such a Hello counts the sender as an elector. It becomes a
 // candidate and requests votes only when it and its electors are a majority of the newest round that any of them has recorded
-// (quorum.hpp). This replaces Raft's PreVote message: in an isolated part of the network, terms do not grow. A node votes once
-// in each term, and not before 1.25 leases after its coordinator's last message (voter.hpp). A candidate with a majority of
-// votes wins.
+// (quorum.hpp). This rule replaces the PreVote message of Raft: in an isolated part of the network, terms do not grow. A node
+// votes once in each term, and not before 1.25 leases after its coordinator's last message (voter.hpp). A candidate with a
+// majority of votes wins.
 //
 // Example: node A leads a round of three nodes. The lease is 5 s, and nodes B and C received the last message of A at 10.0 s.
-// Then the machine of A loses its power. B and C dial each other, so each has one elector. Two nodes are a majority of three.
-// At 16.25 s both may vote. B is the first successor and requests votes at 16.45 s; C would do so at 16.65 s. C votes for B in
+// Then the machine of A loses power. B and C dial each other, so each has one elector. Two nodes are a majority of three. At
+// 16.25 s both may vote. B is the first successor and requests votes at 16.45 s; C would do so at 16.65 s. C votes for B in
 // term 2, and is not a candidate itself for 0.4 leases. The different waiting times only make two candidates unlikely. The
 // votes make two winners impossible.
 //
 // The difference from Raft. A Raft server refuses its vote to a candidate with an older log. Here the candidate inherits the
 // newest round of its electors. An elector's Hello arrives over the same link as its vote, and before the vote. So a candidate
 // never has an older round than its voters. If the newest round is uncommitted, a candidate needs majorities of that round and
-// of the previous one. If too few nodes have the newest round, it can never be committed. Then the candidate inherits the
-// previous round.
+// of the previous round. If too few nodes have the newest round, it can never be committed. In this case, the candidate
+// inherits the previous round.
 //
-// Some electors have no connection. They are the arbiter of a two-node round (arbitration.hpp), and a coordinator that has died
-// or has transferred its leadership (departed_voters.hpp).
+// Three kinds of electors have no connection: the arbiter of a two-node round (arbitration.hpp), a coordinator that has died,
+// and a coordinator that has transferred its leadership (departed_voters.hpp).
 //
 // Alternatives tried.
 //   1. On slow networks, votes arrived after the candidate had given up the election, and terms grew beyond 100. Now each
@@ -90,18 +90,18 @@ class LeaderElection {
   // the connected voters are not a majority.
   std::optional<Time> next_attempt(const Candidate& self) const;
   // Starts an election if its time has come and the connected voters are a majority. If it returns true, the caller must
-  // promise (record) the term, and then send request_for() to all of them.
+  // promise (record) the term, and then send request_for() to all connected voters.
   bool attempt(const Candidate& self, Now now);
   VoteRequest request_for(const Candidate& self) const;
   void receive(LinkId link, const Vote& vote);
-  // If the election is won, returns the state that the new coordinator inherits, with the new term as promised_term. Otherwise
-  // returns nullopt.
+  // If this node has won the election, returns the state that the new coordinator inherits, with the new term as
+  // promised_term. If not, returns nullopt.
   std::optional<PersistentState> won(const Candidate& self) const;
   // Returns true if the restart budget in `base` already includes the failure that ended its round. This happens if the last
   // coordinator counted the failure and released the next round, but too few nodes received that release.
   bool has_judged(const Candidate& self, const PersistentState& base) const;
   const std::optional<Election>& election() const { return election_; }
-  // Call this when another node has promised that term, so that the next election uses a later one.
+  // Call this when another node has promised that term, so that the next election uses a later term.
   void note_term(std::uint64_t term);
 
   // Returns the total number of voter visits in all counts so far. Tests use it to measure the work.
@@ -116,9 +116,10 @@ class LeaderElection {
   std::map<LinkId, KnownVoter> known_voters_;
   // connected voters, grouped by the newest round that they have recorded
   std::map<RoundId, std::map<LinkId, const PersistentState*>> by_round_;
-  // from a round's origin() to the number of connected voters that have recorded the round as committed
+  // maps the origin() of a round to the number of connected voters that have recorded the round as committed
   std::map<RoundId, int> committed_;
-  mutable ReleasedRanks released_;  // ranks from this node's roster, if the roster belongs to a round that is counted
+  // ranks from this node's roster, if the roster belongs to one of the two rounds whose votes are counted
+  mutable ReleasedRanks released_;
   mutable VoteTally connected_;
   mutable VoteTally granted_;
   std::optional<Election> election_;

@@ -1,6 +1,6 @@
-// A member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection. Node passes
-// the messages of both directions through this class. It also reports to this class when the connection is lost or a new one is
-// open. After a reset, this class returns the link to dial. The code is pure: no I/O, no clock.
+// Implements the member's end of its session with the coordinator. A session (session.hpp) survives a reset of its connection.
+// Node passes the messages of both directions through this class. Node also reports when the connection is lost or a new
+// connection is open. After a reset, this class returns the link to dial. The code is pure: no I/O, no clock.
 //
 // This class stores which connection carries the session, and until when a new connection may replace a lost one.
 #pragma once
@@ -36,7 +36,7 @@ class LeaderSession {
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
   // carrier() is the connection that carries the session now. link() is the number by which the member identifies the session.
-  // It does not change after a reset.
+  // A reset does not change this number.
   LinkId carrier() const { return carrier_; }
   LinkId link() const { return link_; }
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
@@ -46,7 +46,8 @@ class LeaderSession {
   //
   // Counts the message and keeps a copy. Returns true if the caller must send the message now, over carrier().
   bool send(FromMember& message);
-  // Counts an incoming message. Returns false if only the session uses this message, so that the member must not get it.
+  // Counts an incoming message. Returns false if the message is only for the session. The caller must then not pass it to the
+  // member.
   bool receive(const FromCoordinator& message) { return end_.receive(message); }
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
@@ -57,7 +58,7 @@ class LeaderSession {
   // Call this when an attempt to resume the session has failed. The next attempt follows after a pause. Returns false if no
   // time is left for another attempt.
   bool failed(Time now);
-  // Returns the link to dial now, if the time for the next attempt has come. Otherwise returns nullopt.
+  // Returns the link to dial now; nullopt if it is too early for the next attempt.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;

@@ -1,5 +1,5 @@
-// The coordinator's ends of its sessions, one for each member. A session (session.hpp) survives a reset of its connection. The
-// code is pure: no I/O, no clock.
+// Implements the coordinator's ends of its sessions, one session for each member. A session (session.hpp) survives a reset of
+// its connection. The code is pure: no I/O, no clock.
 //
 // The problem. The coordinator identifies each member by the link over which its Hello arrived. After a reset, the member
 // returns over another connection with a different number. Without this class, the coordinator would detect a lost node and a
@@ -14,14 +14,15 @@
 // sends Resume with the id of its session. From now on connection 6 carries link 5, and link 6 no longer exists. The
 // coordinator continues to send to link 5.
 //
-// The two sides may notice a reset at different times. If only the member has noticed it, its Resume arrives while connection 5
-// is still open here. Then connection 5 is closed and replaced. Its later loss must not be reported to the coordinator, since 5
-// is still the number of the session. While a session has no connection, its messages are kept and not sent. A connection that
-// already carries a session cannot resume another session. Only a broken or hostile member tries to do so.
+// The two sides may notice a reset at different times. If only the member has noticed the reset, its Resume arrives while
+// connection 5 is still open on this node. Then connection 5 is closed and replaced. The later loss of connection 5 must not
+// be reported to the coordinator, because 5 is still the number of the session. While a session has no connection, its
+// messages are kept and not sent. A connection that already carries a session cannot resume another session. Only a broken or
+// hostile member tries to do so.
 //
 // The cost. Each message needs a lookup of its session. by_connection_ contains only links that have moved to another
 // connection. All sessions wait equally long for a new connection, so the queue due_ is always sorted by time. The entry of a
-// resumed session stays in due_ until its time has come, and is then skipped.
+// resumed session stays in due_ until its deadline, and is then skipped.
 //
 // This class stores which connection carries each session, and until when a new connection may replace a lost one.
 #pragma once
@@ -44,7 +45,7 @@ class MemberSessions {
   MemberSessions(const Rules& rules, nanoseconds lease) : rules_(rules), lease_(lease) {}
 
   // Call this when a connection was accepted. The connection becomes a new link, unless it later resumes an existing session.
-  // After a Hello, begin() opens the session when the Welcome is sent.
+  // After a Hello has arrived, call begin() when you send the Welcome, to open the session.
   void accept(LinkId link);
   void begin(LinkId link);
   void end(LinkId link);
@@ -105,7 +106,7 @@ class MemberSessions {
   nanoseconds lease_;
   std::unordered_map<LinkId, Session> sessions_;
   std::unordered_map<SessionId, LinkId, HashSessionId> by_id_;  // open sessions only
-  // from connection to link; contains only links that have moved to another connection
+  // maps a connection to its link; contains only links that have moved to another connection
   std::unordered_map<LinkId, LinkId> by_connection_;
   std::deque<std::pair<Time, LinkId>> due_;  // Sorted by time. Entries of resumed sessions are skipped.
   std::int64_t away_count_ = 0;

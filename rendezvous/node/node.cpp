@@ -2,10 +2,9 @@
 // The second half decides whether this node leads. If there is no coordinator, the node collects voters and becomes a
 // candidate, or gives up the job of an earlier process.
 //
-// Note [Why this file is long]
-// The node is one state machine and cannot be split. Any event may change which node leads, and the routes of all messages
-// depend on the leader. Parts that have their own state are in separate files: the previous job, the election, the voters
-// without a connection, the announcements, and the sessions of members and coordinators.
+// Note [Why this file is long] The node is one state machine and cannot be split. Any event may change which node leads, and
+// the routes of all messages depend on the leader. Classes with separate state are in other files: the previous job, the
+// election, the voters that have no connection, the announcements, and the sessions of members and coordinators.
 #include "rendezvous/node/node.hpp"
 
 #include <algorithm>
@@ -19,7 +18,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Completes the settings. If this process continues an earlier one, it keeps the node id of that process.
+// Completes the settings. If this process continues the job of an earlier process, it uses the node id of that process.
 NodeSettings complete(NodeSettings settings, const PreviousJob& previous_job) {
   if (previous_job.self()) settings.member.node = previous_job.self()->id;
   settings.coordinator.self = settings.member.node;
@@ -279,7 +278,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
                                      for_coordinator(node_event::LinkClosed{kSelfLink});
                                      if (!coordinator_ || !member_.searching()) return;
                                      // The member on the coordinator's own node received no grant in time and closed its link.
-                                     // It sends another Hello, as any other node does.
+                                     // So it sends another Hello, like any other node.
                                      for_coordinator(node_event::LinkOpened{kSelfLink});
                                      for_member(node_event::LinkOpened{kSelfLink});
                                    } else if (leader_session_.is(close.link)) {
@@ -345,7 +344,8 @@ void Node::answer_hello(LinkId link, const Hello& hello) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    // This node has promised a later term than the sender's, so it can follow the sender only after another election.
+    // This node has promised a later term than the term of the sender, so it can follow the sender only after another
+    // election.
     if (hello.state.promised_term < promised) {
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
@@ -428,8 +428,8 @@ std::optional<Time> Node::may_give_up_at() const {
   return previous_job_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
-// Returns true if this node may start a new job under a new node id. The nodes of the old job cannot elect this node after
-// that. So enough other nodes must be connected that have never recorded a round.
+// Returns true if this node may start a new job under a new node id. After that, the nodes of the old job cannot elect this
+// node. So enough other nodes must be connected that have never recorded a round.
 bool Node::enough_fresh_nodes() {
   std::set<NodeId> connected{settings_.member.node};
   for (const auto& [link, voter] : leader_election_.known_voters()) {

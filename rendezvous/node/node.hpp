@@ -1,9 +1,9 @@
 // The rendezvous logic of one agent (a server in Raft), as one pure state machine. A node is always a member (a follower). It
 // is a candidate while there is no coordinator, and it is also the coordinator while it leads.
 //
-// Its events are links, messages, the time, and events of the workers. Its actions dial a link, send a message, start or stop
-// workers, or end the process. The shell (or the simulator) owns the sockets, and one timer for next_deadline(). A node
-// receives FromMember messages over an accepted link, and FromCoordinator messages over a dialed link.
+// The events of a node are links, messages, the time, and events of its workers. The actions dial a link, send a message,
+// start or stop workers, or end the process. The shell (or the simulator) owns the sockets, and one timer for next_deadline().
+// A node receives FromMember messages over an accepted link, and FromCoordinator messages over a dialed link.
 //
 // This class owns three state machines (member, election, coordinator), the messages between them, and the accepted links.
 #pragma once
@@ -35,7 +35,7 @@ struct NodeSettings {
   MemberSettings member{};
   // Used while the node leads. The fields self, run, arbiter and command are copied from `member`.
   CoordinatorSettings coordinator{};
-  // True if this node starts a new job as its first coordinator: it has --node-rank 0, or it is the host of the endpoint.
+  // True if this node starts a new job as the first coordinator, because it has --node-rank 0 or is the host of the endpoint.
   bool leads_first = false;
   // True if the user has confirmed with --force-new-job that no earlier start of this job is still running elsewhere.
   bool alone = false;
@@ -43,8 +43,8 @@ struct NodeSettings {
 
 class Node {
  public:
-  // `settings` contains a new node id. If this process continues an earlier one, the node uses the id of the earlier process
-  // instead.
+  // `settings` contains a new node id. If this process continues the job of an earlier process, the node uses the id of the
+  // earlier process instead.
   Node(NodeSettings settings, RestoredState restored, Now now);
 
   // Handles one event. The caller must carry out the returned actions in order. After the action Finish, events have no effect.
@@ -53,8 +53,8 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // Returns how often this node has looked at another node in order to count votes or leases. Tests use the number to measure
-  // the work of elections.
+  // Returns the total number of node visits in all counts of votes and leases so far. Tests use the number to measure the work
+  // of elections.
   std::int64_t counted() const { return leader_election_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
   // Returns the number of members that have lost their connection but may still resume their session.
   std::int64_t away() const { return sessions_.away(); }
@@ -86,7 +86,7 @@ class Node {
 
   // ---- the state machines inside this node ----
   void for_member(MemberEvent event) { internal_.emplace_back(std::move(event)); }
-  // Has no effect unless this node leads.
+  // The call has no effect unless this node leads.
   void for_coordinator(CoordinatorEvent event) {
     if (coordinator_) internal_.emplace_back(std::move(event));
   }
@@ -146,14 +146,14 @@ class Node {
   Arbitration arbitration_;
   LeaderSession leader_session_;
   MemberSessions sessions_;  // sessions of the accepted links; the state machines use the session's link number
-  std::uint64_t promised_;   // the member's promised term when give_up_if_due() last compared it
+  std::uint64_t promised_;   // the promised term of the member at the last comparison in give_up_if_due()
   std::optional<Coordinator> coordinator_;
   Announcements announcements_;  // used while this node leads
   DepartedVoters departed_voters_;
   std::optional<Time> stepped_down_;
   // True if this node stepped down because its workers do not end. It must not lead again before they have ended.
   bool unfit_ = false;
-  std::optional<node_action::Finish> finish_;  // carried out when this node is no longer the coordinator
+  std::optional<node_action::Finish> finish_;  // the action to carry out when this node is no longer the coordinator
   bool finished_ = false;
 };
 

@@ -12,9 +12,9 @@ void add_addresses(const Record& record, RestoredState& restored) {
   for (const Successor& node : record.successors) restored.addresses.push_back(node.address);
 }
 
-// Returns the part of the restored state that this process can use. If the earlier process has left the job, its record states
-// only that the job might still be running elsewhere. Then its node id has no promises to keep, so this process takes a new
-// node id.
+// Returns the part of the restored state that this process can use. If the earlier process has left the job, its record
+// contains only the fact that the job might still be running elsewhere. In this case the old node id has made no promises, so
+// this process uses a new node id.
 RestoredState usable(RestoredState restored) {
   if (!restored.self || restored.self->record.knows_round() || !restored.self->record.job_elsewhere) return restored;
   RestoredState lost{.self = {}, .job_elsewhere = true, .addresses = restored.addresses, .had_storage = restored.had_storage};

@@ -1,9 +1,9 @@
 // Decides what a node does if an earlier process on this machine took part in the same job. The code is pure (no I/O, no
 // clock). Node (node.hpp) uses this class.
 //
-// A restarted agent may find a record of its job. The job may still be running elsewhere: then the node must search for it, and
-// must not lead a second copy of it. Or the job may have ended: then the node must give up the search at some time. This class
-// decides how long a node searches, when it may lead without an election, and which record it leaves for the next process.
+// A restarted agent may find a record of its job. If the job is still running elsewhere, the node must search for it, and must
+// not lead a second copy of the job. If the job has ended, the node must give up the search at some time. This class decides
+// how long a node searches, when it may lead without an election, and which record it leaves for the next process.
 //
 // This class owns the restored state, the time of the first contact with another node, and the decision to delete the record.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace ddprun::rendezvous {
 
-// How long a node searches for the job in its record before it takes a new node id. The time counts from the first contact with
+// How long a node searches for the job in its record before it uses a new node id. The time counts from the first contact with
 // another node.
 inline constexpr milliseconds kOldJobSearch{10000};
 // Number of leases within which an election ends, including the winner's Welcome. A voter may delay its vote for 1.25 leases.
@@ -42,12 +42,12 @@ class PreviousJob {
   void met_node(Time now) {
     if (!met_) met_ = now;
   }
-  // Call this when this node has voted or has requested votes. Such an election shows that the old job may soon have a
-  // coordinator, since a candidate is connected to a majority of its round. So the node must not give up that job yet.
+  // Call this when this node has voted or has requested votes. A candidate is connected to a majority of the round of the old
+  // job, so that job may soon have a coordinator. So the node must not give up the job yet.
   void voted(Time now) { voted_ = now; }
   // Returns the time at which a node without a coordinator may give up its old node id and the recorded round. Returns nullopt
   // if it may not. Two conditions must hold: another node has been connected for kOldJobSearch, and no election can still be
-  // running. The promises of the old node id then have no effect, since no node uses that id any more.
+  // running. The promises of the old node id then have no effect, because no node uses that id any more.
   std::optional<Time> may_give_up_at(Time now, nanoseconds lease) const;
   // Gives up the old node id. Returns the record for the new node id.
   Record give_up(const Record& record);
@@ -59,7 +59,7 @@ class PreviousJob {
   // second copy of a job that might still be running elsewhere.
   FirstRound first_round(const Record& record, const CoordinatorSettings& settings, Time now) const;
   // Returns the first term of a coordinator that was not elected. Another job of this name may have used terms that this node
-  // has not recorded. So the term is larger than any that such a job can have used.
+  // has not recorded. So the returned term is larger than any term that the other job can have used.
   std::uint64_t first_term(const Record& record, std::uint64_t incarnation) const;
 
   // Call this when the process ends. Returns the record to leave for the next process; nullopt if the current record stays.

@@ -37,8 +37,8 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   }
   for (NodeAction& action : actions) {
     if (std::holds_alternative<node_action::Finish>(action) && !has_held_transfer()) {
-      // This process is about to end, so the held messages can no longer wait for their records: they are sent now. Votes are
-      // the exception and are dropped, since a vote must not count before it is recorded.
+      // This process is about to end, so the held messages cannot wait for their records any longer. They are sent now. Only
+      // votes are dropped, because a vote must not count before it is recorded.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }
@@ -72,8 +72,9 @@ std::vector<NodeAction> RecordGate::written(bool ok) {
   return now;
 }
 
-// Handles an action for workers whose StartWorkers action is still held back; returns true if it did. A grant updates the held
-// StartWorkers. A save is queued behind it. A stop removes it, since the workers were never started.
+// Handles an action for workers whose StartWorkers action is still held back. Returns true if the action was handled. A grant
+// updates the held StartWorkers. A save is queued after the held StartWorkers. A stop removes the held StartWorkers, because
+// the workers were never started.
 bool RecordGate::concerns_held_start(NodeAction& action) {
   const auto is_start = [](const Held& one) { return std::holds_alternative<member_action::StartWorkers>(one.action); };
   const auto belongs_to_start = [&](const Held& one) {
@@ -105,7 +106,8 @@ bool RecordGate::passes(NodeAction& action) {
   if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
   if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
   if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
-    // Drops a Hello or Vote that waits for the closed link. If it were sent later, the receiver could mistake it for a new one.
+    // Drops a Hello or Vote that waits for the closed link. If the message were sent later, the receiver could not distinguish
+    // it from a new message.
     std::erase_if(held_, [&](const Held& one) { return one.link == close->link && is_greeting(one.action); });
     return !has_held_on(close->link);
   }

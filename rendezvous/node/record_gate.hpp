@@ -13,11 +13,12 @@
 //       Release                      Also waits for the record with the roster.
 //       Pong                         Then sent immediately. It reports a round as committed only if the round is recorded here.
 //       TransferLeadership           Also waits for all earlier records, and a Finish waits for it. So a later process of this
-//                                    node does not use the vote that the message gives away.
+//                                    node does not use the vote that this message transfers to another node.
 //     StartWorkers                 Waits for all earlier records, so that a restart never forgets a counted restart of the job.
 //     other worker actions         Carried out immediately. A stop removes a StartWorkers that is still waiting.
-//     Resume, Resumed, Received    Sent immediately, since the counts of sessions are not in the record.
-//     SetDeathNotice               Carried out immediately, since a dead node does not vote, whatever its record contains.
+//     Resume, Resumed, Received    Sent immediately, because the counts of sessions are not in the record.
+//     SetDeathNotice               Carried out immediately, because a dead node does not vote, even if its record contains no
+//     vote.
 //     Forget                       Carried out immediately. It is executed after all earlier writes of records.
 //     other messages               Stay behind the waiting messages of the same link, because a session needs their order
 //                                  (session.hpp). Closing a link drops a Hello or Vote that waits for that link.
@@ -38,8 +39,8 @@ class RecordGate {
   explicit RecordGate(const Rules& rules = {}, Record written = {})
       : waits_(rules.messages_wait_for_records), written_(std::move(written)) {}
 
-  // Takes all actions of one event, and returns the actions to carry out now, in order. If the first one is Remember, the
-  // caller must write that record after all earlier ones, and then call written(). There is at most one Remember for each
+  // Takes all actions of one event, and returns the actions to carry out now, in order. If the first action is Remember, the
+  // caller must write that record after all earlier records, and then call written(). There is at most one Remember for each
   // event, so the changes of one event are recorded together or not at all.
   std::vector<NodeAction> pass(std::vector<NodeAction> actions);
 

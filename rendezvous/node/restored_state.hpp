@@ -1,6 +1,6 @@
-// The state that earlier processes of this job have left on this machine. It contains either a node id with its record, or only
-// the fact that a job of this name might still be running elsewhere. The shell reads the state from disk when the agent starts.
-// Node (node.hpp) uses it to decide whether it may lead without an election.
+// The state that earlier processes of this job have left on this machine. This state contains either a node id with its
+// record, or only the fact that a job of this name might still be running elsewhere. The shell reads the state from disk when
+// the agent starts. Node (node.hpp) uses it to decide whether it may lead without an election.
 #pragma once
 
 #include <cstdint>

@@ -2,14 +2,14 @@
 //
 // The problem. Networks reset connections that neither side has closed: a NAT or firewall drops its entry, or a route changes.
 // Without sessions, each reset ended the round for all nodes, and after four resets within a minute the node was locked out.
-// TCP does not solve this: after a reset, the sender cannot determine which of its last messages arrived. If it sends them
-// again, an `add` to the workers' key-value store may be executed twice. If it does not, a Ready message may be lost, and all
-// nodes wait.
+// TCP does not solve this: after a reset, the sender cannot determine which of its last messages arrived. If it sends these
+// messages again, an `add` to the workers' key-value store may be executed twice. If it does not, a Ready message may be lost,
+// and all nodes wait.
 //
 // The idea. Each end counts the messages that it sends and receives, and keeps copies of the sent messages that the other end
-// has not confirmed. After a reset, the member dials again immediately, and names the session by the Hello that opened it. Both
-// ends exchange their counts of received messages, and send the missing messages again. So each message arrives once and in
-// order.
+// has not confirmed. After a reset, the member dials again immediately. It identifies the session by the Hello that opened the
+// session. Both ends exchange their counts of received messages, and send the missing messages again. So each message arrives
+// once and in order.
 //
 // Example: the coordinator sends messages 1 to 9, and the connection is reset when the member has received 7. The member dials
 // again and sends Resume{received = 7}. The coordinator drops messages up to 7, answers Resumed with its own count, and sends 8
@@ -48,7 +48,7 @@
 
 namespace ddprun::rendezvous {
 
-// Hashes only the node id. That is enough, since a node rarely has two sessions.
+// Hashes only the node id. That is enough, because a node rarely has two sessions.
 struct HashSessionId {
   std::size_t operator()(const SessionId& id) const { return HashNodeId()(id.node); }
 };
@@ -108,8 +108,8 @@ class SessionEnd {
     kept_bytes_ = 0;
     broken_ = true;
   }
-  // Call this for each incoming message. Returns false if only the session uses the message, so that the state machine must not
-  // get it.
+  // Call this for each incoming message. Returns false if the message is only for the session. The caller must then not pass
+  // it to the state machine.
   bool receive(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
       if (const auto* ping = std::get_if<Ping>(&message)) forget(ping->received);
@@ -126,8 +126,8 @@ class SessionEnd {
     }
     return true;
   }
-  // Returns the confirmation to send now, if at least kConfirmedAfter received bytes are unconfirmed. Otherwise returns
-  // nullopt. The other end can then drop its copies of these messages.
+  // Returns the confirmation to send now; nullopt if fewer than kConfirmedAfter received bytes are unconfirmed. After the
+  // confirmation, the other end can drop its copies of these messages.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -146,8 +146,8 @@ class SessionEnd {
 
  private:
   // The usual number of messages between two confirmations, used as the reserved capacity. With a capacity of four, the
-  // messages of 100 sessions were large enough that freeing them returned memory to the kernel. The handling of the next
-  // failure then started with 33 page faults.
+  // messages of 100 sessions took so much memory that the allocator returned this memory to the kernel when they were freed.
+  // So the handling of the next failure started with 33 page faults.
   static constexpr std::size_t kUsualMessages = 2;
   static constexpr std::size_t kMaxKeptBytes = 128u << 20;  // bytes
   static constexpr std::size_t kConfirmedAfter = 1u << 20;  // bytes

@@ -69,7 +69,7 @@ VoteTally::Ranks VoteTally::ranks_of(const NodeId& id, const PersistentState& st
   Ranks ranks{.current = rank_in(current_.origin(), id, state)};
   if (previous_.nodes == 0) return ranks;
   ranks.previous = rank_in(previous_.origin(), id, state);
-  // An arbiter never records rounds. So its Hello does not prove that it lacks the newest round.
+  // An arbiter never records rounds, so its Hello contains no information about the newest round.
   const bool is_arbiter = ranks.previous >= previous_.nodes;
   ranks.without_current = !is_arbiter && state.current.origin() != current_.origin();
   return ranks;

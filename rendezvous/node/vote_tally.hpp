@@ -3,7 +3,7 @@
 // ten thousand voters cost ten thousand steps and not a hundred million. leader_election.hpp has one VoteTally for the
 // connected nodes, and another for the nodes that have voted. The code is pure: no I/O, no clock.
 //
-// This class stores which nodes are counted. A node may have two links, since an old connection may close late. Each node
+// This class stores which nodes are counted. A node may have two links, because an old connection may close late. Each node
 // counts once, with its newest Hello.
 #pragma once
 
@@ -35,8 +35,9 @@ class VoteTally {
 
   // Counts the nodes in these two rounds from now on. `released` must stay valid.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  // Whether the counted nodes and this node are a majority. kBoth: of both rounds. kPreviousOnly: only of the previous round,
-  // and too few of its nodes have the newest round, so that the newest round can never be committed.
+  // Whether the counted nodes and this node together are a majority. kBoth: they are a majority of both rounds. kPreviousOnly:
+  // they are a majority of the previous round only, and the newest round can never be committed, because too few nodes of the
+  // previous round have it.
   enum class Majority { kNone, kBoth, kPreviousOnly };
   Majority with(const NodeId& self, const PersistentState& state) const;
 

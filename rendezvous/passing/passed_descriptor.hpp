@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxPassedBytes = 64 << 10;
 bool pass_descriptor(int to, int fd, std::string_view bytes);
 
 struct PassedDescriptor {
-  Descriptor descriptor;  // -1 if the message contained no descriptor, or if this process could not open another one
+  Descriptor descriptor;  // -1 if the message contained no descriptor, or if this process cannot have more descriptors
   std::string bytes;
 };
 

@@ -15,13 +15,14 @@
 
 namespace ddprun::rendezvous {
 
-// The decision whether the job continues after a failed round (a round is one start of all workers). JudgeFailure, which is the
-// launcher's restart policy, makes this decision. It must be pure, since it is also called when no restart follows.
+// The decision whether the job continues after a failed round (a round is one start of all workers). JudgeFailure, which is
+// the launcher's restart policy, makes this decision. The function must be pure, because it is also called when no restart
+// follows.
 struct Verdict {
   bool restart = false;
   int exit_code = 1;         // exit code of the job, if `restart` is false
   bool others_save = false;  // if `restart` is false: the workers that wait for the next round should save their state
-  // true: after these workers have saved, the exit code is 85 (preempted). false: the exit code stays `exit_code`, since the
+  // true: after these workers have saved, the exit code is 85 (preempted). false: the exit code stays `exit_code`, because the
   // next start would fail in the same way.
   bool preempted_once_saved = true;
   std::string why{};      // for messages: "restart 1 of 3", "budget of 3 restarts spent"
@@ -44,8 +45,8 @@ struct CoordinatorSettings {
   milliseconds regroup_call{300};  // how long an elected coordinator waits for the other nodes of the previous round
   milliseconds stop_call{250};     // after one node received a stop signal, how long to wait for signals to other nodes
   milliseconds join_timeout{600000};
-  // How long a node's workers may take to end. After this time the other nodes continue without the node. It is at least one
-  // lease. The launcher should set it to the shutdown timeout plus a margin, so that slow workers do not exceed it.
+  // How long a node's workers may take to end. After this time the other nodes continue without the node. The timeout is at
+  // least one lease. The launcher should set it to the shutdown timeout plus a margin, so that slow workers do not exceed it.
   milliseconds ready_timeout{90000};
   milliseconds lease{5000};
   std::int32_t max_restarts = 0;  // sent to the nodes for their workers; `judge` applies the limit
@@ -70,13 +71,13 @@ struct FirstRound {
   std::optional<Time> alone_after{};
 };
 
-// The reason why a coordinator may lead: it is the first one of a job, or it was elected.
+// The reason why a coordinator may lead: it is the first coordinator of a job, or it was elected.
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
   FirstRound first{};  // valid only if `elected` is false
-  // The previous coordinator, if its guardian has sent its death notice, or if it has left after a leadership transfer. It does
-  // not vote again, and its workers have ended.
+  // The previous coordinator, if its guardian has sent a death notice, or if it has left after a leadership transfer. This
+  // node does not vote again, and its workers have ended.
   struct Departed {
     NodeId node{};
     std::int32_t rank = 0;

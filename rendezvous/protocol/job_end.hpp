@@ -1,9 +1,9 @@
-// Every way in which the rendezvous ends a job, or one node's part in it, with the exit code and the last message. No other
-// file of rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
+// Defines all ends that the rendezvous chooses, for a whole job or for one node, with their exit codes and final messages. No
+// other file in rendezvous chooses an exit code. An agent adds the ends that depend on its own workers
 // (launcher/agent_state/job_ending.hpp). The code is pure: no I/O, no clock.
 //
-// Within a job, the coordinator decides. It sends its JobEnd to all nodes, and each node exits with that code. A node chooses a
-// code itself only if it leaves the job or finds no coordinator.
+// Within a job, the coordinator chooses the end. It sends its JobEnd to all nodes, and each node exits with the code in it. A
+// node chooses a code itself only if it leaves the job or finds no coordinator.
 #pragma once
 
 #include <string>
@@ -22,13 +22,13 @@ namespace job_end {
 JobEnd done();
 JobEnd too_few_nodes(std::string why);
 JobEnd after_failure(const Verdict& verdict);
-// The end of a job because of the verdict, after one node has saved the state that its waiting workers held.
+// Returns the end of a job that the verdict has ended, after one node has saved the state of its waiting workers.
 JobEnd after_failure_and_save(const Verdict& verdict);
 JobEnd stopped(int signal);
 JobEnd stopped_without_saving(int signal, const std::string& why);
-// The end after the workers of all nodes were ordered to save. `all_saved` is true if all of them did.
+// Returns the end of a job after the workers of all nodes were ordered to save. `all_saved` is true if all workers have saved.
 JobEnd stopped_and_saved(int signal, bool all_saved);
-// Returns the verdict after a stop signal that came while workers waited for replacements, if no node saves.
+// Returns the verdict after a stop signal that arrived while workers waited for replacements. It applies if no node saves.
 Verdict stopped_while_waiting(int signal, const std::string& why);
 }  // namespace job_end
 

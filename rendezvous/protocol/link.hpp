@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 // The clock of all leases: CLOCK_BOOTTIME, the time since the machine's boot. It includes suspends, because leases also expire
-// during a suspend. The class has no now(): the shell passes the time in (common/system/boot_time.hpp).
+// during a suspend. The class has no now(), because the shell passes the time as an argument (common/system/boot_time.hpp).
 struct LeaseClock {
   using rep = std::int64_t;
   using period = std::nano;
@@ -29,9 +29,9 @@ struct Now {
   std::int64_t realtime_ns = 0;
 };
 
-// The number of a connection. If this node dials, its state machine chooses the number and sets the bit kDialled. The shell
-// chooses the numbers of accepted connections, without that bit. kSelfLink connects this node's member to the coordinator on
-// the same node.
+// The number of a connection. If this node dials, its state machine chooses the number and sets the bit kDialled. For accepted
+// connections, the shell chooses numbers in which this bit is not set. kSelfLink connects this node's member to the
+// coordinator on the same node.
 using LinkId = std::uint64_t;
 inline constexpr LinkId kSelfLink = 0;
 inline constexpr LinkId kDialled = LinkId{1} << 63;
@@ -67,7 +67,7 @@ inline milliseconds clamped_milliseconds(std::int64_t count) {
 // An event that is shown on the console or in the report.
 struct NodeNotice {
   enum class Kind {
-    kWaiting,    // the job waits for nodes: `count` of `of` are connected
+    kWaiting,    // the job waits for nodes: `count` nodes of `of` are connected
     kJoined,     // a node joined
     kLost,       // a node was lost
     kSetAside,   // a node was lost too often and may not rejoin for some time
@@ -84,7 +84,8 @@ struct NodeNotice {
   std::string text{};
   std::int64_t count = 0;
   std::int64_t of = 0;
-  // kLost, kSearching: the host name of the node that failed; empty if it left in an orderly way, or is not known
+  // for kLost and kSearching: the host name of the node that failed; empty if the name is unknown, or if the node left in an
+  // orderly way
   std::string failed_host{};
 };
 

@@ -58,8 +58,8 @@ struct NodeDescription {
   std::int32_t max_nodes = 0;
 };
 
-// Identifies a session by the Hello that opened it. The two numbers and the node id are unique together, since a node
-// increments `attempt` for each Hello.
+// Identifies a session by the Hello that opened it. The combination of the two numbers and the node id is unique, because a
+// node increments `attempt` for each Hello.
 struct SessionId {
   NodeId node{};
   std::uint64_t incarnation = 0;
@@ -70,34 +70,35 @@ struct SessionId {
 struct Hello : NodeDescription {
   std::uint16_t protocol = kProtocolVersion;  // the first field on the wire in every version, so that any version can read it
   std::uint64_t attempt = 0;  // number of this Hello; an earlier Hello may arrive later, over another connection
-  bool coordinates = false;   // true if the sender is a coordinator that announces itself to nodes without its address
+  // true if the sender is a coordinator that announces itself to nodes that do not have its address
+  bool coordinates = false;
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of the workers that are running or being stopped on this node
   // True if a worker has failed, and no round has started since then. After the Welcome the node sends FailureReport, then
   // Ready.
   bool failed = false;
   PersistentState state{};
-  Ending ending{};  // how the job ends, if the node was informed that its current round was the last one
+  Ending ending{};  // how the job ends, if the node was informed that its current round is the last round of the job
   SessionId session() const { return {node, incarnation, attempt}; }
   // Orders the Hellos of a node: the value of a later Hello is greater.
   std::pair<std::uint64_t, std::uint64_t> sequence() const { return {incarnation, attempt}; }
 };
 
-// All workers of `round` on this node have ended, and so have all processes that they started. The node can join the next
-// round.
+// All workers of `round` on this node, and all processes that they started, have ended. The node can join the next round.
 struct Ready {
   RoundId round{};
   std::uint16_t master_port = 0;
   RoundId installed{};  // the newest round in the node's persistent state, as in Ping
 };
 
-// A worker has failed. The restart policy bases its decision on this report.
+// A worker has failed. The restart policy uses this report for its decision.
 struct FailureReport {
   RoundId round{};
   std::string hostname{};
   FailedRound failed{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
-  std::int64_t skew_ns = 0;  // the node's estimate of the coordinator's clock minus its own
+  // the node's estimate of the difference: time of the coordinator's clock minus time of this node's clock
+  std::int64_t skew_ns = 0;
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round
   bool others_stay = false;
@@ -115,11 +116,12 @@ struct Done {
 // This node received a stop signal and leaves the job. If too few nodes would remain, the whole job stops.
 struct StopRequest {
   std::int32_t signal = 0;
-  // true: if only this node leaves, all workers must save first, because those on the other nodes cannot keep their state
+  // true: if only this node leaves, all workers must save first, because the workers on the other nodes cannot keep their
+  // state
   bool saves = false;
 };
 
-// Answer to StopAndSave. `started` is the maximum number of steps that any worker of this node has started; -1: all workers
+// Answer to StopAndSave. `started` is the maximum number of steps that a worker of this node has started, or -1 if all workers
 // have finished.
 struct StopReady {
   RoundId round{};
@@ -130,7 +132,7 @@ struct StopReady {
 struct Stopped {
   RoundId round{};
   bool saved = false;
-  // true: the workers wait with their state instead of ending, since the round's process group was not formed
+  // true: the workers wait with their state instead of ending, because the process group of the round was not formed
   bool holds = false;
 };
 
@@ -150,8 +152,8 @@ struct Ping {
   std::uint64_t received = 0;  // number of session messages that the sender has received (rendezvous/node/session.hpp)
 };
 
-// Answer to VoteRequest. The vote is granted if `term` equals `promised_term`. Otherwise the voter has already promised a
-// different term than the requested one.
+// Answer to VoteRequest. The vote is granted if `term` equals `promised_term`. If the two terms differ, the voter has already
+// promised another term.
 struct Vote {
   std::uint64_t term = 0;           // the term in the VoteRequest
   std::uint64_t promised_term = 0;  // the term that the voter has promised, including this vote
@@ -184,9 +186,9 @@ struct Received {
   std::uint64_t count = 0;
 };
 
-// A query about the whole job, for example from `ddprun status`. The node that received it from a local process sends it to the
-// coordinator. The coordinator forwards it to every node, or to one. The coordinator forwards each node's answer and stores
-// nothing. The querying process counts the answers, and decides how long it waits.
+// A query about the whole job, for example from `ddprun status`. The node that received the query from a local process sends
+// it to the coordinator. The coordinator forwards the query to every node or to one node, forwards each node's answer, and
+// stores nothing. The querying process counts the answers, and decides how long it waits.
 struct ClusterQuery {
   std::uint64_t number = 0;     // chosen by the sender, and repeated in the answers
   std::uint32_t max_bytes = 0;  // limit for the text of one node's answer
@@ -210,7 +212,8 @@ struct Welcome {
   std::uint64_t term = 0;
   NodeId coordinator{};
   std::int64_t lease_ms = 0;
-  // time of the coordinator's clock, as in Pong. The node's first Ping already returns it, so that no Pong is needed before.
+  // time of the coordinator's clock, as in Pong. The node's first Ping already returns it, so that no Pong is needed before
+  // the first Ping.
   std::int64_t stamp = 0;
   std::string hostname{};  // the coordinator's host name, for messages and for the history of nodes
 };
@@ -218,7 +221,7 @@ struct Welcome {
 enum class Refusal : std::uint8_t {
   kVersion,    // a different protocol version
   kRun,        // a different run id
-  kRankTaken,  // another node has this --node-rank
+  kRankTaken,  // another node has the same --node-rank
   kBadHello,   // the Hello has invalid values, or values that differ from the job's
   kReplaced,   // a process with this identity that was started later is connected
   kSetAside,   // the node was lost too often; it may rejoin after retry_after_ms
@@ -228,7 +231,7 @@ struct Refused {
   std::uint16_t protocol = kProtocolVersion;  // protocol, reason and text are the first fields on the wire in every version
   Refusal reason = Refusal::kVersion;
   std::string text{};
-  // kSetAside: do not retry before this time. Other reasons: retry once after this time, or never if it is 0.
+  // kSetAside: do not retry before this time. Other reasons: retry once after this time, or never if the value is 0.
   std::int64_t retry_after_ms = 0;
 };
 
@@ -243,8 +246,8 @@ struct Redirect {
 // which node leads.
 struct Release {
   RoundId id{};
-  std::uint64_t born = 0;  // as in Config
-  // false: the receiver records the round but starts no workers, since the round has ended or the receiver has no rank in it
+  std::uint64_t born = 0;  // has the same meaning as in Config
+  // false: the receiver records the round but starts no workers, because the round has ended or the receiver has no rank in it
   bool start = true;
   std::int32_t group_rank = -1;
   std::int32_t nodes = 0;
@@ -275,9 +278,9 @@ struct RoundOver {
   bool hold = false;        // true: workers that can leave their process group keep their state and wait for the next round
 };
 
-// Orders workers to save. With `held` false, the round is running: a signal ends the job, or a node leaves it. All workers
-// agree on a step and save after it. With `held` true, the round has ended and no round follows. Then only the waiting workers
-// of the receiver save their state.
+// Orders workers to save. If `held` is false, the round is running, and a signal ends the job or a node leaves the job. All
+// workers agree on a step and save after that step. If `held` is true, the round has ended and no round follows. In this case,
+// only the waiting workers of the receiver save their state.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
@@ -295,36 +298,36 @@ struct ProposeEnd {
   Ending ending{};
 };
 
-// The coordinator's node leaves the job, and another node must lead. All grants of this coordinator (permissions for workers to
-// run) have ended, and it gives no further ones. So the receivers need not wait before the next election. The departing node's
-// vote is for `to` only. coordinator/leadership_transfer.hpp decides when this message may be sent.
+// The coordinator's node leaves the job, and another node must lead. All grants of this coordinator (permissions for workers
+// to run) have ended, and it gives no further grants. So the receivers need not wait before the next election. The departing
+// node's vote is for `to` only. coordinator/leadership_transfer.hpp decides when this message may be sent.
 struct TransferLeadership {
   NodeId node{};            // the departing node
   Successor to{};           // the node that should lead now
   PersistentState state{};  // the departing node's state
 };
 
-// Allows a node that received a stop signal to leave after its workers have ended. Then either the other nodes continue without
-// it, or nothing needs to be saved. The node waits for this message, since the other nodes may be about to receive the same
-// signal.
+// Allows a node that received a stop signal to leave after its workers have ended. It is sent when the other nodes can
+// continue without this node, or when there is no state to save. The node waits for this message, because the other nodes may
+// be about to receive the same signal.
 struct MayLeave {
   RoundId round{};
 };
 
-// A text for users: the nodes for which the job waits. It is sent to all nodes, since users may not see the coordinator's
+// A text for users: the nodes for which the job waits. It is sent to all nodes, because users may not see the coordinator's
 // console.
 struct Waiting {
   std::string text{};
 };
 
-// The job has ended; `round` was its last round. A node that knows a later round ignores the message, since its sender is not
-// the coordinator of that round.
+// The job has ended; `round` was its last round. A node that has recorded a later round ignores the message, because its
+// sender is not the coordinator of the later round.
 struct JobOver {
   RoundId round{};
   std::int32_t exit_code = 0;
   std::string why{};
-  // Time since the end of the job. A node that was started after the end does not stop: it waits for the next job at this
-  // address.
+  // Time in milliseconds since the end of the job. A node that was started after the end of the job does not stop, because it
+  // waits for the next job at this address.
   std::int64_t ended_ms_ago = 0;
 };
 
@@ -350,8 +353,8 @@ struct StoreAnswer {
   channel::StoreReply reply{};
 };
 
-// Answer to Resume. `received` is the number of session messages that the sender has received. After this message, it sends the
-// messages that the member lacks.
+// Answer to Resume. `received` is the number of session messages that the sender has received. After this message, the
+// coordinator sends the messages that the member has not received.
 struct Resumed {
   std::uint64_t received = 0;
 };
@@ -367,7 +370,7 @@ struct NodeQuery {
 // One node's answer to a ClusterQuery that the receiver sent.
 struct JobAnswer {
   std::uint64_t number = 0;
-  std::int32_t nodes = 0;  // number of connected nodes, including this one
+  std::int32_t nodes = 0;  // number of connected nodes, including the node that answers
   NodeId node{};           // the node that gave the answer
   std::string text{};      // empty if the query was for one node, and that node is not connected
 };

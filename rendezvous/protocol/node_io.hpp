@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 namespace node_event {
 struct LinkOpened {  // a connection that this node dialed or accepted is open
   LinkId link = 0;
-  std::string local_host{};  // the socket's local address if this node dialed, otherwise ""
+  std::string local_host{};  // the local address of the socket if this node dialed, or "" if it did not
   std::string own_host{};    // the new value of MemberSettings::own_host; "" if unchanged
 };
 struct LinkClosed {  // the connection was closed, or could not be opened

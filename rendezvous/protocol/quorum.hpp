@@ -1,23 +1,23 @@
 // Defines a majority (quorum) of a round's nodes. Two majorities of one round always share a node. Terms, leases and elections
-// depend on that.
+// depend on this property.
 //
-// Note: two rounds until committed. A new round may have different nodes, so a majority of it may share no node with a majority
-// of the previous round. Suppose the coordinator dies while only some nodes have received the Release, which starts the new
-// round. Then one part of the nodes could elect a coordinator by the old round, and another part by the new one. So a round is
-// *committed* only when a majority of it and a majority of the previous round have installed it. Until then, a coordinator
-// needs both majorities. An elected candidate continues with the newest round that any of its voters has installed. Every
-// majority contains a node that has installed the newest committed round, so no new coordinator can miss it. (The idea is
-// Raft's joint consensus.)
+// Note: two rounds until committed. A new round may have different nodes, so a majority of it may share no node with a
+// majority of the previous round. Suppose the coordinator dies while only some nodes have received the Release, which starts
+// the new round. Then some nodes could elect a coordinator by the old round, and other nodes could elect another coordinator
+// by the new round. So a round is *committed* only when a majority of it and a majority of the previous round have installed
+// it. Until then, a coordinator needs both majorities. An elected candidate continues with the newest round that any of its
+// voters has installed. Every majority contains a node that has installed the newest committed round, so every new coordinator
+// learns of that round. (The idea is the joint consensus of Raft.)
 //
-// Note: inherited rounds are released again. Suppose a coordinator inherits an uncommitted round. Another coordinator with a
-// term in between may have replaced that round. If the new coordinator counted the nodes that installed the old release, it
-// could commit the replaced round (Raft paper, section 5.4.2). So it releases the round again under its own term, with the same
-// nodes and ranks, and counts only the nodes that installed the new release.
+// Note: inherited rounds are released again. Suppose a coordinator inherits an uncommitted round. Another coordinator, whose
+// term is between the two terms, may have replaced that round. If the new coordinator counted the nodes that installed the old
+// release, it could commit the replaced round (Raft paper, section 5.4.2). So it releases the round again under its own term,
+// with the same nodes and ranks, and counts only the nodes that installed the new release.
 //
-// Note: the coordinator records the roster. A release does not list the nodes of the round, so a node that did not receive it
-// lacks its rank. If the coordinator dies while it sends the release, the nodes that have their rank may be fewer than a
-// majority. So the coordinator records all nodes with their ranks (Roster) before it sends the release. When it is restarted,
-// it can count all of them in an election.
+// Note: the coordinator records the roster. A release does not list the nodes of the round, so a node that did not receive the
+// release has no rank. If the coordinator dies while it sends the release, the nodes that have their rank may be fewer than a
+// majority. So the coordinator records all nodes with their ranks (Roster) before it sends the release. When the coordinator
+// is restarted, it can count all these nodes in an election.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,10 @@ struct Roster {
 
 // Note: an arbiter is a third voter in a round of two nodes. Without an arbiter, the node with group rank 0 alone is a
 // majority, and the other node alone is not. An arbiter has rank 2, and two of the three voters are a majority. The arbiter
-// gives its vote to one node permanently, so only that node can be a majority without the other. So two majorities still share
-// a node.
+// gives its vote to one node permanently, so only this node can be a majority without the other node. So two majorities still
+// share a node.
 
-// The node id of an arbiter. No real node has it.
+// The node id of an arbiter. No real node has this id.
 inline constexpr NodeId kArbiterId{0xff, 'a', 'r', 'b', 'i', 't', 'e', 'r', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 class Tally {

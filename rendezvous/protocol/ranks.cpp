@@ -1,4 +1,4 @@
-// Implementation of ranks.hpp: the first pass counts the workers of each role, the second pass assigns the ranks.
+// Implementation of ranks.hpp: the first pass counts the workers of each role, and the second pass assigns the ranks.
 #include "rendezvous/protocol/ranks.hpp"
 
 #include <map>

@@ -1,6 +1,7 @@
-// Computes the ranks of all workers of a round from the list of its nodes. The order is that of torchrun: global ranks are
-// contiguous by group rank, and role ranks are counted within a role. Example: if two nodes have two workers each, node 1 has
-// the global ranks 2 and 3. The code is pure (no I/O, no clock). The agent calls it for its own node.
+// Computes the ranks of all workers of a round from the list of its nodes. The order is the same as in torchrun: global ranks
+// are contiguous by group rank, and role ranks are counted within a role. Example: if two nodes have two workers each, node 1
+// has the global ranks 2 and 3. The code is pure (no I/O, no clock). The agent calls assign_ranks() to get the ranks of this
+// node's workers.
 #pragma once
 
 #include <span>

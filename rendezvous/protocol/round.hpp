@@ -39,22 +39,25 @@ struct RoundId {
   auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): not a pointer
 };
 
-// The arbiter with the third vote in a round of two nodes. It permanently gives that vote to the first node that queries it.
+// The arbiter, which has the third vote in a round of two nodes. It permanently gives its vote to the first node that queries
+// it.
 enum class Arbiter : std::uint8_t {
   kNone,          // no arbiter: exactly half of the nodes is a majority if it includes group rank 0
   kRunDirectory,  // the run directory, which both nodes share
   kEtcd,          // the etcd server of --arbiter
 };
 
-// A round as each of its nodes stores it: enough to compute how many votes are a majority. A coordinator that inherits a round
-// releases it again under its own term, with the same nodes and ranks (quorum.hpp). This changes id.term, but not `born`.
+// The data about a round that each of its nodes stores. From this data, a node can compute how many votes are a majority. A
+// coordinator that inherits a round releases it again under its own term, with the same nodes and ranks (quorum.hpp). This
+// changes id.term, but not `born`.
 struct Config {
   RoundId id{};
   std::uint64_t born = 0;            // the term in which the round was first released
   std::int32_t nodes = 0;            // 0: no round
   std::int32_t rank = -1;            // this node's group rank in the round; -1: the node is a spare
-  Arbiter arbiter = Arbiter::kNone;  // only in a round of two nodes
-  // The node that first released the round. Used only with an arbiter, which stores its vote under `founder` and origin().
+  Arbiter arbiter = Arbiter::kNone;  // used only in a round of two nodes
+  // The node that first released the round. Used only if there is an arbiter, because it stores its vote under `founder` and
+  // origin().
   NodeId founder{};
   bool exists() const { return nodes > 0; }
   // identifies the round, even after a later coordinator has released it again
@@ -65,12 +68,12 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// The counts of the whole job: restarts and rounds. Every member records them, so that an elected coordinator continues to
-// count.
+// The numbers of restarts and rounds of the whole job. Every member records them, so that an elected coordinator can continue
+// to count.
 struct Budget {
   std::int32_t restart_count = 0;  // restarts of the whole job: TORCHELASTIC_RESTART_COUNT
   RestartHistory history{};        // state of the restart policy; the rendezvous only stores it
-  std::int32_t first_number = 0;   // number of the job's round 0 in messages and folder names
+  std::int32_t first_number = 0;   // the number that messages and folder names show for the job's round 0
   bool operator==(const Budget&) const = default;
 };
 
@@ -81,7 +84,7 @@ enum class Workers : std::uint8_t { kNone, kRunning, kStopping, kDone };
 struct PersistentState {
   std::uint64_t promised_term = 0;  // the node refuses lower terms, and votes once in each term
   Config current{};                 // the newest round that the node has installed
-  Config previous{};  // the previous round; empty once the node was informed that `current` is committed (quorum.hpp)
+  Config previous{};  // the previous round; empty after the node was informed that `current` is committed (quorum.hpp)
   Budget budget{};
   bool operator==(const PersistentState&) const = default;
 };

@@ -1,5 +1,5 @@
-// The interface to an arbiter, which decides which of two nodes may lead. The arbiter is an etcd server (etcd_arbiter.hpp), or
-// a run directory that both nodes share (directory_arbiter.hpp). node_shell.hpp sends the queries of
+// The interface to an arbiter, which decides which one of two nodes may lead. The arbiter is an etcd server
+// (etcd_arbiter.hpp), or a run directory that both nodes share (directory_arbiter.hpp). node_shell.hpp sends the queries of
 // rendezvous/node/arbitration.hpp to the arbiter, and returns the answers.
 #pragma once
 
@@ -28,11 +28,11 @@ class ArbiterPort {
   ArbiterPort& operator=(const ArbiterPort&) = delete;
 
   // Stores `self` under `key` if `key` has no text yet, and reports whether the stored text is `self`. Call this on the thread
-  // of the io_context; it does not block. It calls `then` once, on that thread, within `limit`.
+  // of the io_context; it does not block. The function calls `then` once, on that thread, within `limit`.
   virtual void query(const std::string& key, const std::string& self, milliseconds limit, Then then) = 0;
 };
 
-// Returns the key under which the arbiter stores its vote in a round. It is unique among all rounds of all jobs.
+// Returns the key under which the arbiter stores its vote in a round. The key is unique among all rounds of all jobs.
 inline std::string key_of(const Ballot& ballot) {
   return to_hex(ballot.founder) + "/" + std::to_string(ballot.origin.term) + "." + std::to_string(ballot.origin.round);
 }

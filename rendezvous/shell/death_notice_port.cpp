@@ -30,7 +30,8 @@ std::uint64_t number_at(std::string_view text, std::size_t at) {
   return number;
 }
 
-// Compares in constant time. Otherwise a peer could measure the time of the answer, and guess the digest byte by byte.
+// Compares in constant time. If the time depended on the bytes, a peer could measure the time of the answer, and guess the
+// digest byte by byte.
 bool are_equal(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   volatile unsigned char difference = 0;
@@ -69,7 +70,8 @@ void DeathNoticePort::open(const udp& protocol, const ListenPorts& range, boost:
   open_close_on_exec(socket_, protocol, error);
   if (!error && protocol == udp::v6()) socket_.set_option(boost::asio::ip::v6_only(false), error);
   if (error) return;
-  const int size = range.high - range.low + 1;  // 1 if no range is given; the only port is then 0, which means any
+  // if no range is given, the size is 1 and the only port is 0, which means any port
+  const int size = range.high - range.low + 1;
   for (int i = 0; i < size; ++i) {
     // Each process starts its search at a different port, as for TCP.
     const int port = range.low + static_cast<int>((::getpid() * 6007LL + i) % size);

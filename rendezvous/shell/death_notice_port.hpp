@@ -1,7 +1,7 @@
-// The UDP port at which a node receives a death notice from the guardian of its coordinator's node, and the encoding of a death
-// notice. The node creates a random key, and its Hello sends the key to the coordinator over TLS. The coordinator uses the key
-// to compute one death notice for each round, so the notice of one round is not valid for another. NodeShell (node_shell.hpp)
-// uses this class.
+// Opens the UDP port at which a node receives a death notice from the guardian of its coordinator's node. Also defines the
+// encoding of a death notice. The node creates a random key, and its Hello sends the key to the coordinator over TLS. The
+// coordinator uses the key to compute one death notice for each round, so the notice of one round is not valid for another.
+// NodeShell (node_shell.hpp) uses this class.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ddprun::rendezvous {
 
-// Returns the bytes of a death notice. The sender and the receiver both compute them, and the receiver compares.
+// Returns the bytes of a death notice. The sender and the receiver both compute these bytes, and the receiver compares them.
 std::string death_notice_text(const DeathNoticeKey& key, const RoundId& round);
 
 class DeathNoticePort {

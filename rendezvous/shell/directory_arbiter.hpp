@@ -1,11 +1,12 @@
-// Uses a run directory that two nodes share as their arbiter, which decides which of them may lead. For each vote, a symbolic
-// link in the directory's folder `arbiter` names the winner. A link is created once and never changed: symlink(2) fails if the
-// link exists, also over NFS. A link can be created even on a full disk. NodeShell (node_shell.hpp) uses this class.
+// Implements an arbiter that uses a run directory which two nodes share. The arbiter decides which of the two nodes may lead.
+// For each vote, a symbolic link in the directory's folder `arbiter` names the winner. A link is created once and never
+// changed, because symlink(2) fails if the link exists, also over NFS. A link can be created even on a full disk. NodeShell
+// (node_shell.hpp) uses this class.
 //
 // The lock of the run (common/run_directory/run_lock.hpp) shows whether two nodes share the directory. Each node tries to take
-// the lock, fails, and reports the holder. Even the holder itself fails, since flock(2) also refuses a second lock of one
-// process. Two nodes that report the same holder share the directory. A different directory may later get the same path, by a
-// rename or a mount. So that it is not used by mistake, the node keeps the directory open until the node ends.
+// the lock, fails, and reports the holder. Even the holder itself fails, because flock(2) also refuses a second lock of the
+// same process. Two nodes that report the same holder share the directory. A different directory may later get the same path,
+// by a rename or a mount. To avoid the use of a wrong directory, the node keeps the directory open until the node ends.
 #pragma once
 
 #include <cstdint>

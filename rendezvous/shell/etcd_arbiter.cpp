@@ -1,4 +1,4 @@
-// Implementation of etcd_arbiter.hpp. Each query opens a new connection, since queries are rare.
+// Implementation of etcd_arbiter.hpp. Each query opens a new connection, because queries are rare.
 #include "rendezvous/shell/etcd_arbiter.hpp"
 
 #include <deque>
@@ -66,7 +66,7 @@ class EtcdQuery : public std::enable_shared_from_this<EtcdQuery> {
   }
 
  private:
-  // Does not use asio::async_connect(), because its sockets lack close-on-exec: child processes would inherit them.
+  // Does not use asio::async_connect(), because its sockets are not close-on-exec, so child processes would inherit them.
   void connect_to_next() {
     const tcp::endpoint endpoint = endpoints_.front();
     endpoints_.pop_front();

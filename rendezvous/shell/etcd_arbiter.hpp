@@ -1,6 +1,7 @@
-// Uses an etcd server as the arbiter. For each vote, etcd stores one key, whose value is the winner. The key is created once
-// and never changed. One transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not exist, and reads
-// it otherwise. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp) uses this class.
+// Implements an arbiter that uses an etcd server. For each vote, etcd stores one key, whose value is the winner. The key is
+// created once and never changed. One transaction of etcd's JSON gateway (POST /v3/kv/txn) creates the key if it does not
+// exist, and reads the key if it exists. The connection is plain HTTP, without TLS or a user name. NodeShell (node_shell.hpp)
+// uses this class.
 #pragma once
 
 #include <cstdint>

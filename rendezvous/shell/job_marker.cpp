@@ -25,7 +25,7 @@ void JobMarker::add_to(RestoredState& restored) const {
     const nlohmann::json json = parse_json_within(read_bounded(file_, kMaxMarkerBytes, "the marker of a job"), {.depth = 2});
     is_over = json.is_object() && json.contains("job") && json["job"] == "over";
   } catch (const UsageError&) {
-    // Nothing to do: a damaged file counts as "running".
+    // The error is ignored, because a damaged file counts as "running".
   }
   restored.job_elsewhere = restored.job_elsewhere || !is_over;
 }

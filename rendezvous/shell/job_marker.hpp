@@ -12,13 +12,14 @@ namespace ddprun::rendezvous {
 
 class JobMarker {
  public:
-  JobMarker() = default;  // for a node without a run directory: the functions write nothing
+  JobMarker() = default;  // for a node that has no run directory; the functions then write nothing
   explicit JobMarker(std::filesystem::path file) : file_(std::move(file)) {}
 
   const std::filesystem::path& path() const { return file_; }
   // Adds the content of the file to the state that this node has restored. A damaged file counts as "running".
   void add_to(RestoredState& restored) const;
-  // Writes "running" at the first call. A failure is not reported: the marker is only needed if the node's record is lost.
+  // Writes "running" at the first call. A failure is not reported, because the marker is only needed if the node's record is
+  // lost.
   void note_running() { note(true); }
   // Writes "over", if the file exists.
   void note_over();

@@ -21,7 +21,7 @@ void Links::dial(LinkId link, Transport& transport, ConnectOptions options) {
 }
 
 void Links::dialled(LinkId link, const ConnectResult& result) {
-  if (dialling_.erase(link) == 0) {  // close() has canceled this dial before it completed
+  if (dialling_.erase(link) == 0) {  // close() has canceled this attempt to connect before it completed
     if (result.connection) result.connection->close();
     return;
   }

@@ -1,9 +1,10 @@
-// The connections of one node, by the LinkId that its state machine uses. There are pending dials, open connections, and
-// closing connections that are still sending queued data. NodeShell (node_shell.hpp) uses this class, and decodes the frames.
-// All calls are on one thread. Handlers of events may call this class.
+// Owns the connections of one node, indexed by the LinkId that the node's state machine uses. There are three kinds: pending
+// attempts to connect, open connections, and closing connections that are still sending queued data. NodeShell
+// (node_shell.hpp) uses this class, and decodes the frames. All calls are on one thread. Handlers of events may call this
+// class.
 //
-// This class owns the tables of these three kinds, and the set of dialed links over which a frame has arrived. After this node
-// has closed a link, nothing_received() is the only event that may still follow for it.
+// This class owns a table for each kind of connection, and the set of dialed links over which a frame has arrived. After this
+// node has closed a link, the only event that may still follow for this link is nothing_received().
 #pragma once
 
 #include <chrono>
@@ -43,7 +44,8 @@ class Links {
   Links& operator=(const Links&) = delete;
 
   void dial(LinkId link, Transport& transport, ConnectOptions options);
-  // Gives an accepted connection a LinkId. Until set_frame_limit(), its frames may be at most `first_frame_bytes` long.
+  // Gives an accepted connection a LinkId. Its frames may be at most `first_frame_bytes` long until set_frame_limit() is
+  // called.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
   // Sets for how long the other node may leave data unacknowledged. After that time, the connection counts as lost.
@@ -74,7 +76,8 @@ class Links {
   std::set<LinkId> received_from_;  // dialed links over which a frame has arrived
   std::set<std::shared_ptr<Connection>> closing_;
   LinkId next_accepted_ = 1;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object
+  // coroutines check this pointer, because they may outlive this object
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace ddprun::rendezvous

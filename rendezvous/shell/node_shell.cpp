@@ -19,7 +19,8 @@ namespace {
 constexpr milliseconds kLingerTime{1000};
 // The limit for one attempt to connect. It is short enough that the user gets an error message within 5 s.
 constexpr milliseconds kAttempt{4000};
-// The limit for the first access to the run directory. This access may block the thread, since no lease depends on it yet.
+// The limit for the first access to the run directory. This access may block the thread, because no lease depends on the
+// thread yet.
 constexpr milliseconds kFirstProbe{3000};
 
 std::string text_of(const Connection::Endpoint& endpoint) {
@@ -110,7 +111,8 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (!feeding_ && node_) feed_pending();  // if feeding_ is set, the loop of feed_pending() that is running handles the event
+  // if feeding_ is set, feed_pending() is already running, and its loop handles the event
+  if (!feeding_ && node_) feed_pending();
 }
 
 void NodeShell::feed_pending() {
@@ -147,8 +149,8 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
-// Called when the record was written, or when the write has failed. First processes a Tick with the current time: the process
-// may have been suspended during the write, and the grant that allows it to start workers may have expired.
+// Called when the record was written, or when the write has failed. First processes a Tick with the current time. The process
+// may have been suspended during the write, so the grant that allows it to start workers may have expired.
 void NodeShell::written(bool ok) {
   if (record_file_) feed(node_event::Tick{});
   if (ended_ || !record_file_) return;
@@ -233,10 +235,10 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  // The attempt must time out before the member closes its link (LeaderSearch::dial_due). Otherwise the attempt's error could
-  // not be reported.
+  // The attempt must time out before the member closes its link (LeaderSearch::dial_due). With a later timeout, the error of
+  // the attempt could not be reported.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
-  // Does not retry: if the other node refuses the connection, its process has ended.
+  // Does not retry, because if the other node refuses the connection, its process has ended.
   if ((link & kResume) != 0) options.patience = milliseconds(0);
   links_.dial(link, ports_.transport(), std::move(options));
 }
@@ -250,8 +252,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    // The run directory's lock is probed after the connection and not before it. If both nodes were started together, the other
-    // node may have taken the lock only after this node started to connect.
+    // The lock of the run directory is probed after the connection is open and not before. If both nodes were started
+    // together, the other node may have taken the lock only after this node started to connect.
     if (directory_ && (link & (kAnnounce | kResume)) == 0)
       feed(node_event::RunDirectoryProbed{directory_->probe(FileQueue::kMaxBlock)});
     return feed(node_event::LinkOpened{link, own_address_, own_address_});

@@ -1,8 +1,8 @@
-// The I/O of one agent's rendezvous: it gives the pure Node (node.hpp) real connections, a timer and a file for its record. The
-// launcher creates a NodeShell for a multi-node job. It reports events of the workers to the NodeShell, and carries out the
-// requests in the NodeShell's events (ShellEvent). All calls are on one thread, without polling; event handlers may call the
-// NodeShell. Another thread writes the record, since a disk may stall. Messages that depend on the record wait for the write
-// (record_gate.hpp); leases do not.
+// Does the I/O for the rendezvous of one agent: it gives the pure Node (node.hpp) real connections, a timer and a file for its
+// record. The launcher creates a NodeShell for a multi-node job. The launcher reports events of the workers to the NodeShell,
+// and carries out the requests in the events of the NodeShell (ShellEvent). All calls are on one thread, without polling.
+// Event handlers may call the NodeShell. Another thread writes the record, because a disk may stall. Messages that depend on
+// the record wait for the write (record_gate.hpp), but leases do not.
 //
 // This class owns the timer, the record's file and the state machine. ports.hpp owns the listening ports, and links.hpp the
 // connections. unreachable_peers.hpp decides which messages users get about peers that do not answer.
@@ -63,18 +63,18 @@ class NodeShell : private Links::Events {
   // Closes the port at which the nodes first connect, so that rank 0 can open it. Has an effect only with
   // MeetPort::kClosesAtRelease.
   void close_meet_port() { ports_.close_meet_port(); }
-  // Returns the port at which the nodes first connect, if this process listens there, with MeetPort::kServesStore. Otherwise
-  // returns 0.
+  // Returns the port at which the nodes first connect; 0 if this process does not listen there, or if MeetPort is not
+  // kServesStore.
   std::uint16_t port_with_store() const { return ports_.port_with_store(); }
 
   bool leads_first() const { return settings_.node.leads_first; }
   bool leads() const { return node_ && node_->coordinator() != nullptr; }
-  // Returns the address that a user enters on other nodes to reach this one. Its port stays open for the whole job.
+  // Returns the address that a user enters on other nodes to reach this node. Its port stays open for the whole job.
   Address meeting_point() const { return settings_.node.member.listens; }
-  // This node's address on the route to the other nodes; empty before the first connection.
+  // Returns this node's address on the route to the other nodes; empty before the first connection.
   const std::string& own_address() const { return own_address_; }
-  // Returns the address at the other end of the newest connection that this node dialed, usually the coordinator's. The result
-  // is empty if this node has dialed none.
+  // Returns the address at the other end of the newest connection that this node has dialed. This is usually the coordinator's
+  // address. The result is empty if this node has dialed no connection.
   const std::string& leader_address() const { return leader_address_; }
   // Returns the queue whose thread accesses the files of this node's record and job marker.
   FileQueue& records() { return record_queue_; }
@@ -112,7 +112,7 @@ class NodeShell : private Links::Events {
   std::optional<RecordFile> record_file_;
   JobMarker marker_;
   FileQueue record_queue_;  // runs all accesses to the record file and the job marker
-  // start time of this process in ns; larger than that of each earlier process with the same node id
+  // start time of this process in ns; larger than the start time of each earlier process with the same node id
   std::uint64_t incarnation_ = 0;
   RestoredState restored_state_;
   std::optional<Node> node_;
@@ -131,7 +131,8 @@ class NodeShell : private Links::Events {
   std::string leader_address_;
   std::optional<node_action::Finish> finish_;
   boost::asio::steady_timer linger_timer_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // callbacks in the queue may outlive this object
+  // callbacks in the queue check this pointer, because they may outlive this object
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace ddprun::rendezvous

@@ -19,7 +19,7 @@ namespace {
 using Lead = NodeShellSettings::Lead;
 using MeetPort = NodeShellSettings::MeetPort;
 
-constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // enough for a few of the largest values of the workers' store
+constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // enough for a few values of maximum size in the workers' store
 
 TransportLimits limits(milliseconds lease) {
   TransportLimits limits;
@@ -108,7 +108,7 @@ void NodePorts::open_all() {
     if (member.listens.host.empty()) member.listens.host = member.own_host;
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
-    // --master-addr applies only on the first coordinator, which this node is not.
+    // --master-addr applies only on the first coordinator, and this node is not the first coordinator.
     settings_.node.coordinator.master_addr.clear();
     settings_.node.coordinator.master_port = 0;
   }

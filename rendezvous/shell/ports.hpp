@@ -1,7 +1,7 @@
-// The listening ports of one node, and the keys of its job. A node has up to three listeners:
+// Owns the listening ports of one node, and the keys of its job. A node has up to three listeners:
 // - If this node is the job's first coordinator, it listens on the port to which all nodes first connect.
-// - Each node listens for other nodes, since it may lead later. The first coordinator can use the same port for both.
-// - A listener without a port answers `ddprun join`. That client uses a different run id, so the other listeners pass its
+// - Each node listens for other nodes, because it may lead later. The first coordinator can use one port for both purposes.
+// - A listener that has no port answers `ddprun join`. This command uses a different run id, so the other listeners pass its
 //   connections to this listener.
 //
 // NodeShell (node_shell.hpp) uses this class.

@@ -1,5 +1,5 @@
-// Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). A lock on a replaced
-// file would be lost, so the lock is on a separate file.
+// Implementation of record_file.hpp. The record is a JSON file, which each write replaces by rename(2). A lock on the record
+// itself would be lost when the file is replaced, so the lock is on a separate file.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 constexpr int kMaxAgents = 64;  // maximum number of agents of one job on one host
 constexpr int kFormat = 5;
 constexpr std::size_t kMaxRecordBytes = 8 << 20;  // enough for a record with the ids of 100,000 nodes
-// Limits for a record of kMaxRecordBytes. Its deepest part is a node id in the list of the round's nodes.
+// Limits for a record of kMaxRecordBytes. In a record, the deepest level is a node id in the list of the round's nodes.
 constexpr JsonLimits kRecordLimits{.depth = 8, .values = 2 << 20};
 static_assert(
     kCauses == 19,
@@ -175,8 +175,8 @@ std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::s
     if (lock.get() < 0) lock = Descriptor(::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (lock.get() < 0) return fail(std::generic_category().message(errno));
     const int refused = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-    // The previous holder of the lock may have removed the file between our open() and our flock(). Then our lock is on a
-    // deleted file and protects nothing.
+    // The previous holder of the lock may have removed the file between our open() and our flock(). In this case our lock is
+    // on a deleted file and has no effect.
     if (refused == 0 && is_same_file(lock.get(), lock_of(file))) {
       return RecordFile(std::move(file), std::move(lock), before);
     }
@@ -199,7 +199,8 @@ RecordFile::~RecordFile() {
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;
-  constexpr std::size_t kMaxReasonBytes = 100;  // limits the reason in the message, which may contain a part of the file
+  // limits the length of the reason in the message, because the reason may quote the file
+  constexpr std::size_t kMaxReasonBytes = 100;
   complaint_ = "the rendezvous record of this node in " + file_.string() + " is damaged (" +
                printable(reason.substr(0, kMaxReasonBytes)) + "): this node starts without its record" +
                (moved ? "; it is kept as " + aside : "");

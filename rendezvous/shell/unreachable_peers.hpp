@@ -1,7 +1,8 @@
-// Decides which messages users get about peers that a node cannot reach. Most failures are temporary, since the other nodes may
-// still be starting. So a failure is reported only after 3.5 s, and each kind only once. A wrong token or version is permanent,
-// so it ends this process immediately. After the node has joined a job, no failure is reported, because any other program may
-// then use the address of a lost node. The code is pure (no I/O, no clock). NodeShell (node_shell.hpp) uses this class.
+// Decides which messages users get about peers that a node cannot reach. Most failures are temporary, because the other nodes
+// may still be starting. So a failure is reported only after 3.5 s, and each kind of failure only once. A wrong token or
+// version is permanent, so it ends this process immediately. After the node has joined a job, no failure is reported, because
+// another program may now use the address of a lost node. The code is pure (no I/O, no clock). NodeShell (node_shell.hpp) uses
+// this class.
 #pragma once
 
 #include <set>
@@ -20,7 +21,7 @@ struct NoNodeAnswers {
 
 class UnreachablePeers {
  public:
-  // monostate: report nothing. Finish: this process ends, since a retry would fail in the same way.
+  // monostate: report nothing. Finish: this process ends, because a retry would fail in the same way.
   using Report = std::variant<std::monostate, NoNodeAnswers, node_action::Finish>;
 
   explicit UnreachablePeers(Time now) : started_at_(now) {}

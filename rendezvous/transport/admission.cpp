@@ -27,7 +27,7 @@ Admission::Admitted Admission::admit(const SourceAddress& source, TimePoint now)
   result.id = next_id_++;
   silent_.push_back({result.id, source, now});
   where_[result.id] = {&silent_, std::prev(silent_.end())};
-  ++silent_of_[source];  // a new lookup, since the eviction above may have removed the map's entry
+  ++silent_of_[source];  // the key is looked up again, because the eviction above may have removed its entry
   return result;
 }
 
@@ -40,8 +40,8 @@ void Admission::started(Id id) {
   ++started_count;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
-  // The queue is in the order of arrival, except for a peer whose ClientHello was late. This exception is harmless: such a peer
-  // is only closed a little later.
+  // The queue is in the order of arrival, except for a peer whose ClientHello was late. This exception is harmless, because
+  // this peer is only closed a little later.
   started_.splice(started_.end(), silent_, entry);
   found->second.queue = &started_;
 }

@@ -1,16 +1,16 @@
-// The limits for connections whose peer has not proved yet that it has the token (newcomers). This class decides which of them
-// are kept, which are closed to make space, and when the listener stops accepting for a while. It is pure: its inputs are
-// arrivals and the time, its outputs are the ids to close. listener.cpp carries out the decisions.
+// Limits the connections whose peer has not proved yet that it has the token (newcomers). This class decides which newcomers
+// are kept, which are closed so that others can connect, and when the listener stops accepting for a while. The class is pure:
+// its inputs are arrivals and the time, and its outputs are the ids to close. listener.cpp carries out the decisions.
 //
-// The problem. Any machine on the network can open connections and send nothing. Without limits, such connections use up all
-// descriptors, and no member can join. But when a job starts, thousands of members may connect within a second, and none of
-// them may be rejected.
+// The problem. Any machine on the network can open connections and send nothing. Without limits, these connections would use
+// up all descriptors, and no member could join. But when a job starts, thousands of members may connect within a second, and
+// no member may be rejected.
 //
 // The idea. A newcomer that has sent nothing yet is "silent". If another connection needs its slot, the oldest silent newcomer
-// is closed, so idle connections cannot block other peers. A newcomer whose ClientHello has proved the key is "started". It is
-// nearly always a member, although it could be a replay of recorded bytes. So it is closed for another connection only if it is
-// older than `grace`. Until then, the listener stops accepting. The number of started newcomers per source address is limited.
-// Above the limit, newcomers of that source count as silent.
+// is closed, so idle connections cannot block other peers. A newcomer whose ClientHello has proved the key is "started". A
+// started newcomer is nearly always a member, but it could be a replay of recorded bytes. So it is closed for another
+// connection only if it is older than `grace`. Until then, the listener stops accepting. The number of started newcomers per
+// source address is limited. Above the limit, newcomers of that source count as silent.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace ddprun {
 
-// The source of a connection: a mapped IPv4 address, or the first half of an IPv6 address, since a machine can choose the
+// The source of a connection: a mapped IPv4 address, or the first half of an IPv6 address, because a machine can choose the
 // second half freely.
 using SourceAddress = std::array<std::uint8_t, 16>;
 

@@ -1,6 +1,6 @@
-// Opens Asio sockets with SOCK_CLOEXEC. Asio's own open() does not set that flag, so child processes inherit the socket. In one
-// case a hook (a user's program that the agent had started) survived its agent and kept the rendezvous port open. The next
-// agent could not listen at that port.
+// Opens Asio sockets with SOCK_CLOEXEC. The open() function of Asio does not set that flag, so child processes inherit the
+// socket. In one case a hook (a user's program that the agent had started) survived its agent and kept the rendezvous port
+// open. The next agent could not listen at that port.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,8 +1,8 @@
 // Implementation of connection.hpp.
 //
 // Note: all connections share one buffer. Asio only reports that a socket is readable. The bytes are then read into the shared
-// buffer, decrypted and split into frames within one call. With ten thousand members, separate buffers would be most of the
-// process's memory.
+// buffer, decrypted and split into frames within one call. With ten thousand members, separate buffers would take most of the
+// memory of the process.
 #include "rendezvous/transport/connection.hpp"
 
 #include <netinet/tcp.h>
@@ -56,7 +56,8 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Errors are ignored: only an old kernel lacks an option, and in that case the lease still detects a dead peer.
+    // Errors are ignored. Only an old kernel does not have one of the options, and in that case the lease still detects a dead
+    // peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -88,7 +89,8 @@ void Connection::start_handshake(HandshakeHandlers handlers, std::string_view re
   }
   if (stage_ != Stage::kHandshake) return;
   if (!received.empty() && take(received) == More::kNo) return;
-  // Read immediately: a member's ClientHello has usually arrived already, and admission.hpp then counts the member as started.
+  // Read immediately, because the ClientHello of a member has usually arrived already. Then admission.hpp counts the member as
+  // started.
   read_available();
 }
 
@@ -236,8 +238,8 @@ void Connection::flush() {
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-// Sends as much of the queue as the socket accepts. The rest is sent when the socket is writable again. Returns 0, or the errno
-// of a failure.
+// Sends as much of the queue as the socket accepts. The remaining bytes are sent when the socket is writable again. Returns 0,
+// or the errno of a failure.
 int Connection::write_out() {
   while (stage_ != Stage::kClosed && sent_ < out_.size()) {
     const ssize_t count = ::send(socket_.native_handle(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
@@ -304,7 +306,7 @@ void Connection::close() {
   if (stage_ == Stage::kClosed) return;
   if (delivering_) write_out();  // sends the answers that were queued during delivery
   shut();
-  // The handlers are destroyed later, since close() may be running inside one of them.
+  // The handlers are destroyed later, because close() may be running inside one of them.
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     self->handlers_ = {};
     self->handshake_ = {};

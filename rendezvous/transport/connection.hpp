@@ -1,7 +1,7 @@
-// A connection between two agents: it carries whole frames in both directions, encrypted and authenticated, over one TCP
-// socket. The listener and Transport::connect() create the object and perform the handshake. The agent gets the object when it
-// is open. Its functions do not block, and an idle connection has no buffers. All calls are on one thread. The event loop calls
-// the handlers, never a call of send(), finish() or close().
+// A connection between two agents. It carries whole frames in both directions, encrypted and authenticated, over one TCP
+// socket. The listener and Transport::connect() create the object and perform the handshake. The agent gets the object when
+// the connection is open. The functions do not block, and an idle connection has no buffers. All calls are on one thread. The
+// handlers are called from the event loop, and never during a call of send(), finish() or close().
 #pragma once
 
 #include <functional>
@@ -34,7 +34,7 @@ struct Closed {
 };
 
 // Sets the options for sending without delay (TCP_NODELAY) and for the detection of a dead peer. On Linux an accepted socket
-// inherits them from the listening socket, so an accepted connection needs no system calls for them.
+// inherits the options from the listening socket, so an accepted connection needs no system calls for them.
 void set_socket_options(int fd, const TransportLimits& limits);
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -49,9 +49,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Starts to read and to call the handlers. Frames that have already arrived are delivered from the event loop.
   void start(Handlers handlers);
-  // Queues a frame, and sends as much of the queue as the socket accepts now. Within on_frame, sending waits until on_frame
-  // returns, so that several answers are sent together. Throws InternalError for a frame over the limit. Has no effect on a
-  // closed connection.
+  // Queues a frame, and sends as much of the queue as the socket accepts now. If on_frame calls send(), the frame is sent
+  // after on_frame has returned, so that several answers are sent together. Throws InternalError for a frame over the limit.
+  // The call has no effect on a closed connection.
   void send(std::string_view frame);
   // Sets the limit for frames that start after this call; the default is TransportLimits::frame_bytes. A caller can use it to
   // allow only smaller frames before the peer has joined the job.
@@ -87,11 +87,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // when on_done returns.
     std::function<void(const Handshake&)> on_done;
   };
-  // Takes ownership of a connected, non-blocking socket on which set_socket_options() was called.
+  // Takes ownership of `socket`, which must be connected and non-blocking, and on which set_socket_options() was called.
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received` contains bytes that another process has already read from this socket (handover.hpp). They may be enough to call
-  // a handler before this function returns.
+  // `received` contains bytes that another process has already read from this socket (handover.hpp). A handler may be called
+  // before this function returns, because these bytes may be enough for the handshake.
   void start_handshake(HandshakeHandlers handlers, std::string_view received = {});
   // Returns the descriptor of the socket, for another process that will serve the peer. Call this only during on_done with
   // kWrongRunId or kNotTls, when no byte has been sent to the peer yet.

@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
 // The result of an asynchronous operation for which a coroutine waits until a deadline. The operation and the coroutine share
-// this object, since either of them may end first.
+// this object, because either of them may end first.
 template <class Result>
 struct Awaited {
   explicit Awaited(boost::asio::io_context& io) : timer(io) {}
@@ -48,8 +48,8 @@ struct Awaited {
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
 // Note: cancellation. A cancellation may arrive after the awaited event, but before this coroutine resumes. At that moment no
-// timer is pending, so the cancellation cannot end a wait. By default, Asio then throws from the next co_await. run_connector()
-// turns off that behavior, since an open connection must first be closed. So each wait checks for a cancellation itself.
+// timer is pending, so the cancellation cannot end a wait. By default, the next co_await of Asio then throws. run_connector()
+// turns off that behavior, because an open connection must first be closed. So each wait checks for a cancellation itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {
@@ -64,8 +64,8 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// Returns true if the kernel has retransmitted packets or waits for an acknowledgement. Then the network may be the reason why
-// no data arrives, and not the peer.
+// Returns true if the kernel has retransmitted packets or waits for an acknowledgement. In this case the reason why no data
+// arrives may be the network and not the peer.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -116,8 +116,8 @@ class Connector {
     return false;
   }
 
-  // Multiplies the pause by a random factor. Otherwise a thousand agents that wait for one coordinator would all connect at the
-  // same moment.
+  // Multiplies the pause by a random factor. Without this factor, a thousand agents that wait for one coordinator would all
+  // connect at the same moment.
   std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
     std::uniform_real_distribution<double> factor(0.8, 1.2);
     return std::chrono::microseconds(round_to_nearest(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
@@ -154,7 +154,7 @@ class Connector {
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      // Keeps the failure of the address whose attempt got furthest. The enum Kind is sorted by that progress.
+      // Keeps the failure of the attempt that made the most progress. The values of the enum Kind are sorted by progress.
       if (!best_failure || result.failure.kind > best_failure->kind) best_failure = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
     }
@@ -285,7 +285,7 @@ class Connector {
   ConnectOptions options_;
   Clock::time_point deadline_;
   std::string where_;
-  // Does not use std::random_device: it executes CPUID for each connection, which is slow on a virtual machine.
+  // Does not use std::random_device, because it executes CPUID for each connection, which is slow on a virtual machine.
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 

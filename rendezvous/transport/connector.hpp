@@ -1,6 +1,6 @@
 // Opens a connection to another agent: resolves the name, tries every address, performs the handshake, and retries failures
-// that may be temporary. Transport::connect() (transport.hpp) calls it. If no address succeeds, it tries all of them again.
-// When it gives up, it reports the failure of the address whose last attempt got furthest.
+// that may be temporary. Transport::connect() (transport.hpp) calls it. If the attempts at all addresses fail, it tries all
+// addresses again. When it gives up, it reports the failure of the attempt that made the most progress.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct ConnectOptions {
   std::string host;  // a name or a numeric address; all addresses of a name are tried
   std::uint16_t port = 0;
   std::string local_address;                  // --local-addr
-  std::chrono::milliseconds patience{30000};  // how long temporary failures are retried
+  std::chrono::milliseconds patience{30000};  // how long to retry after temporary failures
   std::chrono::milliseconds attempt{5000};    // limit for one attempt with one address, including TLS
 };
 

@@ -1,6 +1,6 @@
 // The faults of peers and connections as texts, and the log of bad peers. The log gets the first line of each kind of fault
-// immediately. After that, it gets at most one line in ten seconds, with the number of suppressed lines. So a hostile peer
-// cannot fill the log file. The code is pure (no I/O, no clock). connection.cpp and listener.cpp use it.
+// immediately. After that, the log gets at most one line in ten seconds, with the number of suppressed lines. So a hostile
+// peer cannot fill the log file. The code is pure (no I/O, no clock). connection.cpp and listener.cpp use it.
 #pragma once
 
 #include <array>

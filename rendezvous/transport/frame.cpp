@@ -31,7 +31,7 @@ std::optional<std::string_view> FrameReader::next() {
       return rest.substr(kFrameHeaderBytes, size);
     }
   }
-  // Frees the memory when all received frames are complete, since thousands of idle connections are in this state.
+  // Frees the memory when all received frames are complete, because thousands of idle connections are in this state.
   if (too_large_ || rest.empty()) {
     std::string().swap(buffer_);
     at_ = 0;

@@ -1,6 +1,7 @@
-// Frames: a frame is a length of four bytes, most significant byte first, followed by that number of bytes. A length over the
-// limit is a permanent error. It is detected before any byte of the frame is stored. So the memory of a connection grows with
-// the received bytes, and not with the announced length. The code is pure (no I/O, no clock). connection.cpp uses it.
+// Encodes and decodes frames. A frame is a length of four bytes, most significant byte first, followed by that number of
+// bytes. A length over the limit is a permanent error, which is detected before any byte of the frame is stored. So the memory
+// of a connection grows with the received bytes, and not with the announced length. The code is pure (no I/O, no clock).
+// connection.cpp uses it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ class FrameReader {
   // Returns the content of the next complete frame, valid until the next call to next() or feed(). Returns nullopt if no frame
   // is complete, or after a frame over the limit.
   std::optional<std::string_view> next();
-  // Returns the announced length of a frame over the limit; nullopt if there was none.
+  // Returns the announced length of a frame over the limit; nullopt if no frame was over the limit.
   std::optional<std::size_t> too_large() const { return too_large_; }
 
  private:

@@ -56,8 +56,8 @@ int listen_at(const UnixAddress& address) {
   return listens ? socket.release() : -1;
 }
 
-// Returns true if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, since any user of this
-// host can bind an abstract name.
+// Returns true if the process at the other end belongs to this user (SO_PEERCRED). Both ends check this, because any user of
+// this host can bind an abstract name.
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -126,7 +126,8 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     boost::system::error_code ignored;
     inbox_.close(ignored);
     waiting_socket_.close(ignored);
-    // This must close before the port is passed on, so that the next holder of the port can open its own socket with this name.
+    // This socket must close before the port is passed to the next agent, so that the next holder can open its own socket with
+    // the same name.
     holder_socket_.close(ignored);
     const Descriptor port = listener_ ? listener_->release_port() : Descriptor();
     for (auto& waiter : waiters_) {
@@ -180,7 +181,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
 
   void close_oldest_sender() {
     boost::system::error_code ignored;
-    senders_.front()->close(ignored);  // close() is needed, since the read handler also owns a reference
+    senders_.front()->close(ignored);  // close() is necessary, because the read handler also owns a reference
     senders_.pop_front();
   }
 
@@ -200,7 +201,8 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     return true;
   }
 
-  // Opens the socket for waiting agents. A failure is ignored, because it only prevents other agents from waiting for the port.
+  // Opens the socket for waiting agents. A failure is ignored, because its only consequence is that other agents cannot wait
+  // for the port.
   void open_holder_socket() {
     const int fd = listen_at(abstract(options_.port, "holder"));
     if (fd < 0) return;
@@ -219,7 +221,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     });
   }
 
-  // Removes a waiting agent when it ends. Waiting agents send no data, so a readable socket means that the agent has ended.
+  // Removes a waiting agent when it ends. Waiting agents send no data. So if the socket is readable, the agent has ended.
   void watch(std::list<stream_descriptor>::iterator waiter) {
     once_readable(*waiter, [this, waiter] { waiters_.erase(waiter); });
   }
@@ -233,7 +235,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
     return true;
   }
 
-  // Called when the connection to the holder is readable: the holder has passed the port to this agent or to another one, or
+  // Called when the connection to the holder is readable: the holder has passed the port to this agent or to another agent, or
   // has died.
   void receive_port() {
     auto received = receive_passed_descriptor(waiting_socket_.native_handle());
@@ -246,7 +248,7 @@ class SharedPort final : public Listener, public std::enable_shared_from_this<Sh
 
   void try_again() {
     if (hold_by_binding() || join_waiters()) return;
-    timer_.expires_after(kSecondTry);  // try again soon: the next holder has not opened its socket yet
+    timer_.expires_after(kSecondTry);  // try again soon, because the next holder has not opened its socket yet
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error && !self->closed_) self->try_again();
     });

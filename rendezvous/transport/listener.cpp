@@ -163,8 +163,8 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     wait();
   }
 
-  // Handles a failed accept(2). Returns kYes if the next connection may be accepted immediately. Otherwise the next attempt has
-  // been scheduled.
+  // Handles a failed accept(2). Returns kYes if the next connection may be accepted immediately. If it returns another value,
+  // it has scheduled the next attempt.
   More accept_failed(int error) {
     switch (error) {
       case EAGAIN:
@@ -174,7 +174,8 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
       case EMFILE:
       case ENFILE:
         if (!connection_pending())
-          return accept_failed(EAGAIN);  // not an error: accept(2) needs a free descriptor even if no connection waits
+          // this is not an error, because accept(2) needs a free descriptor even if no connection waits
+          return accept_failed(EAGAIN);
         if (const auto id = admission_.evict_one()) {
           reject(*id, PeerFault::kCrowdedOut);
           return More::kYes;
@@ -192,9 +193,9 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     }
   }
 
-  // Refuses the pending connection: no descriptor is free, and no unauthenticated connection can be closed. If the connection
-  // stayed pending, the event loop would report it again and again. So this function closes a spare descriptor, accepts the
-  // connection with the free slot, and closes it.
+  // Refuses the pending connection, because no descriptor is free and no unauthenticated connection can be closed. If the
+  // connection stayed pending, the event loop would report it again and again. So this function closes a spare descriptor,
+  // accepts the connection with the free slot, and closes it.
   More refuse_one() {
     spare_ = Descriptor();
     const bool accepted = Descriptor(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC)).get() >= 0;
@@ -225,8 +226,8 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) reject(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    // The pointers are weak: a new connection must not keep the listener alive, and these handlers must not keep the connection
-    // alive.
+    // The pointers are weak, because a new connection must not keep the listener alive, and these handlers must not keep the
+    // connection alive.
     newcomer->start_handshake({[acceptor = weak_from_this(), id = id] {
                                  if (const auto self = acceptor.lock()) self->admission_.started(id);
                                },

@@ -19,7 +19,7 @@
 
 namespace ddprun {
 
-// A range of ports, both ends included. 0 and 0: the kernel chooses a port.
+// A range of ports, including both ends. If both ends are 0, the kernel chooses a port.
 struct ListenPorts {
   std::uint16_t low = 0;
   std::uint16_t high = 0;
@@ -45,11 +45,12 @@ class Listener {
   virtual boost::asio::ip::tcp::endpoint local() const = 0;
   // Closes the port. Handshakes in progress continue.
   virtual void close_port() = 0;
-  // Returns the listening socket, if there is one.
+  // Returns the listening socket, and no longer owns it; empty if the port is not open.
   virtual Descriptor release_port() = 0;
   // Starts to accept connections from `port`, a socket that already listens.
   virtual void take_port(Descriptor port) = 0;
-  // Serves a connection that another agent of this host has accepted. `hello`: the bytes that the other agent has read from it.
+  // Serves a connection that another agent of this host has accepted. `hello` contains the bytes that the other agent has read
+  // from the connection.
   virtual void adopt(Descriptor connection, std::string_view hello) = 0;
   virtual std::size_t unauthenticated() const = 0;
 };

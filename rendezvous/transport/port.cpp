@@ -27,7 +27,8 @@ tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint
   return acceptor;
 }
 
-// Opens a free port of the range. Each process starts its search at a different port, so that few processes collide.
+// Opens a free port of the range. Each process starts its search at a different port, so that two processes rarely try the
+// same port.
 tcp::acceptor open_one_of(boost::asio::io_context& io, ListenOptions options) {
   const ListenPorts range = std::exchange(options.range, {});
   const int size = range.high - range.low + 1;

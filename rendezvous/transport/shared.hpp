@@ -31,8 +31,8 @@ struct TransportLimits {
   std::size_t bytes_before_token = 4 << 10;
   std::chrono::milliseconds handshake_time{5000};
 
-  // Timeouts with which TCP detects a dead network: user_timeout for unacknowledged data (TCP_USER_TIMEOUT), the others for
-  // keepalive probes on an idle connection.
+  // Timeouts with which TCP detects a dead network: user_timeout for unacknowledged data (TCP_USER_TIMEOUT), and the other
+  // timeouts for keepalive probes on an idle connection.
   std::chrono::milliseconds user_timeout{5000};
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
@@ -62,8 +62,8 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
-  // An optional, so that the destructor of Transport can destroy it early. After that, no function is posted to an io_context
-  // that may be destroyed.
+  // An std::optional, so that the destructor of Transport can destroy the NameLookup early. After that, no function is posted
+  // to the io_context, which may be destroyed.
   std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};
 
   BadPeerLog bad_peers;

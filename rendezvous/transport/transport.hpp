@@ -1,7 +1,7 @@
-// The secure transport between agents: frames over TLS 1.3 with a key that is derived from the job's token. A Transport opens
-// listeners (listener.hpp) and connects to other agents (connector.hpp). The agent gets a connection only when it is open and
-// authenticated (connection.hpp). Peers without the key are refused, limited in number and logged. The transport does not
-// interpret frames. docs/security.md lists its guarantees.
+// Implements the secure transport between agents: frames over TLS 1.3 with a key that is derived from the job's token. A
+// Transport opens listeners (listener.hpp) and connects to other agents (connector.hpp). The agent gets a connection only when
+// it is open and authenticated (connection.hpp). Peers without the key are refused, limited in number and logged. The
+// transport does not interpret frames. docs/security.md lists its guarantees.
 #pragma once
 
 #include <functional>

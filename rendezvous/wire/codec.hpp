@@ -2,8 +2,8 @@
 // transport adds the length of a frame. The frames are not JSON, because a coordinator may read ten thousand frames per second.
 // In addition, every field has a fixed position and a limit, so most invalid byte strings are rejected.
 //
-// The codec is pure: it only converts between bytes and messages, and the transport owns the sockets. It checks limits before
-// it allocates memory. An invalid frame throws ProtocolError, and the caller closes the connection.
+// The codec is pure: it only converts between bytes and messages, and the transport owns the sockets. The codec checks all
+// limits before it allocates memory. An invalid frame throws ProtocolError, and the caller closes the connection.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Lists the fields of each rendezvous message in their order on the wire. codec.cpp uses the same list to encode and to decode,
-// so the two cannot differ. Only the codec includes this file. A change of the order needs a new kProtocolVersion.
+// Lists the fields of each rendezvous message in their order on the wire. codec.cpp uses the same list to encode and to
+// decode, so the two directions always agree. Only the codec includes this file. A change of the order needs a new
+// kProtocolVersion.
 #pragma once
 
 #include <type_traits>

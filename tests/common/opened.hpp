@@ -15,7 +15,8 @@ namespace ddprun::test {
 class Opened {
  public:
   explicit Opened(const std::filesystem::path& file) : fd_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-    // IN_CLOSE adds a close event between two opens. Without it, the kernel would merge successive open events into one.
+    // IN_CLOSE adds a close event between two open events. Without this flag, the kernel would merge successive open events
+    // into one event.
     if (fd_ < 0 || ::inotify_add_watch(fd_, file.c_str(), IN_OPEN | IN_CLOSE) < 0) {
       ::close(fd_);
       throw std::runtime_error("can't watch " + file.string());

@@ -1,4 +1,4 @@
-// Reads random bytes as a NumPy file: first its header, then a tensor over the memory-mapped values.
+// Reads random bytes as a NumPy file: first its header, then a tensor whose data is the memory-mapped values.
 #include <ATen/ops/sum.h>
 
 #include "tests/fuzz/file_of_bytes.hpp"

@@ -1,6 +1,6 @@
-// Feeds random bytes in pieces to the decoder of the worker channel. The decoder must throw ProtocolError, or return a message
-// that stays the same when it is encoded and decoded again. Byte 0 selects the direction (from a worker or from an agent), and
-// byte 1 is the length of each piece.
+// Passes random bytes in chunks to the decoder of the worker channel. The decoder must throw ProtocolError, or return a
+// message that stays the same when it is encoded and decoded again. Byte 0 selects the direction (from a worker or from an
+// agent), and byte 1 is the length of each chunk.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

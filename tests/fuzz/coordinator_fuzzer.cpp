@@ -1,5 +1,6 @@
 // Sends arbitrary messages of nodes to a rendezvous coordinator, at arbitrary times. The coordinator must never crash, and
-// never give the same group rank of a round to two nodes. Until it steps down, it must always have a next deadline.
+// never give the same group rank of a round to two nodes. Until the coordinator steps down, it must always have a next
+// deadline.
 #include <cstdlib>
 #include <set>
 

@@ -22,7 +22,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// A folder in memory. It is removed when the process ends.
+// A folder in memory, which is removed when the process ends.
 class Folder {
  public:
   Folder() {

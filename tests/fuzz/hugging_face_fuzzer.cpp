@@ -1,4 +1,5 @@
-// Reads random bytes as the config.json of a Hugging Face model, and parses a train.json with model.type "auto" for it.
+// Reads random bytes as the config.json of a Hugging Face model, and parses a train.json with model.type "auto" for this
+// model.
 #include "common/config/parse_config.hpp"
 #include "tests/fuzz/file_of_bytes.hpp"
 

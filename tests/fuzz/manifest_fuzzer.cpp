@@ -1,6 +1,6 @@
-// Reads random bytes as the manifest of a checkpoint. A valid manifest must stay the same when it is encoded and decoded again.
-// A manifest contains a checksum of itself, which would be wrong after almost every mutation. So the fuzzer first inserts the
-// correct checksum.
+// Reads random bytes as the manifest of a checkpoint. A valid manifest must stay the same when it is encoded and decoded
+// again. A manifest contains a checksum of its content, which would be wrong after almost every mutation. So the fuzzer first
+// inserts the correct checksum.
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/file_of_bytes.hpp"

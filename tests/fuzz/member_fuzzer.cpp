@@ -1,6 +1,6 @@
-// Sends arbitrary messages of a rendezvous coordinator, a candidate or another node to a node, at arbitrary times. The node
-// must never crash. It may start workers again only after the fuzzer has reported the end of the earlier workers. All messages
-// that it sends must be encodable.
+// Sends arbitrary messages to a node, at arbitrary times. The senders are a rendezvous coordinator, a candidate, or any other
+// node. The node must never crash. It may start workers again only after the fuzzer has reported the end of the earlier
+// workers. All messages that it sends must be encodable.
 #include <cstdlib>
 
 #include "rendezvous/node/node.hpp"

@@ -9,7 +9,8 @@ using namespace ddprun;
 using namespace ddprun::trainer;
 
 // Four bytes describe one entry. Byte 0 selects the name of the tensor, and whether the entry is a piece or a whole tensor.
-// Byte 1 is the length of the whole tensor, byte 2 the position of the piece in it, and byte 3 the number of elements.
+// Byte 1 is the length of the whole tensor, byte 2 is the position of the piece in the tensor, and byte 3 is the number of
+// elements in the piece.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return fuzz::accepted_or_refused([&] {
     WholeTensors whole;

@@ -19,8 +19,8 @@ fi
 # memory make the fuzzers a third faster.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=0:malloc_context_size=4:quarantine_size_mb=16
 
-# run NAME SEED SECONDS: runs a fuzzer once and appends to its log. libFuzzer's entropic schedule is off, because it took more
-# than half of the time of fuzz_member. Inputs are limited to 4 KiB, which is enough for every construct of these formats.
+# run NAME SEED SECONDS: runs a fuzzer once and appends to its log. The entropic schedule of libFuzzer is off, because it took
+# more than half of the time of fuzz_member. Inputs are limited to 4 KiB, which is enough for every construct of these formats.
 run() {
   "build-readers/bin/fuzz_$1" -seed="$2" -max_total_time="$3" -rss_limit_mb=2000 -malloc_limit_mb=1000 -timeout=10 -max_len=4096 \
     -entropic=0 -print_final_stats=1 -artifact_prefix="build-readers/found/$1-" "build-readers/found/$1" "tests/fuzz/corpus/$1" \

@@ -1,6 +1,7 @@
-"""Runs the tests that need a GPU, and compares ddptrain's speed with that of Python's DistributedDataParallel. It runs either
-in the unpacked bundle of ./dev gpu, on another machine, or in a checkout with a build. Without a GPU it runs the tests that a
-CPU can run. It needs no network, and no packages except torch in the version with which the bundle was built.
+"""Runs the tests that need a GPU, and compares the speed of ddptrain with the speed of PyTorch's DistributedDataParallel in
+Python. It runs either in the unpacked bundle of ./dev gpu, on another machine, or in a checkout with a build. If there is no
+GPU, it runs the tests that need only a CPU. It needs no network, and no packages except torch in the version with which the
+bundle was built.
 
 usage: check.py [--figures FOLDER] [--torch FOLDER_OF_TORCH] [--build FOLDER] [--quick]
 writes FOLDER/machine.json, tests.json, training.json and pytest.txt; exit code 0 if all tests and training runs passed
@@ -52,8 +53,8 @@ def version_of(torch: pathlib.Path) -> str:
 
 
 def link_torch(torch: pathlib.Path, about: dict, build: pathlib.Path) -> str:
-    """Creates the link lib/ddprun/torch, through which the programs find LibTorch, and returns torch's version. Fails if the
-    version differs from that of the build, because LibTorch's ABI differs between versions."""
+    """Creates the link lib/ddprun/torch, through which the programs find LibTorch, and returns the version of torch. Fails if
+    the programs were built with a different version, because the ABI of LibTorch differs between versions."""
     version = version_of(torch)
     if version.split("+")[0] != about["torch"]:
         fail(f"this was built with torch {about['torch']} and runs with no other; {torch} is {version}")

@@ -17,7 +17,7 @@ import tarfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_BYTES = 64 * 1000 * 1000
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
-# These modules are pure Python, so they run with any Python from 3.10 on.
+# These modules are pure Python, so they run with Python 3.10 and all later versions.
 TEST_MODULES = ["pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "pytest_timeout"]
 SOURCES = ["configs", "tests/conftest.py", "tests/pytest.ini", "tests/whole_program", "tests/gpu", "bench/python_ddp.py", "python/ddprun", "docs"]
 

@@ -24,8 +24,8 @@ PEER = ROOT / "bench/python_ddp.py"
 
 
 def peer():
-    """Loads bench/python_ddp.py without its last line, which starts the training. Only the networks of that file are used, so numpy need
-    not be installed."""
+    """Loads bench/python_ddp.py without its last line, which starts the training. Only the networks of that file are used, so
+    this program also runs if numpy is not installed."""
     if importlib.util.find_spec("numpy") is None:
         sys.modules["numpy"] = types.ModuleType("numpy")
     text = PEER.read_text(encoding="utf-8")
@@ -99,7 +99,9 @@ def main() -> None:
                 if step == last:
                     break
     dist.destroy_process_group()
-    os._exit(0)  # skips the interpreter's teardown, in which threads of PyTorch's process group may abort the process
+    # skips the teardown of the interpreter, because threads of PyTorch's process group may abort the process during the
+    # teardown
+    os._exit(0)
 
 
 main()

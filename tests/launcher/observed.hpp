@@ -1,4 +1,4 @@
-// An observer of the agent's events, together with a RoundModel. The model receives each event before the observer does, as in
+// Combines an observer of the agent's events with a RoundModel. The model receives each event before the observer does, as in
 // launcher/launch/run_plan.cpp.
 #pragma once
 

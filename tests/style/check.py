@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the style rules that no compiler and no formatter checks: `./dev format --check` runs it.
+"""Checks the style rules that no compiler and no formatter checks. `./dev format --check` runs this program.
 
 Each kind of rule has a file: prose.py (length of sentences), vocabulary.py (words), sources.py (C++ sources) and links.py
-(links, and names of files and tests in texts). texts.py splits files into texts for all of them. Only Python's standard library
-is needed.
+(links, and names of files and tests in texts). texts.py splits files into texts for all these rules. The program needs only
+the standard library of Python.
 
 A violation is one line: FILE:LINE: what is wrong: what to write instead: the text. The exit code is 1 if there is a violation.
 """
@@ -23,7 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def violations(tree: texts.Tree, only: frozenset[str] | None = None) -> list[texts.Violation]:
-    """Returns all violations, or those in the files `only`. Rules that compare files read the whole tree in both cases."""
+    """Returns all violations, or only the violations in the files `only`. Rules that compare files read the whole tree in both
+    cases."""
     found = [*prose.check(tree), *vocabulary.check(tree, only), *sources.check(tree), *links.check(tree)]
     return sorted(each for each in found if only is None or each.path in only)
 

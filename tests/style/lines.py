@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Counts the lines of code and of comments in each top folder: `./dev lines`, or `lines.py [FOLDER...]` for some folders.
 
-A line that contains code is a line of code, even if a comment follows. A line of a comment or a Python docstring without code
-is a comment line. Blank lines are not counted, even within comments. The share is the percentage of comment lines among all
-counted lines. Only C, C++ and Python files are counted. For C++, texts.py finds the comments, so `//` in a literal is not a
-comment. For Python, the parser finds the docstrings.
+A line that contains code is a line of code, even if a comment follows. A line that contains only a comment or a part of a
+docstring is a comment line. Blank lines are not counted, even within comments. The share is the percentage of comment lines
+among all counted lines. Only C, C++ and Python files are counted. For C++, texts.py finds the comments, so `//` in a literal
+is not a comment. For Python, the parser finds the docstrings.
 """
 
 import argparse

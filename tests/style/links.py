@@ -1,6 +1,7 @@
-"""Checks that links, and names of files, decisions and tests in texts, refer to something that exists.
+"""Checks that everything to which a text refers exists: the targets of links, and the files, decisions and tests that it
+names.
 
-Without these rules, texts would keep the old name of a renamed file or test unnoticed.
+When a file or a test is renamed, these rules find the texts that still contain the old name.
 """
 
 import posixpath
@@ -45,7 +46,7 @@ def _without_code(page: str) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """Returns the anchors of a page's headings, as common Markdown viewers create them."""
+    """Returns the anchors of the headings of a page, in the form that common Markdown viewers create."""
     headings = re.findall(r"^#+ +(.*)$", _without_code(page), re.M)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()).replace(" ", "-") for heading in headings}
 
@@ -102,8 +103,8 @@ def _files_in_comments(tree: texts.Tree) -> typing.Iterator[texts.Violation]:
                 base = posixpath.basename(name)
                 if base in FOREIGN or name in tree:
                     continue
-                # A name with a folder must be a path from the root, or the end of a path in the same top folder. A file name without a
-                # folder may be anywhere.
+                # If the name contains a folder, it must be a path from the root, or the end of a path in the same top folder.
+                # If it is only a file name, the file may be in any folder.
                 if not any(other.startswith(top) and other.endswith("/" + name) for other in paths) if "/" in name else base not in names:
                     yield texts.Violation(path, number, "a file that does not exist", "write the name of an existing file", name)
 

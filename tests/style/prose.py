@@ -1,7 +1,7 @@
 """Checks that sentences of the docs have at most 25 words.
 
-A sentence ends at . ! ? or : (not at ;). A heading, a list item and a table cell are separate sentences. Code blocks, link
-targets and HTML comments are not counted; a piece of inline code counts as one word.
+A sentence ends at . ! ? or : (not at ;). A heading, a list item and a table cell are separate sentences. The words in code
+blocks, link targets and HTML comments are not counted. Inline code between two backticks counts as one word.
 """
 
 import re

@@ -1,12 +1,12 @@
 """Checks rules for C++ sources that no compiler checks.
 
-Files that are compiled together must not declare a name twice. All builds except the debug preset join files (unity builds). In
-a joined file, a second function of the same name would be an overload, which might be called instead of the first one. A
-function that two files need belongs in a header.
+Files that are compiled together must not declare a name twice. All builds except the debug preset join files (unity builds).
+In a joined file, a second function of the same name would be an overload, which might be called instead of the first function.
+A function that two files need belongs in a header.
 
 A module is a folder with sources, and modules may be nested. A module has at most 25 files. A file of more than 400 lines of
-code needs a Note that gives the reason. A class must not be split to shorten its file: a part that deserves a separate file
-also deserves a name and separate state. In all code that the launcher links, a name denotes only one type.
+code needs a Note that gives the reason. Do not split a class only to shorten its file: a new file needs a concept that has a
+name and separate state. In all code that the launcher links, a name denotes only one type.
 """
 
 import collections
@@ -30,8 +30,8 @@ _DECLARED = re.compile(
 # Names that several files may declare, because the overloads differ in the type of their argument.
 OVERLOADS = {"to_json", "from_json"}
 
-# Two protocols use each of these names for a message or an error: the protocol between nodes, and the one between an agent and its workers.
-# Namespaces distinguish the two types.
+# Two protocols use each of these names for a message or an error: the protocol between nodes, and the protocol between an
+# agent and its workers. Namespaces distinguish the two types.
 OF_TWO_PROTOCOLS = {"Hello", "ProtocolError", "StopAt", "StopReady"}
 
 
@@ -56,8 +56,8 @@ def _by_folder(files: list[str]) -> dict[str, list[str]]:
 
 
 def _test_programs(tree: texts.Tree) -> dict[str, list[str]]:
-    """Returns the sources of each test program. Each folder of tests/trainer is one program. So are tests/common, tests/rendezvous and
-    tests/launcher."""
+    """Returns the sources of each test program. Each folder of tests/trainer is one program. Each of tests/common,
+    tests/rendezvous and tests/launcher is one program too."""
     programs = collections.defaultdict(list)
     for path in tree.below("tests/common", "tests/rendezvous", "tests/launcher", "tests/trainer", ends=ENDS):
         depth = 3 if path.startswith("tests/trainer/") else 2
@@ -94,7 +94,7 @@ def _too_many_files(tree: texts.Tree, folder: str) -> typing.Iterator[texts.Viol
 
 
 def counted_lines(text: str) -> int:
-    """Returns the number of lines that are neither empty nor only a `//` comment."""
+    """Returns the number of lines of code: lines that are not empty and contain more than a `//` comment."""
     return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 

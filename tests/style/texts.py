@@ -1,9 +1,10 @@
 """Splits files into texts: paragraphs of docs, comments, messages (string literals) and code.
 
-All rules of tests/style and the line counter use this file. It uses regular expressions instead of parsers, so it needs about 2
-s for a tree of 8 MB. Python docstrings are the exception: only a parser can distinguish them from other string literals.
+All rules of tests/style and the line counter use this file. It uses regular expressions instead of parsers, so that it takes
+only about 2 s for a tree of 8 MB. Python docstrings are the exception: only a parser can distinguish them from other string
+literals.
 
-A text stores the line of each of its parts. Therefore a rule also finds a phrase that continues on the next line, and reports
+A text stores the line of each of its parts. Therefore a rule can find a phrase that continues on the next line, and can report
 the line where the phrase starts. Two consecutive lines with `//` are one comment, and two adjacent literals are one message.
 """
 
@@ -188,7 +189,7 @@ def split(text: str, language: str) -> tuple[list[Text], str]:
     code: list[str] = []
     at = 0
     line = 1
-    joins = None  # the kind of span that would continue the last text; None if no span can continue it
+    joins = None  # if the next span has this kind, it continues the last text; None if no span can continue it
     for span in spans(text, language):
         between = text[at : span.start]
         code.append(between)
@@ -233,7 +234,7 @@ def _is_include(text: str, at: int) -> bool:
 
 
 def is_generated(page: str) -> bool:
-    """Returns whether the page is generated: its first 400 characters contain a comment that starts with "Generated"."""
+    """Returns True if the page is generated: its first 400 characters contain a comment that starts with "Generated"."""
     return "<!-- Generated" in page[:400]
 
 
@@ -279,8 +280,8 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def visible_text(block: str) -> str:
-    """Returns the text that a reader sees, without images, link targets and tags. `X` replaces each piece of inline code, and
-    each link whose text is the name of its file."""
+    """Returns the text that a reader sees, without images, link targets and tags. `X` replaces all inline code, and each link
+    whose text is the name of its file."""
     block = re.sub(r"(`+).*?\1", lambda c: "X" + "\n" * c.group().count("\n"), block, flags=re.S)
     block = re.sub(r"\[([\w-]+)\]\([^)\s]*\b\1\.md\)", "X", block)
     block = re.sub(r"!\[[^\]]*\]\([^)]*\)", lambda c: "\n" * c.group().count("\n"), block)

@@ -1,8 +1,8 @@
 """Refuses the words that docs/internals/style.md lists, in docs, comments, messages and names.
 
-A project tends to invent words, and newcomers cannot understand texts that use them. A list in a style guide does not prevent
-that, because a first draft never follows such a list. Therefore the list is a table, and this file applies the table to every
-text.
+A project tends to invent words, and newcomers cannot understand texts that use them. A list of words in a style guide does not
+prevent that, because a first draft never follows the list. Therefore the list is a table, and this file applies the table to
+every text.
 
 There are four kinds of texts. The third column of a table lists the kinds to which a row applies.
 
@@ -41,7 +41,7 @@ SCHEMAS = "docs/schemas/"
 # Texts that we do not edit: data of fuzzers, and files that earlier versions of ddprun wrote.
 NOT_OURS = ("tests/fuzz/corpus/", "tests/whole_program/earlier/")
 
-# These words denote persons, so "who" is allowed after them. It is not allowed for a rank, a node or a process.
+# After these words, "who" is allowed, because they denote persons. "who" is not allowed for a rank, a node or a process.
 _PERSONS = r"(?i:users?|people|person|those|anyone|readers?|authors?|operators?|administrators?|contributors?|developers?|maintainers?|newcomers?|attackers?)"
 
 # The regular expression for each row of the second table. If an expression has a group, only a match of that group is a
@@ -67,7 +67,8 @@ ALLOWED_PHRASES = {
     r"\bpictures of (?=\d|\Z)": "a part of the fingerprints that runs have stored",
 }
 
-# Names that users write, and names that represent such a name.
+# Names that contain a refused word but cannot be renamed, because they are part of a public interface or of a file format.
+# Names inside the program that correspond to such a name are allowed too.
 ALLOWED_NAMES = {
     "ddprun_figure": "a function of sdk/include/ddprun_worker.h",
     "bytes_asked": "the field of a message",

@@ -1,5 +1,5 @@
 # trainer_tests(NAME LIBRARY MODULE...): adds a test program with the tests of these modules. A module that can be linked
-# without the rest of the trainer has a separate program.
+# without the other modules of the trainer has a separate program.
 function(trainer_tests name library)
   set(sources)
   foreach(module ${ARGN})

@@ -1,5 +1,5 @@
 """Creates a cgroup with a memory limit, in which a test starts a job. The machine must provide the memory controller of cgroup
-v1, or a delegated cgroup v2. Otherwise the test is skipped."""
+v1, or a delegated cgroup v2. If it provides neither, the test is skipped."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ import pytest
 
 
 def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
-    """Returns two cgroup folders of this process: the one in the memory controller of v1, and the one in v2. A folder that does
-    not exist is None."""
+    """Returns two cgroup folders of this process: the folder in the memory controller of v1, and the folder in v2. If a folder
+    does not exist, None is returned in its place."""
     mounts = {}
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         before, after = line.split(" - ")
@@ -30,8 +30,8 @@ def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
 
 @contextlib.contextmanager
 def limited(limit_bytes: int):
-    """Yields the folder of a new cgroup whose memory is limited to limit_bytes, and removes it afterwards. The test fails if it
-    has left a cgroup in this folder."""
+    """Yields the folder of a new cgroup whose memory is limited to limit_bytes, and removes it afterwards. The test fails if
+    another cgroup is left in this folder."""
     memory, unified = own_folders()
     name = f"ddprun-test-{os.getpid()}"
     if memory is not None and os.access(memory, os.W_OK):

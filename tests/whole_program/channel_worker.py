@@ -30,7 +30,7 @@ if mode == "no job":
 elif mode == "progress":
     turns = [os.open(os.environ[f"TURN_{i}"], os.O_RDWR) for i in range(2)]
     for step in range(1, 1001):
-        os.write(turns[1 - rank], b"x")  # a barrier: no rank continues before both have reached this line
+        os.write(turns[1 - rank], b"x")  # a barrier: no rank continues before both ranks have reached this line
         os.read(turns[rank], 1)
         library.ddprun_figure(job, b"loss", 1 / step)
         library.ddprun_figure(job, b"accuracy", 0.5)

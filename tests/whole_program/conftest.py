@@ -14,7 +14,8 @@ from slurm import slurm  # noqa: F401
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory):
-    """The tests neither read nor write the records and the history of nodes of the user who runs them."""
+    """Gives the tests a separate state folder. So they do not use the records and the history of nodes of the user who runs
+    the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", node_agents.keep_records(tmp_path_factory.mktemp("state")))
         yield
@@ -22,7 +23,7 @@ def own_state(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_history_of_nodes(own_state):
-    """Removes the failures of this machine that earlier tests have caused: each job would report them."""
+    """Removes the recorded failures of this machine that earlier tests have caused, because each job would report them."""
     (pathlib.Path(os.environ["XDG_STATE_HOME"]) / "ddprun" / "node-failures.json").unlink(missing_ok=True)
 
 

@@ -24,8 +24,8 @@ DEADLINE = 60  # time limit of a run in seconds; a typical run takes half a seco
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One command line with its environment and files. `arguments` is split at spaces unless it is a list. In `arguments`,
-    @script, @program, @python, @module, @port, @dir and @logs are replaced by paths and the port."""
+    """One command line with its environment and files. `arguments` is split at spaces unless it is a list. In `arguments`, the
+    words @script, @program, @python, @module, @dir and @logs are replaced by paths, and @port by the port."""
 
     name: str
     arguments: str | list[str]
@@ -33,10 +33,10 @@ class Case:
     # Actions of the workers. A key selects workers: "rank.attempt", "rank", "*.attempt" or "*".
     do: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     workers: int = 1  # number of workers expected to start in all attempts together; 0 for a usage error
-    # Signals that the launcher receives after all workers have started. After a signal, the next one is sent when all workers
-    # have reported it.
+    # Signals that the launcher receives after all workers have started. The next signal is sent when all workers have reported
+    # the previous signal.
     send: tuple[str, ...] = ()
-    find: tuple[str, ...] = ()  # regular expressions; a match must be in the output of both launchers or of neither
+    find: tuple[str, ...] = ()  # regular expressions; each must match the output of both launchers, or of neither launcher
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # files written into the working directory
     nodes: tuple[str, ...] = ("",)  # options of each agent, which precede `arguments`
     node_environment: tuple[dict[str, str], ...] = ()  # environment variables of each agent, in addition to `environment`
@@ -48,7 +48,7 @@ class Case:
 
 @dataclasses.dataclass
 class Seen:
-    """All observations of one agent while it ran a case, in a form that can be compared."""
+    """All observations of one agent while it ran a case, in a format that can be compared."""
 
     exit: int
     workers: dict[str, dict]
@@ -138,8 +138,8 @@ def observed_result(case: Case, folder: pathlib.Path, port: int, code: int, work
 
 
 def worker_lines(text: str) -> list[str]:
-    """Returns the output lines of the workers, which contain the marker of probe.py. They are sorted, since lines of different
-    ranks arrive in random order."""
+    """Returns the output lines of the workers, which contain the marker of probe.py. The lines are sorted, because lines of
+    different ranks arrive in random order."""
     return sorted(line for line in text.splitlines() if "~>" in line)
 
 
@@ -147,7 +147,7 @@ RANDOM_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def normalised(seen: dict) -> dict:
-    """Replaces random ids, and names of folders that contain them, by fixed texts. So two runs can be compared."""
+    """Replaces random ids, and the names of folders that contain such ids, by fixed texts. So two runs can be compared."""
     environment = seen["environment"]
     if re.fullmatch(RANDOM_ID, environment.get("TORCHELASTIC_RUN_ID", "")):
         environment["TORCHELASTIC_RUN_ID"] = "<uuid>"
@@ -163,8 +163,8 @@ def without_random(path: str) -> str:
 
 
 def tree(folder: pathlib.Path) -> dict[str, object]:
-    """Returns {path of each file: its text} for the files below the folder. An empty folder has a fixed text, and times in
-    error files are removed."""
+    """Returns {path of each file: its text} for the files below the folder. For an empty folder, the text is a fixed word.
+    Times in error files are removed."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = without_random(str(path.relative_to(folder)))

@@ -1,5 +1,6 @@
 """Compares the results of one case under torchrun and under ddprun. Only the intended differences in DIFFERENCES are allowed;
-docs/torchrun.md describes them for users. test_torchrun_contract.py and test_torchrun_nodes.py contain the cases."""
+docs/torchrun.md describes these differences for users. test_torchrun_contract.py and test_torchrun_nodes.py contain the
+cases."""
 
 import dataclasses
 import pathlib
@@ -16,7 +17,7 @@ from node_agents import PATIENCE
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """An intended difference. The regular expressions `name`, `theirs` and `ours` must fully match the name of the compared
-    value, torchrun's value and ddprun's value. `cases` must fully match the name of the case."""
+    value, the value of torchrun and the value of ddprun. `cases` must fully match the name of the case."""
 
     name: str
     theirs: str
@@ -97,8 +98,8 @@ def masters(nodes: list[contract.Seen]) -> list[set[str]]:
 
 
 def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pathlib.Path) -> list[list[contract.Seen]]:
-    """Runs the case under both launchers. If another process has bound the port before a launcher can, both launchers run again
-    with a different port."""
+    """Runs the case under both launchers. If another process binds the port before a launcher, both launchers run again with a
+    different port."""
     by_default = case.name in ("defaults", "static endpoint without a port")
     for last in [False] * 9 + [True]:
         port = default_port() if by_default else contract.free_port()
@@ -114,7 +115,7 @@ def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pat
 
 
 def default_port() -> int:
-    """Waits until port 29500 is free, since another test may use it. Polls, because the kernel has no event for a port that
+    """Waits until port 29500 is free, because another test may use it. Polls, because the kernel has no event for a port that
     becomes free."""
     end = time.monotonic() + PATIENCE
     while not contract.can_be_bound(29500):

@@ -58,8 +58,8 @@ class Torchrun(Launcher):
 
     @functools.cached_property
     def _started(self) -> tuple[subprocess.Popen, list]:
-        """Returns the server process and torchrun's options. The server imports torch, so it is started only on first use. A
-        test that uses stored results of torchrun (references.py) does not need the server."""
+        """Returns the server process and the options of torchrun. The server imports torch, so it is started only on first
+        use. A test that uses stored results of torchrun (references.py) does not need the server."""
         environment = jobs.clean_environment()
         environment.pop("OMP_NUM_THREADS")
         server = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
@@ -88,7 +88,7 @@ class Torchrun(Launcher):
 
 
 class Ddprun(Launcher):
-    """Runs ddprun. The agents of a multi-node job share a secret token. torchrun has no such token."""
+    """Runs ddprun. The agents of a multi-node job share a secret token, which torchrun does not have."""
 
     name = "ddprun"
 
@@ -100,8 +100,8 @@ class Ddprun(Launcher):
         token = {"DDPRUN_TOKEN": os.urandom(32).hex()} if len(orders) > 1 else {}
         self._running = []
         for order in orders:
-            # Without an option for the order of the nodes, torchrun sorts them by pid, and ddprun by their arrival. So the
-            # nodes are started one after the other.
+            # If no option sets the order of the nodes, torchrun sorts them by pid, and ddprun sorts them by the order of their
+            # arrival. So the nodes are started one after the other.
             if self._running:
                 self._wait_for_coordinator(orders[0])
             with open(order["stdout"], "ab") as out, open(order["stderr"], "ab") as err:
@@ -114,8 +114,8 @@ class Ddprun(Launcher):
         return [each.wait() for each in self._running]
 
     def _wait_for_coordinator(self, order: dict) -> None:
-        """Waits until the first agent has become the coordinator. Polls the agent's log, since no event shows that the log has
-        grown."""
+        """Waits until the first agent has become the coordinator. Polls the log of the agent, because there is no event for
+        new data in a file."""
         while "coordinates the job" not in pathlib.Path(order["stderr"]).read_text() and self._running[0].poll() is None:
             time.sleep(0.005)
 

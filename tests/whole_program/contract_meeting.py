@@ -13,10 +13,10 @@ PATIENCE = 60  # maximum wait in seconds for the pids of the launchers
 
 
 class Meeting:
-    """Receives the messages of the workers in a thread. A worker that connects receives the number of its attempt, which is the
-    number of earlier processes with its rank. The workers of one attempt continue after all of them have reported. Then the
-    launchers receive the signals of the case, one after the other. A signal is sent when all workers have reported the one
-    before."""
+    """Receives the messages of the workers in a thread. A worker that connects receives the number of its attempt, which is
+    the number of earlier processes with its rank. The workers of one attempt continue after all of them have reported. Then
+    the launchers receive the signals of the case, one after the other. A signal is sent when all workers have reported the
+    previous signal."""
 
     def __init__(self, name: str, nodes: int, expected: int, send: tuple[str, ...]) -> None:
         self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # one dict for each node; its keys are "rank.attempt"

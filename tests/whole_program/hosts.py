@@ -25,7 +25,7 @@ class Hosts(Nodes):
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, count: int = 3, family: int = 4):
         super().__init__(ddprun, folder)
         self.count, self.family = count, family
-        self.close_network()  # removes namespaces of a test that was killed
+        self.close_network()  # removes the namespaces that a killed test has left
         try:
             self.build_network()
         except subprocess.CalledProcessError as error:
@@ -87,8 +87,8 @@ class Hosts(Nodes):
         ip("-n", self.space("sw"), "link", "set", f"port{host}", state)
 
     def drop(self, *rules: str):
-        """Makes the bridge drop all traffic that matches one of the rules (in nft's syntax). These rules replace the earlier
-        ones."""
+        """Makes the bridge drop all traffic that matches one of the rules (in the syntax of nft). These rules replace the
+        earlier rules."""
         table = "table bridge faults\ndelete table bridge faults\ntable bridge faults {\n chain c {\n  type filter hook forward priority 0\n"
         table += "".join(f"  {rule} drop\n" for rule in rules) + " }\n}\n"
         subprocess.run(["ip", "netns", "exec", self.space("sw"), "nft", "-f", "-"], input=table, check=True, text=True, capture_output=True)

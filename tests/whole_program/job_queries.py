@@ -1,5 +1,5 @@
-"""Provides running jobs for tests of the commands that query a job: a job that waits, functions that query it, and a fake agent
-whose answers a test chooses."""
+"""Provides running jobs for tests of the commands that query a job: a job that waits, functions that query it, and a simulated
+agent whose answers a test chooses."""
 
 import contextlib
 import json
@@ -56,7 +56,8 @@ class Job:
         return done.stdout if code == 0 else done.stderr
 
     def status(self, *which):
-        # The import is only in this function: the machine of ./dev gpu also imports this file, and may lack this module.
+        # The import is only in this function, because the machine of ./dev gpu also imports this file and may not have this
+        # module.
         import jsonschema
 
         status = json.loads(self.query("status", *which, "--json"))
@@ -105,8 +106,8 @@ def waiting(start, tmp_path):
 
 
 class FakeAgent(threading.Thread):
-    """Listens at an agent's socket and sends the given answers, for example those of a newer, broken or hostile agent. If an
-    answer is a function, its return value is sent. None means that nothing is sent."""
+    """Listens at an agent's socket and sends the given answers, for example the answers of a newer, broken or hostile agent.
+    If an answer is a function, its return value is sent. None means that nothing is sent."""
 
     def __init__(self, runtime, answers, pid=os.getpid()):
         super().__init__(daemon=True)
@@ -129,8 +130,8 @@ class FakeAgent(threading.Thread):
                         client.sendall(json.dumps(answer).encode() + b"\n")
 
     def end(self):
-        """Closes the socket after the thread has ended. Otherwise the next test could open a socket with the same descriptor,
-        and this thread could accept a connection on it."""
+        """Closes the socket after the thread has ended. If the socket were closed earlier, the next test could open a socket
+        with the same descriptor, and this thread could accept a connection on that socket."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.join()
         self.listener.close()

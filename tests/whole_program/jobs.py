@@ -56,8 +56,8 @@ def config(dataset: pathlib.Path, **changes) -> dict:
 
 
 def shipped_config(name: str) -> dict:
-    """Returns a config file of configs/ as a dict. Removes its comments first, since Python's JSON parser does not accept
-    them."""
+    """Returns a config file of configs/ as a dict. Removes the comments first, because the JSON parser of Python does not
+    accept comments."""
     text = (pathlib.Path(__file__).parents[2] / f"configs/{name}.json").read_text(encoding="utf-8")
     config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", text, flags=re.M))
     del config["$schema"]
@@ -144,8 +144,8 @@ def report(run_dir: pathlib.Path) -> dict:
 
 
 def wait_for(condition, what: str, seconds: float = 60) -> None:
-    """Polls until condition() is true. The test fails after `seconds` without that. Use this only for conditions that cause no
-    event."""
+    """Polls until condition() is true. If it is not true after `seconds`, the test fails. Use this only for conditions that
+    cause no event."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what

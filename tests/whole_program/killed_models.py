@@ -1,4 +1,5 @@
-"""The models of test_hundred_kills.py. Each has its own data and config. A run on two workers takes some tens of seconds."""
+"""The models of test_hundred_kills.py. Each model has separate data and a separate config. A run on two workers takes tens of
+seconds."""
 
 import dataclasses
 import importlib
@@ -50,7 +51,7 @@ def image_folders(folder: pathlib.Path) -> None:
 
 
 def text(folder: pathlib.Path) -> None:
-    """Writes 160 samples of 32 tokens. One more token follows them, as the target of the last position."""
+    """Writes 160 samples of 32 tokens. One more token follows the samples, as the target of the last position."""
     (folder / "data").mkdir()
     pages = b"".join(page.read_bytes() for page in sorted((ROOT / "docs").glob("*.md")))
     (folder / "data/train.txt").write_bytes(pages[:161 * 32])

@@ -1,10 +1,10 @@
-"""Replaces Kubernetes in the tests of manifests, since no cluster is available.
+"""Replaces Kubernetes in the tests of manifests, because no cluster is available.
 
-There are three parts. SCHEMAS are strict JSON schemas of the fields that our manifests use: an unknown field is an error. They
-were written from the Go types of Kubernetes 1.37 (batch/v1, v1, networking.k8s.io/v1), JobSet 0.11 (jobset.x-k8s.io/v1alpha2)
-and Kubeflow Trainer 2.3 (trainer.kubeflow.org/v1alpha1). kubelet_word() treats a command as the kubelet does, and
-failure_action() treats a failed pod as the Job controller does. job_of() returns the Job that the controllers of JobSet and
-Kubeflow would create, so that the same tests apply to all kinds."""
+There are three parts. SCHEMAS are strict JSON schemas of the fields that our manifests use. An unknown field is an error. The
+schemas were written from the Go types of Kubernetes 1.37 (batch/v1, v1, networking.k8s.io/v1), JobSet 0.11
+(jobset.x-k8s.io/v1alpha2) and Kubeflow Trainer 2.3 (trainer.kubeflow.org/v1alpha1). kubelet_word() handles a command like the
+kubelet, and failure_action() handles a failed pod like the Job controller. job_of() returns the Job that the controllers of
+JobSet and Kubeflow would create, so that the same tests apply to all kinds."""
 
 import copy
 import re
@@ -15,7 +15,8 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti|Pi)?$"
 
 
 def fields(required: str = "", **properties) -> dict:
-    """Returns the schema of an object with these fields and no others. `required`: names of fields, separated by spaces."""
+    """Returns the schema of an object with these fields and no others. `required` contains the names of the required fields,
+    separated by spaces."""
     return {"type": "object", "additionalProperties": False, "properties": properties, "required": required.split(), "minProperties": 1}
 
 
@@ -65,7 +66,7 @@ POD = fields("containers restartPolicy", restartPolicy=one_of("Never"), subdomai
                                     seccompProfile=fields("type", type=one_of("RuntimeDefault", "Unconfined"))))
 EXIT_CODES = fields("operator values", operator=one_of("In", "NotIn"), values=items(number(0, 255), 255) | {"uniqueItems": True})
 CONDITIONS = items(fields("type status", type=text(), status=one_of("True", "False", "Unknown")), 20)
-# a rule has either exit codes or conditions
+# a rule has either exit codes or pod conditions
 RULE = fields("action", action=one_of("Ignore", "FailJob", "Count"), onExitCodes=EXIT_CODES, onPodConditions=CONDITIONS) | {"minProperties": 2, "maxProperties": 2}
 JOB_SPEC = fields("template", completionMode=one_of("Indexed"), completions=number(1, 100_000), parallelism=number(1, 100_000), backoffLimit=number(),
                   podReplacementPolicy=one_of("Failed"),  # the only value that podFailurePolicy allows
@@ -110,8 +111,8 @@ def kubelet_word(word: str, variables: dict[str, str] | None = None) -> str:
 
 
 def failure_action(policy: dict, exit_code: int, conditions: tuple[str, ...] = ()) -> str:
-    """Returns what the Job controller does after a pod has failed with this exit code: Ignore, FailJob or Count. `conditions`
-    are the pod's conditions with the status True. The first rule that matches decides."""
+    """Returns the action of the Job controller after a pod has failed with this exit code: Ignore, FailJob or Count.
+    `conditions` are the pod's conditions with the status True. The first rule that matches decides."""
     assert exit_code != 0, "a pod with exit code 0 has not failed"
     for rule in policy["rules"]:
         if "onExitCodes" in rule:
@@ -129,7 +130,7 @@ def _merge_by_name(old: list[dict], new: list[dict]) -> list[dict]:
 
 
 def _job_of_trainjob(trainjob: dict, runtime: dict) -> dict:
-    """Applies a TrainJob to its runtime, as Kubeflow's controller does."""
+    """Applies a TrainJob to its runtime, like the controller of Kubeflow."""
     jobset = copy.deepcopy(runtime["spec"]["template"])
     replicated = {each["name"]: each for each in jobset["spec"]["replicatedJobs"]}
     (job,) = (each for each in replicated.values() if each["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer")

@@ -1,4 +1,5 @@
-"""Provides a running job whose workers tests kill at chosen or random times, and the checks that such a job must pass."""
+"""Provides a running job, whose workers a test kills at chosen or random times. Also provides the checks that this job must
+pass."""
 
 import fcntl
 import hashlib
@@ -49,7 +50,8 @@ class Job:
         self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.events, self.pids, self.step, self.coming_up = [], {}, -1, True
-        self.steps: dict[int, int] = {}  # key: rank; value: the newest step that its present process has reported
+        # the newest step that the current process of each rank has reported; the key is the rank
+        self.steps: dict[int, int] = {}
         self.regrouping = False
         self._changed = threading.Condition()
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
@@ -147,7 +149,7 @@ def assert_no_sample_lost(job: Job) -> None:
     """Checks all recoveries in which some workers kept their state. Training must resume from the newest step that one of these
     workers had finished. At most one step is repeated: a step that only the lost rank had finished."""
     reached: dict[int, int] = {}
-    failed = False  # messages that follow may belong to the new process group
+    failed = False  # later messages may belong to the new process group
     lost = []
     for event in job.events:
         if event["event"] in ("progress", "phase") and not failed:
@@ -165,9 +167,9 @@ def assert_no_sample_lost(job: Job) -> None:
 
 
 def seconds_to_next_step(job: Job) -> list[float]:
-    """Returns a list of recovery times, one for each lost worker after which others kept running. A recovery time is the
-    seconds from the loss to the next finished step on any rank, by the system clock. A lost worker is omitted if another one
-    was killed before that step."""
+    """Returns a list of recovery times, one for each lost worker after whose loss other workers continued to run. A recovery
+    time is the seconds from the loss to the next finished step on any rank, by the system clock. A lost worker is omitted if
+    another worker was killed before that step."""
     steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
     found = []
     for number, event in enumerate(job.events):
@@ -182,8 +184,8 @@ def seconds_to_next_step(job: Job) -> list[float]:
 
 
 def steps_after_losses(job: Job) -> list[int]:
-    """Returns, for each loss of a worker that left survivors, the first newer step that a rank reported before the next loss. A
-    loss is omitted if no rank reported one."""
+    """Returns, for each loss of a worker after which other workers survived, the first newer step that a rank reported before
+    the next loss. A loss is omitted if no rank reported a newer step."""
     found, held = [], None  # `held` is the step from which the survivors continue
     for event in job.events:
         if event["event"] == "regrouped":
@@ -201,7 +203,7 @@ def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
     done, last = 0, -1
     job.wait_until(lambda j: len(j.pids) == workers)
     while done < kills and job.process.poll() is None:
-        # Three quarters of the kills happen during training. The other kills may also happen while a new worker is still
+        # Three quarters of the kills happen during training. The other kills can also happen while a new worker is still
         # starting.
         if chance.random() < 0.75 or done == 0:
             job.wait_until(lambda j: not j.coming_up or j.of("run_ended"))
@@ -209,7 +211,7 @@ def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
         rank = chance.randrange(workers)
         failed_at = max((e["first_cause"].get("step", -1) for e in job.of("round_failed")), default=-1)
         if rank == last and (job.coming_up or job.steps.get(rank, -1) <= failed_at):
-            # Kills another rank than last time, because two failures of a rank at the same step would end the job.
+            # Kills a different rank each time, because two failures of a rank at the same step would end the job.
             rank = (rank + 1) % workers
         last = rank
         before = job.pids[rank]
@@ -217,7 +219,7 @@ def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
         done += 1
         job.wait_until(lambda j: j.pids[rank] != before or j.of("run_ended"))
         if done == 1:
-            # On a busy machine, the next kill could come before the next step. One recovery at least must reach a step.
+            # On a busy machine, the next kill could come before the next step. At least one recovery must reach a step.
             job.wait_until(lambda j: j.of("run_ended") or (j.of("regrouped") and j.step > j.of("regrouped")[-1]["step"]))
     return done
 

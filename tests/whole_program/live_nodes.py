@@ -1,5 +1,5 @@
-"""Jobs with several agents on this machine. Tests kill workers or agents of such a job, and the other workers keep their state.
-The output of each agent is read as it is printed, so that a test can wait for an event and then kill a process."""
+"""Provides jobs with several agents on this machine. Tests kill workers or agents of a job, and the other workers keep their
+state. The output of each agent is read as it is printed, so that a test can wait for an event and then kill a process."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class Agent:
 
 
 class NodesJob:
-    """A job whose agents all run on this machine and share a run directory. At the end of the `with` block, all of them are
+    """A job whose agents all run on this machine and share a run directory. At the end of the `with` block, all agents are
     killed. `program` is a command that the job runs instead of training with train.json."""
 
     def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path | None, *, nodes: str, workers: int, options=(), program=(), **changes):
@@ -131,7 +131,8 @@ def pause(job: NodesJob, seconds: float) -> None:
 
 
 def steps_made_twice(run) -> list[int]:
-    """Returns the repeated steps: those in metrics.jsonl whose number is not larger than that of the step before."""
+    """Returns the repeated steps in metrics.jsonl. A step is repeated if its number is not larger than the number of the step
+    before it."""
     steps = [e["step"] for e in jobs.metrics(run, "step")]
     return [step for before, step in zip(steps, steps[1:]) if step <= before]
 

@@ -1,5 +1,5 @@
-"""The agents of a multi-node job, and the files that their workers write. The tests of multi-node jobs, private hosts and
-network faults use this file."""
+"""Provides the agents of a multi-node job, and readers of the files that their workers write. The tests of multi-node jobs,
+private hosts and network faults use this file."""
 
 import contextlib
 import os
@@ -25,8 +25,8 @@ def lives(pid: int) -> bool:
 
 @contextlib.contextmanager
 def suspended_process(pid: int):
-    """Stops a process with SIGSTOP during the `with` block. Otherwise a small job on a fast machine would end before the event
-    for which the test waits."""
+    """Stops a process with SIGSTOP during the `with` block. Without this stop, a small job on a fast machine would end before
+    the event for which the test waits."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -36,8 +36,8 @@ def suspended_process(pid: int):
 
 
 def keep_records(state: pathlib.Path, host: str | None = None) -> str:
-    """Creates the state folder of a machine on which jobs have run before, and returns the value for $XDG_STATE_HOME. Without
-    this folder, the first node would start the job without a query to the other nodes."""
+    """Creates the state folder of a machine on which jobs have run before, and returns the value for $XDG_STATE_HOME. If this
+    folder did not exist, the first node would start the job and would not query the other nodes."""
     (state / "ddprun" / "nodes" / (host or socket.gethostname())).mkdir(parents=True, exist_ok=True)
     return str(state)
 
@@ -84,8 +84,8 @@ class Nodes:
             pytest.fail(self.all_text())
 
     def until(self, condition, what: str):
-        """Polls until the condition returns a true value, and returns that value. Polling is necessary, since other processes
-        write the files, which causes no event."""
+        """Polls until the condition returns a true value, and returns that value. Polling is necessary, because other
+        processes write the files, and there is no event for this."""
         end = time.monotonic() + PATIENCE
         while not (found := condition()):
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Draws faults from a seed, runs jobs in which these faults occur, and checks the results. `--chaos` injects most faults; this
+"""Draws faults from a seed, runs jobs in which these faults occur, and checks the results. `--chaos` injects most faults. This
 module itself stalls the disk of the run directory. test_soak.py and bench/soak_bench.py use this module."""
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 import jobs
 from disks import StallingDisk
 
-# "oom" is not in this list: it changes the order of sums, so the weights would differ in some bits.
+# "oom" is not in this list, because it changes the order of sums, so the weights would differ in some bits.
 KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")
 PHASES = ("step", "backward", "optimizer")
 CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "exit_code", "nan": "diverged", "stop": "hang",
@@ -25,11 +25,11 @@ CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "
 HANGS = ("stop", "hang", "loop")
 STALL = "stall"
 HANG_TIMEOUT = 5.0  # --hang-timeout in seconds for jobs whose run directory stalls
-# Longest stall of the disk in seconds. A worker that waits for the disk for this time must not be reported as hanging.
+# Longest stall of the disk in seconds. If a worker waits for the disk for this time, it must not be reported as hanging.
 LONGEST_STALL = 0.7 * HANG_TIMEOUT
 MAX_FAULTS, MIN_FAULTS = 1000, 300
-# The "ddp" settings of jobs with bit flips. With them the ranks compare their states in every step. Otherwise the next fault
-# could remove the corrupt state before the bit flip is detected.
+# The "ddp" settings of jobs with bit flips. With these settings the ranks compare their states in every step. If they compared
+# less often, the next fault could remove the corrupt state before the bit flip is detected.
 COMPARED = {"compare_every_steps": 1}
 
 
@@ -57,8 +57,8 @@ class Mix:
 
 
 def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
-    """Draws mix.count steps, and one fault for each of them. The steps differ by at least 2, and the first is at least 4. The
-    last fault is not a stall, because the job might end during it."""
+    """Draws mix.count steps, and one fault for each step. The steps differ by at least 2, and the first step is at least 4.
+    The last fault is not a stall, because the job might end during it."""
     randomness = random.Random(seed)
     at = sorted(randomness.sample(range(4, steps - 2, 2), mix.count))
     special = randomness.sample(range(mix.count - 1 if mix.stalls else mix.count), mix.hangs + mix.ooms + mix.stalls)
@@ -78,7 +78,7 @@ def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
 
 
 def injected(faults: list[str]) -> list[str]:
-    """Returns the faults that the option --chaos of ddprun injects: all except stalls of the disk."""
+    """Returns the faults that the option --chaos of ddprun injects: all faults except stalls of the disk."""
     return [fault for fault in faults if not fault.startswith(STALL)]
 
 
@@ -97,8 +97,8 @@ def expected_causes(faults: list[str]) -> dict[str, int]:
 
 
 def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TIMEOUT) -> list[str]:
-    """Returns options that inject the faults. They also raise the restart limits and remove the pauses between restarts, since
-    injected faults occur more often than real ones."""
+    """Returns options that inject the faults. These options also raise the restart limits and remove the pauses between
+    restarts, because injected faults occur more often than real faults."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2 * len(faults), "same_failure_rounds": 0,
                                   "causes": {"diverged": 2 * len(faults)}, "pause": {"first_s": 0, "longest_s": 0}}),
@@ -159,12 +159,13 @@ class Stalls:
 
 @dataclasses.dataclass
 class Place:
-    """A folder in which jobs run. Files that jobs normally create in other folders (temporary files, sockets, records and keys)
-    are in it, too. If `disk` is set, the run directories are on that disk."""
+    """A folder in which jobs run. This folder also contains the files that jobs normally create in other folders: temporary
+    files, sockets, records and keys. If `disk` is set, the run directories are on that disk."""
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
-    begin_with: tuple[str, ...] = ()  # first words of each command line, for example those that run it in a network namespace
+    # first words of each command line, for example a command that runs the rest in a network namespace
+    begin_with: tuple[str, ...] = ()
     disk: StallingDisk | None = None
     stalls_made: int = 0  # number of disk stalls during the last job
 
@@ -180,7 +181,7 @@ class Place:
 
     def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600, faults: list[str] = ()) -> str:
         """Trains with two workers, on one agent or on two. Returns the output of all agents. Raises AssertionError if an agent
-        fails. This method itself stalls the disk as listed in `faults`. The options of flags() inject the other faults."""
+        fails. This method itself makes the disk stalls in `faults`. The options of flags() inject the other faults."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
         command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.run_dir(name))]
         if agents > 1:

@@ -47,7 +47,7 @@ class Slurm:
     """The cluster. run() runs `srun`, `sbatch` and other commands on the first host."""
 
     def __init__(self, hosts: Hosts, folder: pathlib.Path, more: str = ""):
-        """`more` contains further lines of slurm.conf."""
+        """`more` contains additional lines for slurm.conf."""
         self.hosts, self.folder = hosts, folder
         self.daemons: list[subprocess.Popen] = []
         for name in ("state", "spool", "logs"):
@@ -83,7 +83,8 @@ class Slurm:
         return "".join(f"--- {log.name} ---\n{log.read_text(errors='replace')[-4000:]}" for log in sorted((self.folder / "logs").iterdir()))
 
     def close(self):
-        # A failed test may leave a job. The daemons must run until the job's processes have ended, since the daemons kill them.
+        # A failed test may leave a job. The daemons must run until the processes of the job have ended, because the daemons
+        # kill these processes.
         self.run("scancel", "--user=root", "--signal=KILL")
         self.run("scancel", "--user=root")
         with contextlib.suppress(pytest.fail.Exception):
@@ -101,7 +102,7 @@ class Slurm:
 @contextlib.contextmanager
 def cluster_on(hosts: Hosts, more: str = ""):
     """Runs a Slurm cluster on the hosts."""
-    # The path must be short, because it is part of the paths of Slurm's sockets. A batch job does not start if the path of a
+    # The path must be short, because the paths of Slurm's sockets start with it. A batch job does not start if the path of a
     # socket is longer than the kernel allows.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
         cluster = Slurm(hosts, pathlib.Path(folder), more)

@@ -1,7 +1,7 @@
 """Two stand-ins for the hosts of `ddprun --hosts`.
 
 FakeSsh is a program named ssh, first on PATH, that runs the command on this machine with `sh -c`. It has no network and no
-keys, so it covers everything but ssh itself. Real sshd processes on private hosts are in test_ssh_hosts.py."""
+keys, so it can test everything except ssh itself. test_ssh_hosts.py tests real sshd processes on private hosts."""
 
 import contextlib
 import json

@@ -3,8 +3,8 @@
 usage: python tests/whole_program/start_scripts.py DDPRUN COUNT SEED [SECONDS_TO_SAVE]
 
 Each of COUNT jobs has two workers. Each worker is a start script of one of seven kinds, and starts a trainer process. The job
-is stopped in a random way. The trainer then needs SECONDS_TO_SAVE (default 2) to save. Afterwards every save must be complete,
-no process of the job may be left, and /dev/shm must contain no new files.
+is stopped in a random way. The trainer then needs SECONDS_TO_SAVE (default 2) to save. After that, every save must be
+complete, no process of the job may be left, and /dev/shm must contain no new files.
 
 Prints the seed, and one line for each failure. The exit code is the number of failures, at most 100."""
 
@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 
-# The trainer connects to the store (TCPStore), like a PyTorch script. By this connection ddprun recognizes a trainer that a
-# start script has left in the background.
+# The trainer connects to the store (TCPStore), like a PyTorch script. ddprun uses this connection to recognize a trainer that
+# a start script has left in the background.
 TRAINER = '''import os, signal, socket, sys, time
 from multiprocessing import shared_memory
 rank, seconds, how = os.environ["RANK"], float(sys.argv[1]), sys.argv[2]

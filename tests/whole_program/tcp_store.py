@@ -25,7 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.socket = socket.create_connection(where())
         self.send(struct.pack("=BI", VALIDATE, 0x3C85F7CE))
-        self.ping()  # torch's clients send a ping, too; the answer shows that the store has accepted this client
+        self.ping()  # the clients of torch send a ping too; the answer shows that the store has accepted this client
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)

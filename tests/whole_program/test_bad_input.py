@@ -1,5 +1,5 @@
-"""Tests that every user mistake ends in one clear error, which states what was expected, what was found, where, and what to do.
-No training state is lost."""
+"""Tests that every user mistake ends in one clear error. The error must state what was expected, what was found, where, and
+what to do. No training state may be lost."""
 
 import gzip
 import json

@@ -15,8 +15,8 @@ def test_metrics_show_the_scaled_learning_rates(ddprun_bin, ddptrain_bin, tmp_pa
     train = jobs.write_config(tmp_path / "train.json", given)
     for name, starts in (("alone", [(1, 6)]), ("two", [(2, 6)]), ("fewer", [(2, 3), (1, 6)])):
         for workers, steps in starts:
-            # The first of two starts is ended by an injected fault. max_steps cannot end it, because the learning rate schedule
-            # depends on max_steps.
+            # An injected fault ends the first of the two starts. The test cannot use max_steps for this, because the learning
+            # rate schedule depends on max_steps.
             fault = {"DDPTRAIN_FAULT": f"exit=7 rank=0 step={steps}"} if steps < 6 else {}
             done = jobs.run([ddprun_bin, "--max-restarts", 0, "--nproc-per-node", workers, "--run-dir", tmp_path / name, train, "checkpoint.every_steps=1"], **fault)
             assert (done.returncode == 0) == (steps == 6), done.stderr
@@ -27,7 +27,8 @@ def test_metrics_show_the_scaled_learning_rates(ddprun_bin, ddptrain_bin, tmp_pa
 
 
 def test_a_rule_without_a_base_is_refused(ddprun_bin, ddptrain_bin, tmp_path):
-    """The option lr_base_batch without a rule is accepted: a user may switch off the rule of a config on the command line."""
+    """The option lr_base_batch is accepted even if there is no rule, because a user may switch off the rule of a config on the
+    command line."""
     data = jobs.write_small_dataset(tmp_path / "data")
     for changes, words in (({"lr_batch_rule": "linear"}, 'lr_batch_rule "linear" requires lr_base_batch, found 0: set it to the batch_size for which lr was chosen'),
                            ({"lr_base_batch": 8}, "")):

@@ -50,8 +50,8 @@ def test_two_builds_are_measured_alternately(ddprun_bin, bench, monkeypatch, onl
 
 
 def test_a_pair_is_compared_with_itself(bench):
-    """The two values of a pair are measured directly one after the other, so a slow phase of the machine affects both. The
-    confidence interval is therefore computed from the ratios of the pairs."""
+    """The two values of a pair are measured directly one after the other, so a slow phase of the machine affects both values.
+    The confidence interval is therefore computed from the ratios of the pairs."""
     measure = bench("measure")
     ours, peer = [10.0, 11.0, 5.5, 12.0, 6.6], [9.0, 10.0, 5.0, 11.0, 6.0]
 
@@ -137,7 +137,7 @@ def test_a_side_stops_its_processes(bench, ddprun_bin, tmp_path):
         side.until_started(2)
         workers = [int(line[4]) for line in side.lines()]
         assert all(agents.is_alive(pid) for pid in workers)
-    # a killed process exists for a short time after the signal
+    # a killed process continues to exist for a short time after the signal
     side.until(lambda: not any(agents.is_alive(pid) for pid in workers), 20, "not gone")
 
 

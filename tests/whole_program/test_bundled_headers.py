@@ -1,5 +1,5 @@
 """Tests that the archive third_party/headers.tar.xz is complete, and that a damaged archive is refused. test_package.py tests
-the installation with it."""
+an installation that uses this archive."""
 
 import pathlib
 import re

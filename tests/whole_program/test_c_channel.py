@@ -1,6 +1,6 @@
-"""Tests of the C ABI of the worker channel, in a plain C program and through Python's ctypes. They cover progress reports, the
-report of a hanging rank's step, errors that decide whether the job is restarted, and saving and stopping all ranks at the same
-step."""
+"""Tests of the C ABI of the worker channel, in a plain C program and through Python's ctypes. They test progress reports, the
+report about the step of a hanging rank, and errors that decide whether the job is restarted. They also test that all ranks
+save and stop at the same step."""
 
 import json
 import os

@@ -19,8 +19,8 @@ def overwrite(file: pathlib.Path) -> None:
         out.write(bytes(range(256)) * ((file.stat().st_size - 16) // 256))
 
 
-# With evaluations, usually an evaluation is the first to read the changed file, so the evaluation code must save the state.
-# Without evaluations, training reads the file first.
+# If the run has evaluations, an evaluation usually reads the changed file first, so the evaluation code must save the state.
+# If the run has no evaluations, the training code reads the file first.
 @pytest.mark.parametrize(("recovery", "eval_every_epochs"), [("live", 1), ("checkpoint", 0)], ids=["with evaluations", "without evaluations"])
 @pytest.mark.parametrize(("deed", "text"), [(truncate, "was truncated from"), (overwrite, "was overwritten")])
 def test_a_changed_data_file_is_named_and_steps_are_saved(ddprun_bin, data, tmp_path, deed, text, recovery, eval_every_epochs):  # noqa: F811

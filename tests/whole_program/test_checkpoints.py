@@ -109,8 +109,8 @@ def test_the_latest_link_is_not_needed(ddprun_bin, data, tmp_path, target):
 
 
 def test_a_finished_run_names_the_damaged_checkpoints_it_skips(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The run finishes with two epochs, and then again with three. The test then truncates the newest checkpoint by a byte. The
-    older checkpoint now determines whether steps remain to be trained."""
+    """The run finishes with two epochs, and then again with three epochs. The test then truncates the newest checkpoint by a
+    byte. The older checkpoint then determines whether the run must train more steps."""
     def configured(epochs: int) -> dict:
         return jobs.config(data, epochs=epochs, checkpoint={"every_steps": 100})
 
@@ -230,7 +230,7 @@ def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
 def test_kills_at_any_moment_of_a_constantly_saving_run(ddprun_bin, data, tmp_path, kills):
     """The job saves after every step, so a save is nearly always in progress. No kill may lose or damage a published
-    checkpoint, and the results are bit-identical to those of a run without kills."""
+    checkpoint, and the results must be bit-identical to the results of a run without kills."""
     epochs = 2 if kills < 10 else 10
     config = jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1, "keep": 2}, model={"type": "mlp", "hidden": [256]})
     (tmp_path / "calm").mkdir()

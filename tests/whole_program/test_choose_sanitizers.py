@@ -1,5 +1,5 @@
-"""Tests of tests/choose_sanitizers.py. It chooses the sanitizer builds of a test run by the changes since the last commit that
-passed the tests."""
+"""Tests of tests/choose_sanitizers.py. This program chooses the sanitizer builds of a test run. The choice depends on the
+changes since the last commit that passed the tests."""
 
 import pathlib
 import subprocess

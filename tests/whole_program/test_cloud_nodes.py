@@ -27,7 +27,7 @@ def test_the_agents_need_no_options_for_nodes(nodes, script, tmp_path, variables
     for rank in range(2):
         nodes.start("--master-port", port, job, **variables(rank))
     assert nodes.wait() == [0, 0], nodes.all_text()
-    # rank, local rank, world size, local world size, group rank
+    # the numbers are rank, local rank, world size, local world size and group rank
     assert [worker_line(tmp_path, rank)[:5] for rank in range(4)] == [["0", "0", "4", "2", "0"], ["1", "1", "4", "2", "0"],
                                                                     ["2", "0", "4", "2", "1"], ["3", "1", "4", "2", "1"]]
 

@@ -1,5 +1,5 @@
-"""Tests of ddprun's command line in the real program. Each usage error is one line on stderr with exit code 2. A valid command
-line gives a plan that shows the origin of each value."""
+"""Tests of ddprun's command line in the real program. Each usage error must give one line on stderr and exit code 2. A valid
+command line must give a plan that shows the origin of each value."""
 
 import json
 import os
@@ -520,7 +520,8 @@ def test_large_output_is_complete_in_bounded_memory(ddprun_bin, run, run_dir):
 
 
 def test_a_start_loads_only_the_c_library(ddprun_bin):
-    """Each dynamic library slows down every start, so ddprun may load only the C library; libm alone took 0.08 ms."""
+    """Each dynamic library slows down every start, so ddprun may load only the C library. For example, libm alone took 0.08
+    ms."""
     if not shutil.which("readelf"):
         pytest.skip("readelf is not installed")
     output = subprocess.run(["readelf", "-dW", ddprun_bin], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -1,4 +1,4 @@
-"""Tests of --print-completion in real shells: pressing TAB completes a typed word. zsh and tcsh are tested only if they are
+"""Tests of --print-completion in real shells: the TAB key must complete a typed word. zsh and tcsh are tested only if they are
 installed."""
 
 import os

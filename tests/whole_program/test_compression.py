@@ -1,5 +1,6 @@
 """Tests of gradients that are summed in 16 bits (ddp.compress). The tests show that a lost worker or an interruption does not
-change any bit of the results. test_python_equivalence.py compares the losses with those of Python's communication hooks."""
+change any bit of the results. test_python_equivalence.py compares the losses with the losses of the communication hooks in
+Python."""
 
 import jobs
 import pytest

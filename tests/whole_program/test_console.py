@@ -111,7 +111,7 @@ def test_lines_do_not_break_the_progress_bar(launcher, tmp_path):
     shown = text.decode()
     assert "\x1b[36m[rank 0] \x1b[0ma line\r\n" in shown
     assert re.search(r"\r\x1b\[K\[?[#.]*\]?\s*epoch 1/1  step 10/60", shown), shown
-    # Every line that follows a progress bar must erase the bar first.
+    # Every line after a progress bar must erase the bar first.
     for bar in re.finditer(r"step \d+/60[^\r\n]*", shown):
         assert shown[bar.end():].startswith("\r\x1b[K"), shown
 

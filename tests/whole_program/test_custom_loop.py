@@ -1,6 +1,6 @@
 """Tests of a user's training loop in C++ (examples/cpp-loop/loop.cpp): live recovery, resume, and a stop of all ranks at the
 same step. The loop runs under ddprun, under torchrun, and with environment variables alone. Its checkpoints must be
-bit-identical to those of an undisturbed run."""
+bit-identical to the checkpoints of an undisturbed run."""
 
 import hashlib
 import json
@@ -17,7 +17,8 @@ import pytest
 from live_nodes import NodesJob
 
 STEPS = 2400
-# Too many steps for a run that a test stops with a signal: on a fast machine, the steps could take less time than the signal.
+# The number of steps of a run that a test stops with a signal. It is so large that the run cannot end earlier. On a fast
+# machine, 600 steps were over before the signal arrived.
 ENDLESS = 10_000_000
 
 
@@ -95,7 +96,7 @@ def calm(ddprun_bin, loop, tmp_path_factory) -> tuple[int, str]:
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_worker_of_another_node_keeps_its_state(ddprun_bin, loop, calm, tmp_path, node):
-    """Each of two nodes has one worker. The test kills one worker, and later the other one. Each time, the remaining worker
+    """Each of two nodes has one worker. The test kills one worker, and later the other worker. Each time, the remaining worker
     keeps its process and its state."""
     with NodesJob(ddprun_bin, tmp_path / "job", None, nodes="2", workers=1, program=[loop, STEPS]) as job:
         job.start(2)

@@ -1,5 +1,5 @@
-"""Tests of a user's worker program with its own task and data under ddprun: the model learns, the program's metrics are
-recorded under their names, and the kill of a worker does not lose state."""
+"""Tests of a user's worker program with its own task and data under ddprun: the model must learn, the program's metrics must
+be recorded under their names, and no state may be lost if a worker is killed."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
-"""Tests of ./dev for a user without root privileges. It must report exactly the missing build dependencies. The installed ones
-may come from any package."""
+"""Tests of ./dev for a user without root privileges. It must report exactly the missing build dependencies. Dependencies that
+are installed may come from any package."""
 
 import pathlib
 import shutil
@@ -41,8 +41,8 @@ def test_missing_build_dependencies_are_named_with_packages():
 
 
 def test_boost_is_detected_by_its_components(tmp_path):
-    """A Boost installation in a user's folder is accepted if it has the required headers. An outdated Boost lacks one of
-    them."""
+    """A Boost installation in a user's folder is accepted if it has the required headers. An outdated Boost does not have one
+    of these headers."""
     folder = tmp_path / "mine" / "include" / "boost" / "asio"
     folder.mkdir(parents=True)
     done = without_root("CLI", "boost", CMAKE_PREFIX_PATH=str(tmp_path / "mine"))

@@ -1,5 +1,5 @@
 """Tests of a GPU that fails or disappears. A restart does not repair the GPU, so the error names the device, and the node is
-not used again. A test cannot damage a real GPU, so it injects CUDA's error where a kernel would raise it."""
+not used again. A test cannot damage a real GPU, so it injects the error of CUDA at a place where a kernel would raise it."""
 
 import json
 

@@ -102,8 +102,8 @@ def make_files(folder: pathlib.Path, words: list[str]):
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
-    """Each command is parsed. A command that would start a job is run with --dry-run. Commands marked with NOT_RUN are skipped,
-    because they need something that this machine lacks."""
+    """Each command is parsed. A command that would start a job is run with --dry-run. Commands marked with NOT_RUN are
+    skipped, because they need something that this machine does not have."""
     refused = []
     for command in commands(page):
         words = command.words
@@ -121,7 +121,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
             problem = jobs.run([ddprun_bin, *words]).returncode
         else:
             done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
-            # True if the command failed only because its data is not on this machine.
+            # `absent_data` is True if the command failed only because its data is not on this machine.
             absent_data = done.returncode == 2 and "files that the config names are missing or cannot be read on this machine:\n" in done.stderr
             problem = done.stderr if done.returncode and not absent_data else None
         if problem:

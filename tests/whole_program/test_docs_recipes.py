@@ -27,8 +27,8 @@ def shapes(text: str) -> list[str]:
 
 
 def run_torch(command: list, **more) -> subprocess.CompletedProcess:
-    """Runs a command that uses PyTorch. If PyTorch's Gloo aborts a worker while Python exits, runs it again, up to four times
-    (docs/internals/decisions/tests/python-sigabrt.md)."""
+    """Runs a command that uses PyTorch. If Gloo in PyTorch aborts a worker while Python exits, runs the command again, up to
+    four times (docs/internals/decisions/tests/python-sigabrt.md)."""
     for _ in range(4):
         done = jobs.run(command, PYTHON_EXEC=sys.executable, **more)
         if "terminate called without an active exception" not in done.stderr:
@@ -186,7 +186,8 @@ print("done", ddprun.rank, "from", first, flush=True)
 
 @pytest.mark.parametrize("ends", ["script", "signal"])
 def test_an_exit_code_85_of_the_script_is_distinguished(ddprun_bin, script, tmp_path, ends):
-    """Exit code 85 can come from the script or from ddprun itself. The code in docs/exit-codes.md must distinguish the two."""
+    """Exit code 85 can come from the script or from ddprun itself. The code in docs/exit-codes.md must distinguish these two
+    cases."""
     (check,) = blocks("exit-codes.md", "python")
     (tmp_path / "own_code.py").write_text(check, encoding="utf-8")
     if ends == "script":
@@ -238,8 +239,8 @@ def test_a_debugger_prompt(ddprun_bin, tmp_path):
 
 
 def test_quoted_messages_occur_in_the_sources():
-    """docs/troubleshooting.md quotes messages, with ... in place of the variable parts. Each fixed part of a message must occur
-    in the sources."""
+    """docs/troubleshooting.md quotes messages, with "..." instead of the variable words. All other words of a message must
+    occur in the sources."""
     sources = ""
     for top in ("common", "rendezvous", "launcher", "trainer", "cmd"):
         for file in sorted((ROOT / top).rglob("*.cpp")) + sorted((ROOT / top).rglob("*.hpp")):

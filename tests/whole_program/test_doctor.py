@@ -1,5 +1,5 @@
 """Tests of `ddprun doctor` and --preflight with defects that this machine can really have. The unit tests in
-tests/launcher/doctor cover the verdicts. This file checks that each kind of observation finds one real defect."""
+tests/launcher/doctor test the verdicts. This file tests that each kind of observation finds one real defect."""
 
 import json
 import os
@@ -104,7 +104,8 @@ def examine(ddprun_bin, tmp_path):
         for check in checks:
             jsonschema.validate(check, SCHEMA)
         findings = [check for check in checks if check["verdict"] != "ok"]
-        # If the machine's /tmp is in memory, so is the run directory of a test, and the doctor reports that.
+        # If /tmp of this machine is in memory, the run directory of a test is in memory too. The doctor reports this, so the
+        # finding is removed.
         findings = [check for check in findings if not check["found"].startswith(f"{tmp_path} is in memory")]
         assert done.returncode == (1 if any(check["verdict"] == "error" for check in findings) else 0)
         return findings
@@ -113,7 +114,7 @@ def examine(ddprun_bin, tmp_path):
 
 
 def only(findings: list[dict], check: str, verdict: str) -> str:
-    """Returns the text of the only finding, which must be this check with this verdict."""
+    """Returns the text of the only finding. The finding must have this check and this verdict."""
     assert [(one["check"], one["verdict"]) for one in findings] == [(check, verdict)], findings
     return findings[0]["found"]
 
@@ -247,7 +248,7 @@ def test_a_server_that_does_not_answer(examine, config, tmp_path):
         finally:
             disk.thaw()
         assert "a write did not finish in time" in only(findings, "run-directory", "error")
-        assert took < 20  # the limit is 3 s; a doctor that waits for the disk would never end
+        assert took < 20  # the limit is 3 s; if the doctor waited for the disk, it would never end
 
 
 def test_a_port_in_use(examine, config):

@@ -22,7 +22,7 @@ def nodes_of(job: NodesJob) -> list[dict]:
 
 @pytest.mark.parametrize("leads", [True, False], ids=["coordinator", "member"])
 def test_a_drained_node_loses_no_step(ddprun_bin, data, tmp_path, leads):
-    """Four nodes under 2:4 keep the state in memory. The coordinator's node leaves, or another one."""
+    """Four nodes with --nnodes 2:4 keep the state in memory. The coordinator's node or another node leaves."""
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2:4", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
         job.start(4)
         job.wait_until(lambda: all(agent.at_work() for agent in job.agents))
@@ -32,7 +32,8 @@ def test_a_drained_node_loses_no_step(ddprun_bin, data, tmp_path, leads):
         before = [agent.pids() for agent in others]
         done = command_on(job, "stop", job.run_dir, "--node", node["node_rank"])
         assert done.returncode == 0 and "has left the job" in done.stdout, (done, job.story())
-        assert drained.end() in (85, 143), job.story()  # 143: the other nodes keep the state, so its worker saved nothing
+        # 143 if its worker saved nothing, because the other nodes keep the state
+        assert drained.end() in (85, 143), job.story()
         assert [agent.end() for agent in others] == [0, 0, 0], job.story()
     assert [agent.pids() for agent in others] == before  # no worker of the other nodes was restarted
     assert [event["world_size"] for event in jobs.metrics(job.run_dir, "regroup")][-1] == 3
@@ -40,7 +41,7 @@ def test_a_drained_node_loses_no_step(ddprun_bin, data, tmp_path, leads):
 
 
 def test_a_drained_node_saves_first(ddprun_bin, data, tmp_path):
-    """With --recovery checkpoint, all workers save at the same step. The others resume from that step."""
+    """With --recovery checkpoint, all workers save at the same step. The other nodes resume from that step."""
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2:3", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5"),
                   checkpoint={"every_steps": 1000000}) as job:
         job.start(3, recovery="checkpoint")

@@ -1,6 +1,6 @@
-"""Tests of a run directory that an earlier version of ddprun has written. The present version must resume, report and export
+"""Tests of a run directory that an earlier version of ddprun has written. The current version must resume, report and export
 the run like the version that wrote it. The build of commit 0486c00 trained earlier/0486c00 for 20 of 40 steps, with two
-workers, one of which was killed. Afterwards only the paths in its JSON files were changed."""
+workers, one of which was killed. After that, only the paths in its JSON files were changed."""
 
 import json
 import pathlib

@@ -1,5 +1,4 @@
-"""Tests of unusual environments and uses: actions of shells, daemons and users that the authors of a launcher easily
-overlook."""
+"""Tests of unusual environments and uses: actions of shells, daemons and users for which a launcher must be prepared."""
 
 import select
 import json
@@ -116,14 +115,14 @@ def test_a_run_that_reached_max_steps_names_what_limits_it(ddprun_bin, config, r
 
 
 def test_a_slow_reader_gets_all_output(ddprun_bin):
-    """The workers write to a pipe that is read slowly, and to no log file. They must block like workers without ddprun, and no
-    output may be lost."""
-    # A line has 8 bytes, which divides the page size. So a one-page pipe contains only whole lines. The reader never waits for
-    # the rest of a line while its writer gets no CPU time.
+    """The workers write to a pipe that is read slowly, and have no log file. They must block, as they would without ddprun,
+    and no output may be lost."""
+    # The length of a line is 8 bytes, and the page size is a multiple of 8. So a pipe of one page contains only whole lines.
+    # The reader never waits for the rest of a line while the writer of that line gets no CPU time.
     size = 8 * 600_000
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", f"yes abcdefg | head -c {size}"], text=False)
     fd = os.pidfd_open(job.pid)
-    # The job is still running: the test has not read the pipe yet, so the workers are blocked.
+    # The job is still running, because the test has not read the pipe yet and the workers are blocked.
     assert not select.select([fd], [], [], 0.5)[0]
     os.close(fd)
     output, _ = job.communicate(timeout=60)

@@ -21,8 +21,8 @@ def small(tmp_path_factory) -> pathlib.Path:
 
 
 def break_connections_to(port: int) -> None:
-    """Breaks all connections to a port, like a NAT that has lost its state. Only the end that opened a connection is closed
-    here. The other end then receives a reset."""
+    """Breaks all connections to a port, like a NAT that has lost its state. This function closes only the end that opened a
+    connection. The other end then receives a reset."""
     subprocess.run(["ss", "-K", "dport", "=", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
@@ -59,7 +59,7 @@ def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> i
 
 
 def connections_can_be_broken() -> bool:
-    """Returns True if `ss -K` can break connections on this machine. Without the privilege, or on a kernel without
+    """Returns True if `ss -K` can break connections on this machine. If the user lacks the privilege, or the kernel has no
     INET_DIAG_DESTROY, `ss -K` prints nothing and does nothing."""
     if shutil.which("ss") is None:
         return False
@@ -156,7 +156,8 @@ def test_a_node_leaving_an_elastic_job_saves_first(nodes, small, tmp_path, ddptr
 
 def test_a_coordinator_leaving_an_elastic_job_hands_over(nodes, small, tmp_path, ddptrain_bin):
     """All workers save, and the agent that is the coordinator ends. The other agents must elect a new coordinator without
-    waiting until the lease of the old one expires. In this test the lease is longer than all timeouts."""
+    waiting until the lease of the old coordinator expires. In this test, the lease is longer than all time limits of the
+    test."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
     port = free_port()
     for rank in range(3):

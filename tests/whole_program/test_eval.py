@@ -39,7 +39,7 @@ def test_eval_reproduces_the_runs_metrics(ddprun_bin, ddptrain_bin, tmp_path):
 
 @pytest.fixture(scope="module")
 def places(ddprun_bin, ddptrain_bin, tmp_path_factory) -> dict[str, pathlib.Path]:
-    """Paths that a user may pass to `ddptrain eval`: a run, its parts, and paths that contain no model."""
+    """A user may pass these paths to `ddptrain eval`: a run, folders and files in a run, and paths that contain no model."""
     folder = tmp_path_factory.mktemp("eval")
     run = finished(ddprun_bin, folder, max_steps=1)
     empty, adapter, exported = folder / "empty", folder / "adapter", folder / "model.ddp"
@@ -83,8 +83,9 @@ def test_invalid_arguments_are_refused_in_one_line(ddptrain_bin, places, argumen
 
 
 def test_a_missing_buffer_is_reported(ddprun_bin, ddptrain_bin, tmp_path):
-    """`ddptrain eval` refuses weights without a batch norm statistic. Otherwise the model would be evaluated with the initial
-    statistics instead of the trained ones. PyTorch's load_state_dict() reports the missing buffer, too."""
+    """`ddptrain eval` refuses weights that lack a batch norm statistic. If it accepted them, it would evaluate the model with
+    the initial statistics and not with the trained statistics. In PyTorch, load_state_dict() reports the missing buffer
+    too."""
     safetensors = pytest.importorskip("safetensors.numpy")
     run = finished(ddprun_bin, tmp_path, max_steps=2, model={"type": "resnet20"})
     weights = safetensors.load_file(run / "checkpoints/latest/model.safetensors")

@@ -1,6 +1,6 @@
-"""Some training rules have state besides weights and optimizer: the average of the weights, the plateau schedule of the
-learning rate, and early stopping. The tests show that lost workers and interruptions do not change this state, and that invalid
-settings are refused."""
+"""Tests of training rules that have state in addition to the weights and the optimizer: the average of the weights, the
+plateau schedule of the learning rate, and early stopping. The tests show that lost workers and interruptions do not change
+this state, and that invalid settings are refused."""
 
 import json
 import pathlib
@@ -85,7 +85,7 @@ def test_the_average_is_exported(ddprun_bin, ddptrain_bin, train, tmp_path):
     for name, tensor in exported.items():
         assert (tensor == average.get(name, weights[name])).all(), name
     assert not (average["fc2.weight"] == weights["fc2.weight"]).all()
-    # An evaluation of the exported weights must give the loss of the run's last evaluation.
+    # An evaluation of the exported weights must give the same loss as the last evaluation of the run.
     still = jobs.run([ddprun_bin, "--run-dir", tmp_path / "still", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0",
                       "max_steps=1"])
     assert still.returncode == 0, still.stderr
@@ -144,8 +144,8 @@ def test_a_branch_starts_an_average_the_checkpoint_lacks(ddprun_bin, ddptrain_bi
 @pytest.mark.parametrize("change,difference", [("eval_every_steps=3", "/eval_every_steps: 5 on rank 0, 3 here"),
                                                ("early_stopping.patience=9", "/early_stopping/patience: 5 on rank 0, 9 here")])
 def test_a_worker_with_other_rules_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, difference):
-    """These settings may change between two starts of a job, but they must be equal on all workers, since they determine when
-    ranks exchange data. Different settings must be refused, because the workers would wait for each other without end."""
+    """These settings may change between two starts of a job, but they must be equal on all workers, because they determine
+    when ranks exchange data. Different settings must be refused, because the workers would wait for each other without end."""
     worker = tmp_path / "worker"
     worker.write_text(f'#!/bin/sh\n[ "$RANK" = 1 ] && set -- "$@" {change}\nexec "{ddptrain_bin}" "$@"\n', encoding="utf-8")
     worker.chmod(0o755)

@@ -1,6 +1,6 @@
 """Tests of --on-failure and --on-checkpoint. After a failure or a checkpoint the agent starts a shell command given by the
-user. Variables in the command's environment describe the event. The secret token is removed from it. The job does not wait for
-the command."""
+user. Variables in the command's environment describe the event. The secret token is removed from that environment. The job
+does not wait for the command."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ def test_hooks_get_the_event_but_not_the_token(ddprun_bin, tmp_path):
 
 def test_hooks_run_asynchronously_and_the_newest_event_is_queued(ddprun_bin, tmp_path):
     """The command for checkpoint 1 runs until the script has reported all three checkpoints. Then a command runs only for the
-    newest of the waiting checkpoints, so none runs for checkpoint 2."""
+    newest of the waiting checkpoints. So no command runs for checkpoint 2."""
     os.mkfifo(tmp_path / "continues")
     done = start(ddprun_bin, tmp_path, "for n in (1, 2, 3):\n    ddprun.saved(n)\n    while n == 1 and not os.path.exists('seen.1'): time.sleep(0.01)\n"
                  "open('continues', 'w').close()\n", "--on-checkpoint", 'echo > seen.$DDPRUN_EVENT_STEP; [ $DDPRUN_EVENT_STEP = 3 ] || cat "continues"')
@@ -53,8 +53,8 @@ def test_hooks_run_asynchronously_and_the_newest_event_is_queued(ddprun_bin, tmp
 
 
 def test_the_job_waits_for_hooks_then_kills_them(ddprun_bin, tmp_path):
-    """At its end the job waits for the command and for processes that the command's shell has started. It kills those that take
-    too long."""
+    """At its end the job waits for the command and for processes that the command's shell has started. It kills processes that
+    take too long."""
     done = start(ddprun_bin, tmp_path, "ddprun.saved(1)\nwhile not os.path.exists('pid'): time.sleep(0.01)\n", "--shutdown-timeout", "0.3",
                  "--on-checkpoint", "sleep 1000 & echo $! > pid~; mv pid~ pid; wait")
     assert done.returncode == 0, done.stderr
@@ -95,8 +95,8 @@ def command_of(pid: int) -> str:
 
 
 def test_hook_processes_end_with_a_killed_agent(ddprun_bin, tmp_path):
-    """The command of --on-checkpoint starts one process in the background, one in a separate session, and one whose shell
-    exits. All three must end when the agent is killed."""
+    """The command of --on-checkpoint starts three processes: one in the background, one in a separate session, and one whose
+    shell exits. All three processes must end when the agent is killed."""
     (tmp_path / "train.py").write_text("import ddprun, signal\nddprun.saved(1)\nsignal.pause()\n")
     command = f"cd {tmp_path}; sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &); echo > started~; mv started~ started"
     process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--on-checkpoint", command, tmp_path / "train.py"], **ENV)

@@ -1,5 +1,5 @@
-"""Tests of exported models that other Python packages define. Losses and weights are bit-identical to those of eager PyTorch
-with DistributedDataParallel. The packages can load the weights that ddptrain writes.
+"""Tests of exported models that other Python packages define. Losses and weights must be bit-identical to the results of eager
+PyTorch with DistributedDataParallel. The packages must be able to load the weights that ddptrain writes.
 """
 
 import importlib
@@ -25,7 +25,7 @@ def exporter():
 
 
 def samples(batch: dict, count: int, draw) -> dict:
-    """Returns `count` samples of the same form as `batch`, with a pattern that a model can learn."""
+    """Returns `count` samples with the same shapes and types as `batch`, with a pattern that a model can learn."""
     import torch
 
     if "input_ids" in batch:

@@ -1,6 +1,6 @@
-"""Tests of PyTorch models that python/ddprun/export.py exported and that ddptrain trains. Losses and weights are bit-identical
-to those of eager PyTorch with DistributedDataParallel, even after kills and resumes. Other tests check the messages about
-models that cannot be exported, damaged model folders, and data that does not fit the model."""
+"""Tests of PyTorch models that python/ddprun/export.py exported and that ddptrain trains. Losses and weights must be
+bit-identical to the results of eager PyTorch with DistributedDataParallel, even after kills and resumes. Other tests check the
+messages about models that cannot be exported, about damaged model folders, and about data that does not match the model."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ STEPS = 20
 @pytest.fixture(scope="module")
 def exporter():
     """Returns the module ddprun.export and the module with the test models. Both are imported into the pytest process, because
-    a subprocess for each export would spend most of its time importing torch."""
+    a subprocess for each export would spend most of its time on the import of torch."""
     sys.path[:0] = [str(ROOT / "python"), str(REFERENCE)]
     yield importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
     del sys.path[:2]
@@ -110,7 +110,7 @@ def refused_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, *more) -> s
 
 
 def assert_as_in_python(run_dir, reference: pathlib.Path) -> None:
-    """Checks that the run's losses and weights are bit-identical to those in the files `reference`.json and
+    """Checks that the losses and weights of the run are bit-identical to the files `reference`.json and
     `reference`.safetensors."""
     import safetensors.torch
     import torch
@@ -164,7 +164,7 @@ def test_a_killed_worker_and_a_resume_change_no_bit(ddprun, ddptrain_bin, export
 
 
 def test_exported_tied_weights_load_into_their_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):
-    """The weights file stores tied weights once, under one of their two names. Loading with strict=True still finds both
+    """The weights file stores tied weights once, under one of their two names. A load with strict=True must still find both
     names."""
     import safetensors.torch
     import torch
@@ -193,7 +193,7 @@ def test_another_model_at_the_same_path_is_refused(ddprun, ddptrain_bin, exporte
     moved = tmp_path / "moved.ddp"
     model.rename(moved)
     done = run_job(ddprun, exported / "cnn.json", tmp_path / "run", 1, f"model.path={moved}", "max_steps=9")
-    assert done.returncode == 0, done.stderr  # a run may resume after its model folder has been moved
+    assert done.returncode == 0, done.stderr  # a run must be able to resume after its model folder was moved
     built = zoo.cnn()
     built["model"][0].bias.data += 1
     export.export(built, model)
@@ -278,7 +278,8 @@ def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tm
 
 
 def test_a_torch_export_error_names_the_model_line(exporter, tmp_path):
-    """The error message names the line in the user's model. PyTorch's own message names a line of PyTorch's code at its end."""
+    """The error message must name the line in the user's model. The message of PyTorch alone would be misleading, because it
+    ends with a line of PyTorch's own code."""
     export, zoo = exporter
     with pytest.raises(export.Refused, match=r"(?s)torch\.export rejects the model: .* \(\w+\.py:\d+\)$") as refused:
         export.export(zoo.bad("BranchesInPython"), tmp_path / "model.ddp")
@@ -364,7 +365,7 @@ def test_loss_weights_are_refused_and_a_non_mean_loss_is_reported(exporter, tmp_
 
 def described_loss(name: str) -> dict:
     """Returns the model, batch and loss of one case. In some cases the loss or the gradients are not a mean over the samples.
-    In the other cases they are a mean, but seem not to be one."""
+    In the other cases they are a mean, but a simple check would find that they are not."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -418,15 +419,15 @@ def test_modules_in_evaluation_mode_stay_in_it(exporter, tmp_path, capsys):
     assert "these modules stay in evaluation mode in every step, as set by eval() in build(): 1\n" in capsys.readouterr().err
     # The smallest batch would be 2 if the batch norm layer were in training mode.
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 1
-    model.eval()  # a model that is in evaluation mode as a whole was perhaps just loaded, so no note is printed
+    model.eval()  # if the whole model is in evaluation mode, it was perhaps just loaded, so no note is printed
     export.export(built, tmp_path / "model.ddp")
     assert capsys.readouterr().err == ""
     assert json.loads((tmp_path / "model.ddp" / "model.json").read_text())["smallest_batch"] == 2
 
 
 def test_fast_path_rounding_is_not_a_difference(ddprun, exporter, tmp_path):
-    """In evaluation mode, PyTorch's transformer encoder uses fused kernels, which torch.export does not trace. The exported
-    model therefore differs from the eager model by rounding. The exporter must accept this difference."""
+    """In evaluation mode, the transformer encoder of PyTorch uses fused kernels, which torch.export does not trace. The
+    exported model therefore differs from the eager model by rounding. The exporter must accept this difference."""
     import safetensors.torch
     import torch
     from torch import nn
@@ -493,7 +494,7 @@ def test_an_unsafe_operator_is_refused_with_its_line(ddprun, exporter, exported,
     shutil.copytree(exported / "mlp.ddp", tmp_path / "model.ddp")
     graph, victim = tmp_path / "model.ddp" / "train.graph", tmp_path / "victim"
     lines = graph.read_text().splitlines()
-    number = len(lines) - 2  # number of the node that is inserted
+    number = len(lines) - 2  # number of the node that the test inserts
     lines.insert(len(lines) - 1, f"%{number} = op aten::from_file s{victim} true i64")
     graph.write_text("\n".join(lines) + "\n")
     message = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/model.ddp")
@@ -519,8 +520,8 @@ def test_a_batch_too_small_for_batch_norm_is_explained(ddprun, ddptrain_bin, exp
 
 def test_a_bad_test_label_is_named_and_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
     """The invalid label is in the test set, so the evaluation at the end of the first epoch fails. After the label is
-    corrected, the next start repeats only this evaluation. The final weights are bit-identical to those of a run without the
-    error."""
+    corrected, the next start must repeat only this evaluation. The final weights must be bit-identical to the weights of a run
+    without the error."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")
@@ -548,8 +549,8 @@ def test_a_bad_test_label_is_named_and_costs_no_step(ddprun, ddptrain_bin, expor
 
 @pytest.mark.parametrize("recovery", ["live", "checkpoint"])
 def test_a_bad_training_label_on_any_rank_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path, recovery):
-    """In step 6, rank 1 fails because of an invalid label. Rank 1 must save the state after step 5, although normally rank 0
-    writes the checkpoints. With `--recovery checkpoint`, no other worker keeps its state after the failure."""
+    """In step 6, rank 1 fails because of an invalid label. Rank 1 must save the state after step 5, even though rank 0
+    normally writes the checkpoints. With `--recovery checkpoint`, no other worker keeps its state after the failure."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")

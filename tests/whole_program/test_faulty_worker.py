@@ -1,5 +1,5 @@
-"""Tests of errors in a user's worker program. An error must end the run immediately. The output contains the text of the error,
-or a stack trace that shows where it occurred."""
+"""Tests of errors in a user's worker program. An error must end the run immediately. The output must contain the text of the
+error, or a stack trace that shows where the error occurred."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ def failure(tmp_path) -> dict:
 
 @pytest.mark.parametrize(("fault", "text"), [("make_module", "weights.bin is not there"), ("describe", "no header to describe")])
 def test_an_error_before_the_first_group_ends_the_run(ddprun_bin, faulty_worker, tmp_path, fault, text):
-    """A regression test: ddprun once retried without a limit after this error, with full CPU load and without a message."""
+    """A regression test. After this error, ddprun retried without a limit, with full CPU load and without a message."""
     done = train(ddprun_bin, faulty_worker, tmp_path, fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert text in done.stderr and failure(tmp_path)["message"] == text

@@ -1,6 +1,6 @@
 """Tests of GPT and Llama models on text and on token files. The tests show that a lost worker or an interruption does not
 change any bit of the results, and that token files of other tools give the same results as text. Invalid settings are refused.
-test_python_equivalence.py compares the losses with those of Python."""
+test_python_equivalence.py compares the losses with the losses of the same model in Python."""
 
 import json
 import pathlib
@@ -18,8 +18,8 @@ TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
 MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
 LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "n_inner": 64}
 
-# A small Python process that starts a program and prints the program's peak memory. The peak of a child process starts at the
-# peak of the process that forks it, so pytest itself must not start the program.
+# A small Python process that starts a program and prints the peak memory of the program. The peak of a child process starts at
+# the peak of its parent, so pytest itself must not start the program.
 PEAK_OF = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 
 
@@ -70,7 +70,8 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
 
 
 def test_a_llama_survives_a_lost_worker_and_other_world_sizes(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The job is started with 2 workers, then with 1, then with 3. Each epoch must use each sample exactly once."""
+    """The job is started with 2 workers, then with 1 worker, then with 3 workers. Each epoch must use each sample exactly
+    once."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model=LLAMA, optimizer={"type": "lion", "lr": 0.001, "weight_decay": 0.1}))
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=12 phase=backward")):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train], DDPTRAIN_FAULT=fault)
@@ -94,9 +95,9 @@ def test_text_nanogpt_and_llm_c_files_train_equally(ddprun_bin, ddptrain_bin, da
 
 @pytest.mark.parametrize("end", [None, ord("\n")])
 def test_batches_are_weighted_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path, end):
-    """A step has 13 samples. They are split over 2 workers, or over 3 workers and into micro-batches of 2. The losses must
-    equal those of one worker within rounding. If each line is a document, the samples have different numbers of predicted
-    tokens, so the samples have different weights."""
+    """A step has 13 samples. The samples are split over 2 workers, or over 3 workers and into micro-batches of 2. The losses
+    must equal the losses of one worker, up to rounding. If each line is a document, the samples have different numbers of
+    predicted tokens, so the samples have different weights."""
     train = jobs.write_config(tmp_path / "train.json", config(data, batch_size=13, model={**MODEL, "dropout": 0}, max_steps=14))
     written = json.loads(train.read_text(encoding="utf-8"))
     jobs.write_config(train, {**written, "data": {**written["data"], "end_of_document": end}})
@@ -110,8 +111,8 @@ def test_batches_are_weighted_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path
 
 
 def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """The same job runs without and with activation checkpointing. The model has dropout, and the job accumulates gradients. In
-    the last run a worker is killed during a backward pass and replaced."""
+    """The same job runs with and without activation checkpointing. The model has dropout, and the job accumulates gradients.
+    In the last run a worker is killed during a backward pass and replaced."""
     train = jobs.write_config(tmp_path / "train.json", config(data, micro_batch_size=4))
     for run, more, fault in (("plain", (), ""), ("again", ("model.activation_checkpointing=true",), ""),
                              ("killed", ("model.activation_checkpointing=true",), "kill rank=1 step=12 phase=backward")):
@@ -122,7 +123,7 @@ def test_activation_checkpointing_changes_no_bit(ddprun_bin, ddptrain_bin, data,
 
 
 def test_activation_checkpointing_takes_less_memory(ddptrain_bin, data, tmp_path):
-    """Compares the peak memory of a step without and with activation checkpointing. The step has 4,096 tokens, and the model
+    """Compares the peak memory of a step with and without activation checkpointing. The step has 4,096 tokens, and the model
     has eight blocks."""
     train = jobs.write_config(tmp_path / "train.json", config(data, model={**MODEL, "n_layer": 8, "n_embd": 64}, batch_size=128, max_steps=1, eval_every_steps=0,
                                                               eval_batch_size=1))
@@ -139,7 +140,7 @@ def test_initial_weights_are_loaded_and_exported(ddprun_bin, ddptrain_bin, data,
     train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=2))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     assert jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / "weights.safetensors"]).returncode == 0
-    # The tied weight is stored once. Its second name is in the metadata, in the format of safetensors' save_model().
+    # The tied weight is stored once. Its second name is in the metadata, in the format of save_model() in safetensors.
     with safe_open(tmp_path / "weights.safetensors", "numpy") as weights:
         assert "lm_head.weight" not in weights.keys() and weights.metadata()["lm_head.weight"] == "transformer.wte.weight"
     again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "again", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0"])

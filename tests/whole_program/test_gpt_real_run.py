@@ -1,6 +1,6 @@
-"""Tests of a GPT on megabytes of text from Debian's packages, with the settings of configs/gpt-perl.json. With the same initial
-weights, its losses equal those of Python's DDP. The model generates text, and low-rank updates of the model learn a different
-kind of text (configs/gpt-perl-code.json)."""
+"""Tests of a GPT on megabytes of text from Debian packages, with the settings of configs/gpt-perl.json. With the same initial
+weights, its losses must equal the losses of DDP in Python. The model must generate text, and low-rank updates of the model
+must learn a different kind of text (configs/gpt-perl-code.json)."""
 
 import json
 import math
@@ -43,8 +43,8 @@ def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) 
 
 
 def in_both(ddprun, ddptrain, tmp_path: pathlib.Path, text: pathlib.Path, settings: dict) -> list[tuple[str, int, float]]:
-    """Trains with ddptrain and in Python, checks that all losses are bit-identical, and returns the events and losses of
-    ddptrain's log."""
+    """Trains with ddptrain and in Python, and checks that all losses are bit-identical. Returns the events and losses in the
+    log of ddptrain."""
     config = jobs.write_config(tmp_path / "train.json", settings)
     done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=3600)
     assert done.returncode == 0, done.stderr

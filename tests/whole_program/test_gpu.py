@@ -1,4 +1,4 @@
-"""Tests that need an NVIDIA GPU. `./dev gpu` runs them; on other machines they are skipped."""
+"""Tests that need an NVIDIA GPU. `./dev gpu` runs these tests. On machines without a GPU they are skipped."""
 
 import json
 import pathlib
@@ -30,8 +30,8 @@ def test_one_worker_trains_on_the_gpu_without_losing_samples(ddprun_bin, data, t
     jobs.assert_each_sample_once(struck, 2)
 
 
-# With "fp32", ddptrain must also compute convolutions in full float32. PyTorch allows TF32 for them by default, and then the
-# cnn would differ by more than this test allows.
+# With "fp32", ddptrain must also compute convolutions in full float32. By default PyTorch allows TF32 for convolutions, and
+# then the results of the cnn would differ by more than this test allows.
 @pytest.mark.parametrize("model", [{"type": "mlp", "hidden": [32]}, {"type": "cnn"}], ids=lambda model: model["type"])
 def test_gpu_and_cpu_agree(ddprun_bin, data, tmp_path, model):
     slow = {"optimizer": {"type": "sgd", "lr": 0.005}, "epochs": 1, "clip_grad_norm": 0.5, "model": model,
@@ -120,7 +120,7 @@ sys.stdin.read()
 
 
 def test_a_real_out_of_memory_shrinks_the_micro_batch(ddprun_bin, data, tmp_path):
-    """Another process leaves only 3 GiB of the GPU's memory free. A pass of 640 images through ResNet-18 needs more."""
+    """Another process leaves only 3 GiB of the GPU's memory free. A pass of 640 images through ResNet-18 needs more memory."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, "3072"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if holder.stdout.readline() != "held\n":

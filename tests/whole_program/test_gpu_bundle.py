@@ -1,5 +1,5 @@
-"""Tests of the bundle that is copied to a machine with a GPU. It must be small and complete, and must refuse to run with a
-torch version other than the one it was built with."""
+"""Tests of the bundle that is copied to a machine with a GPU. The bundle must be small and complete. It must refuse to run if
+the version of torch is not the version with which the bundle was built."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ def unpacked(ddprun_bin, ddptrain_bin, tmp_path_factory) -> pathlib.Path:
     assert done.returncode == 0, done.stderr
     assert (folder / "gpu.tar.gz").stat().st_size <= 64_000_000
     with tarfile.open(folder / "gpu.tar.gz") as bundle:
-        # Python has tarfile.tar_filter since version 3.11.4.
+        # Python 3.11.4 and later versions have tarfile.tar_filter.
         bundle.extractall(folder, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
     return folder / "ddprun-gpu"
 
@@ -52,8 +52,8 @@ def test_another_torch_is_refused_with_both_versions(unpacked, tmp_path):
 
 
 def test_bundled_tests_need_no_extra_packages(unpacked, tmp_path):
-    """The bundled tests can be loaded with no other package than pytest. They import torch, numpy and safetensors only in the
-    functions that use them."""
+    """The bundled tests can be loaded if pytest is the only installed package. They import torch, numpy and safetensors only
+    in the functions that use them."""
     for name in ("jsonschema", "prometheus_client", "tensorboard", "safetensors", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('there is no {name} on that machine', name='{name}')\n")
     named = set(re.findall(r"\btest_\w+\b", (unpacked / "tests/gpu/check.py").read_text(encoding="utf-8")))

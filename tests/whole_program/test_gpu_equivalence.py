@@ -1,7 +1,7 @@
 """Runs the cases of test_python_equivalence.py and test_exported_models.py on a GPU. With `deterministic`, all losses and
-weights are bit-identical to those of Python's DistributedDataParallel on the same GPU. Two workers share the GPU, so both
-programs communicate through Gloo. `./dev gpu` runs these tests; without a GPU they are skipped. DDPRUN_GPU_TESTS_ON=cpu runs
-them on the CPU, which checks the tests themselves."""
+weights must be bit-identical to the results of DistributedDataParallel in Python on the same GPU. Two workers share the GPU,
+so both programs communicate through Gloo. `./dev gpu` runs these tests. If there is no GPU, they are skipped. With
+DDPRUN_GPU_TESTS_ON=cpu they run on the CPU, to check the tests themselves."""
 
 import dataclasses
 import importlib
@@ -35,7 +35,7 @@ ENVIRONMENT = {"DDPTRAIN_SHARE_GPU": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_losses_and_weights_match_python_ddp(ddprun, ddptrain_bin, tmp_path, monkeypatch, name):
-    # Set for the Python program; with `deterministic`, ddptrain sets this variable itself.
+    # The Python program needs this variable. With `deterministic`, ddptrain sets it itself.
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     case = ALL_CASES[name]
     write_job = equivalence.write_job
@@ -50,8 +50,8 @@ def test_losses_and_weights_match_python_ddp(ddprun, ddptrain_bin, tmp_path, mon
 
 
 def shared(train, monkeypatch):
-    """Wraps `train` so that its job receives the variables in ENVIRONMENT. Without this, jobs.run() would remove them as
-    variables of ddptrain."""
+    """Wraps `train` so that its job receives the variables in ENVIRONMENT. If `train` were not wrapped, jobs.run() would
+    remove these variables, because they are variables of ddptrain."""
     run = jobs.run
 
     def with_sharing(*arguments):

@@ -1,6 +1,6 @@
 """Tests of the metrics that workers report about their GPU (memory and utilization), of skipped steps, and of batch norm over
-workers that share a GPU. `./dev gpu` runs these tests; without a GPU they are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the
-CPU, which checks the tests themselves."""
+workers that share a GPU. `./dev gpu` runs these tests. If there is no GPU, they are skipped. With DDPRUN_GPU_TESTS_ON=cpu they
+run on the CPU, to check the tests themselves."""
 
 import json
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 def test_gpu_memory_and_operations_are_reported(ddprun_bin, images, text, tmp_path):  # noqa: F811
     """The reported peak must be the GPU memory of the tensors. The memory of the process is larger: 1 GB or more on a GPU. The
-    peak must grow with the batch size, although cuBLAS's workspace is most of it."""
+    peak must grow with the batch size, even though the workspace of cuBLAS takes most of the memory."""
     peaks = {}
     for micro_batch in (1, 16):
         run = train(ddprun_bin, tmp_path / str(micro_batch), settings(MODELS["gpt"], images, text, micro_batch_size=micro_batch, precision="bf16"))

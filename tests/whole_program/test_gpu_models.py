@@ -1,6 +1,6 @@
-"""Compares each model on a GPU with the same model on the CPU, and tests the key `deterministic` and the uses of trained models
-on the GPU. `./dev gpu` runs these tests; without a GPU they are skipped. DDPRUN_GPU_TESTS_ON=cpu runs them on the CPU, which
-checks the tests themselves."""
+"""Compares each model on a GPU with the same model on the CPU, and tests the key `deterministic` and the uses of trained
+models on the GPU. `./dev gpu` runs these tests. If there is no GPU, they are skipped. With DDPRUN_GPU_TESTS_ON=cpu they run on
+the CPU, to check the tests themselves."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_gpu_and_cpu_agree(ddprun_bin, images, text, tmp_path, name):
     config = settings(MODELS[name], images, text)
     device, cpu = (train(ddprun_bin, tmp_path / on, config, on) for on in (ON, "cpu"))
     # Batch norm amplifies rounding errors from step to step. Even two runs on the same GPU differed by 0.5 % at step 14,
-    # because its kernels add numbers in a varying order.
+    # because the kernels of the GPU add numbers in a varying order.
     for (step, a), (_, b) in zip(jobs.losses(device), jobs.losses(cpu), strict=True):
         assert a == pytest.approx(b, rel=2e-2 if name == "resnet20" and step > 8 else 2e-3), f"step {step}"
     on_device, on_cpu = (jobs.metrics(run, "eval")[-1] for run in (device, cpu))

@@ -1,6 +1,6 @@
-"""Tests of Python scripts that compute on a GPU, and of what ddprun reports about the GPU: its utilization, exhausted
-memory, a failed assertion in a kernel, and state that is restored from memory. `./dev gpu` runs these tests; without a GPU they
-are skipped."""
+"""Tests of Python scripts that compute on a GPU. They also test how ddprun reports the utilization of the GPU, exhausted
+memory and a failed assertion in a kernel. One test restores the state of a script from memory. `./dev gpu` runs these tests.
+If there is no GPU, they are skipped."""
 
 import json
 import pathlib
@@ -117,7 +117,7 @@ print("end", loss.item(), sum(p.abs().sum().item() for p in model.parameters()),
 
 def test_a_script_resumes_from_the_memory_of_its_last_step(job, tmp_path):
     """The snapshot contains the weights, the optimizer moments and the random state of the GPU. The final results of a run that
-    was killed twice are therefore bit-identical to those of an undisturbed run."""
+    was killed twice must therefore be bit-identical to the results of an undisturbed run."""
     policy = tmp_path / "policy.json"
     policy.write_text('{"pause": {"instant_s": 0}}')
     ends = []

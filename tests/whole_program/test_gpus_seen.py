@@ -1,5 +1,5 @@
-"""Tests that `ddprun status` and `ddprun top` show the GPU utilization of the workers. The tests need no GPU: a small library
-replaces NVML."""
+"""Tests that `ddprun status` and `ddprun top` show the GPU utilization of the workers. The tests need no GPU, because a small
+library replaces NVML."""
 
 import json
 import pathlib
@@ -137,7 +137,7 @@ def test_the_gpu_of_a_rank_is_reported(start, library):
     text = job.query("status")
     assert re.search(r"(?m)^RANK +PID +STATE +STEP +SILENT +MEMORY +GPU$", text), text
     assert re.search(r"(?m)^0 .*  93 %, 40\.0 of 80\.0 GiB$", text) and re.search(r"(?m)^1 .*  7 %, 12\.0 of 80\.0 GiB$", text), text
-    # For each of the two queries, a separate process loaded NVML. The agent itself did not.
+    # For each of the two queries, a separate process loaded NVML. The agent itself did not load NVML.
     assert job.starts() == 2 and str(job.job.pid) not in job.log.read_text().split()
     assert "libnvidia" not in pathlib.Path(f"/proc/{job.job.pid}/maps").read_text()
 

@@ -66,8 +66,8 @@ def test_a_hanging_rank_is_named_and_numbers_stay_equal(ddprun_bin, data, calm, 
 
 
 def test_a_rank_that_never_joins(ddprun_bin, data, tmp_path):
-    """Rank 1 stops before it joins the process group. The time limit for the start must be longer than a start takes on a busy
-    machine."""
+    """Rank 1 stops before it joins the process group. The time limit for the start must be longer than the time of a start on
+    a busy machine."""
     done = train(ddprun_bin, tmp_path, data, "stop rank=1 phase=joining", "--hang-timeout", "start=10", "--max-restarts", 1,
                  PATH=fake_stack_tool(tmp_path / "bin"))
     assert done.returncode == 0, done.stderr
@@ -77,7 +77,7 @@ def test_a_rank_that_never_joins(ddprun_bin, data, tmp_path):
 
 
 def test_repeated_hangs_at_one_step_end_the_job(ddprun_bin, data, tmp_path):
-    """--hang-timeout gives a limit for steps, so the limit is not learned from the run. No tool that prints stacks is
+    """--hang-timeout sets the time limit for steps, so the limit is not derived from the run. No tool that prints stacks is
     available."""
     (tmp_path / "empty").mkdir()
     done = train(ddprun_bin, tmp_path, data, "hang rank=1 step=3", "--hang-timeout", "step=1", "--max-restarts", 0,
@@ -177,8 +177,8 @@ def test_no_collective_times_out_during_the_last_save(ddprun_bin, data, tmp_path
 
 @pytest.mark.long
 def test_a_stalled_disk_in_the_last_save_is_not_a_hang(ddprun_bin, data, tmp_path):
-    """The last save takes 110 s. The earlier saves took milliseconds, so a time limit learned from them would be one minute,
-    the minimum."""
+    """The last save takes 110 s. The earlier saves took milliseconds, so a time limit that is derived from these saves would
+    be one minute, which is the minimum."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 7}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=400,
                     LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="110")

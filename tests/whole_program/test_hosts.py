@@ -1,6 +1,6 @@
-"""Tests of jobs on private hosts, which are network namespaces on a bridge. Each host has an address and a host name. The tests
-cover behavior that needs a real network: the addresses that nodes exchange, disconnected cables, and hosts that stop answering.
-The tests are skipped if namespaces cannot be created."""
+"""Tests of jobs on private hosts, which are network namespaces on a bridge. Each host has an address and a host name. The
+tests check behavior that needs a real network: the addresses that nodes exchange, disconnected cables, and hosts that stop
+answering. The tests are skipped if namespaces cannot be created."""
 
 import collections
 import itertools
@@ -72,7 +72,7 @@ def pull_cable(hosts, host: int):
 
 
 def world_sizes(run_dir: pathlib.Path) -> list[int]:
-    """Returns the world size of each step. It is computed as the number of ranks whose ledgers (records of used samples)
+    """Returns the world size of each step. The world size is the number of ranks whose ledgers (records of used samples)
     contain the step."""
     ranks = collections.Counter(json.loads(line)["step"] for file in (run_dir / "ledger").glob("rank-*.jsonl")
                                 for line in file.read_text(encoding="utf-8").splitlines())

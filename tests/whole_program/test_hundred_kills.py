@@ -1,10 +1,10 @@
-"""For each model, workers are killed a hundred times at random moments while the other worker keeps the state. The final
-weights, metrics and used samples must equal those of an undisturbed run. Each model is also trained with 2 workers, then with
-1, then with 3. This run must use every sample once per epoch.
+"""Kills workers of each model a hundred times at random moments, while the other worker keeps the state. The final weights,
+metrics and used samples must equal the results of an undisturbed run. Each model is also trained with 2 workers, then with 1,
+then with 3. This run must use every sample once per epoch.
 
     DDPRUN_LONG_TESTS=1 [DDPRUN_KILLS=100] [DDPRUN_SEED=N] python -m pytest -s tests/whole_program/test_hundred_kills.py [-k resnet]
 
-The printed lines that start with | are rows of docs/internals/hundred-kills.md."""
+The printed lines that start with | are rows for the table in docs/internals/hundred-kills.md."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Model:
                    flags=("--restart-policy", self.folder / "policy.json"))
 
     def differences(self, run_dir: pathlib.Path) -> list[str]:
-        """Returns the names of the results that differ from those of the undisturbed run."""
+        """Returns the names of the results that differ from the undisturbed run."""
         weights = {}
         for run in (self.calm, run_dir):
             file = self.folder / f"{run.parent.name}.safetensors"
@@ -88,7 +88,8 @@ def kill_at_random(job: Job, kills: int, longest_s: float, chance: random.Random
 
 def losses(job: Job, killed: set[int]) -> tuple[int, list[dict]]:
     """Returns the number of workers that the test has killed, and the events after which all workers had to restart from a
-    checkpoint. The number is counted from ended workers, because a kill during a recovery has no failure event."""
+    checkpoint. The number is counted from the workers that have ended, because a kill during a recovery causes no failure
+    event."""
     ended = {e["pid"] for e in job.of("worker_ended") if e.get("signal") == signal.SIGKILL}
     full_restarts = [e for e in job.events if e["event"] == "regroup_failed" or e["event"] == "round_failed" and e["decision"] != "regroup" or e["event"] == "regrouped" and not e["kept"]]
     return len(killed & ended), full_restarts

@@ -23,7 +23,8 @@ def png(height: int, width: int, rows: bytes) -> bytes:
 
 
 def write_images(folder: pathlib.Path) -> pathlib.Path:
-    """Writes images of several sizes. The images of one class are mostly blue, those of the other mostly red."""
+    """Writes images of several sizes. The images of one class are mostly blue, and the images of the other class are mostly
+    red."""
     draw = random.Random(1)
     for split in ("train", "test"):
         for label, (name, shift) in enumerate((("blue", (0, 0, 60)), ("red", (60, 0, 0)))):
@@ -60,8 +61,8 @@ def test_faults_and_threads_change_no_bit(ddprun_bin, ddptrain_bin, train, tmp_p
 
 @pytest.mark.parametrize("name", ["train/red/1-3.png", "test/red/1-3.png"])
 def test_a_damaged_image_ends_the_run_before_its_first_step(ddprun_bin, ddptrain_bin, train, tmp_path, name):
-    """All images are checked before the first step. Otherwise a damaged image of the test set would be detected only at the end
-    of the first epoch."""
+    """All images are checked before the first step. Without this check, a damaged image of the test set would be detected only
+    at the end of the first epoch."""
     image = tmp_path / "images" / name
     image.write_bytes(image.read_bytes()[:-40])
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
@@ -79,8 +80,8 @@ def test_unused_files_are_counted_and_valid_images_cached(ddprun_bin, ddptrain_b
 
 
 def test_mixup_does_not_depend_on_the_number_of_workers(ddprun_bin, ddptrain_bin, train, tmp_path):
-    """The losses with 1, 2 and 3 workers may differ by rounding only, and must differ from those without mixup. A lost worker
-    must not change any bit."""
+    """The losses with 1, 2 and 3 workers may differ by rounding only, and must differ from the losses without mixup. A lost
+    worker must not change any bit."""
     runs = {"1": (1, 0.4, ""), "2": (2, 0.4, ""), "3": (3, 0.4, ""), "killed": (2, 0.4, "kill rank=1 step=7 phase=backward"), "whole": (2, 0, "")}
     for run, (workers, alpha, fault) in runs.items():
         done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / run, train, "model={\"type\":\"vit\",\"n_layer\":1,\"n_head\":2,\"n_embd\":16}",

@@ -1,5 +1,5 @@
-"""Tests of `cmake --install`: the installed folder can be moved, the links in its documents have targets, and uninstalling
-removes all files."""
+"""Tests of `cmake --install`: the installed folder can be moved, the links in its documents have targets, and the target
+`uninstall` removes all files."""
 
 import os
 import pathlib
@@ -19,8 +19,8 @@ def cmake(*words, **environment: str) -> str:
 
 @pytest.fixture
 def build(ddprun_bin, tmp_path):
-    """Returns the build folder. install() moves its manifest out of this folder, because a user's installation from this folder
-    may need its own manifest."""
+    """Returns the build folder. install() moves its manifest out of this folder. The user may have installed ddprun from this
+    folder, and may still need the manifest of that installation."""
     folder = ddprun_bin.parent.parent
     if not (folder / "cmake_install.cmake").exists() or not (folder / "pages").exists():
         pytest.skip(f"{folder} is not a build folder that can be installed from")

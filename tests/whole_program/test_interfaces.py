@@ -61,7 +61,7 @@ def test_ddptrain_gloo_uses_the_port_range(make_hosts, tmp_path):
 
 
 def open_ports(hosts: Hosts, host: int) -> set[str]:
-    """The TCP ports on which a process of the host listens, and its UDP ports, such as "tcp 30000"."""
+    """Returns the TCP ports on which a process of the host listens, and its UDP ports, as texts such as "tcp 30000"."""
     found = set()
     for protocol, state in (("tcp", "0A"), ("udp", "07")):
         files = [f"/proc/net/{protocol}", f"/proc/net/{protocol}6"]
@@ -73,7 +73,7 @@ def open_ports(hosts: Hosts, host: int) -> set[str]:
 
 
 def open_ports_until_the_end(hosts: Hosts) -> list[set[str]]:
-    """All ports that processes of each host open until the last agent ends."""
+    """Returns all ports that processes of each host open until the last agent ends."""
     found = [set() for _ in range(hosts.count)]
     while any(agent.poll() is None for agent in hosts.agents):
         for host in range(hosts.count):

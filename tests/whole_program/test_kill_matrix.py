@@ -1,7 +1,7 @@
 """Tests that lose a worker in each phase of a run, with both kinds of recovery. The final weights, metrics and used samples
-must equal those of an undisturbed run. With live recovery, the other workers keep their state, and only the lost worker is
-replaced. With recovery from a checkpoint, all workers are started again. test_hundred_kills.py does the same for each model of
-killed_models.py, as a long test."""
+must equal the results of an undisturbed run. With live recovery, the other workers keep their state, and only the lost worker
+is replaced. With recovery from a checkpoint, all workers are started again. test_hundred_kills.py is a similar, long test for
+each model of killed_models.py."""
 
 import jobs
 import pytest

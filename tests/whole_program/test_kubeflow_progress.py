@@ -1,5 +1,6 @@
-"""Tests that a job sends its progress to Kubeflow's status server (KEP-2779), which `kubectl get trainjob` shows. A local HTTPS
-server checks each field of a request. tests/launcher/scheduler_status tests the limits and when requests are sent."""
+"""Tests that a job sends its progress to Kubeflow's status server (KEP-2779), which `kubectl get trainjob` shows. A local
+HTTPS server checks each field of a request. tests/launcher/scheduler_status tests the limits, and the times at which requests
+are sent."""
 
 import http.server
 import json
@@ -85,8 +86,8 @@ def train(ddprun_bin, tmp_path, body: str = TRAIN, **variables: str) -> subproce
 
 
 def test_the_progress_is_posted_with_the_newest_token(ddprun_bin, server, tmp_path):
-    """The first report and the last one are posted. The six steps between them arrive within a minute, so they are not. The
-    token has changed in between."""
+    """The first and the last report are posted. The six steps between these reports arrive within a minute, so they are not
+    posted. Between the two requests, the token changes."""
     status = server()
     done = train(ddprun_bin, tmp_path, **status.variables())
     assert done.returncode == 0 and "Kubeflow" not in done.stderr, done.stderr
@@ -115,7 +116,8 @@ def test_the_token_is_read_for_each_request(ddprun_bin, server, tmp_path):
 
 
 def test_printed_progress_is_posted(ddprun_bin, server, tmp_path):
-    """The program does not report its progress, and only prints it. Rank 1 prints something else, which is ignored."""
+    """The program does not report its progress over the worker channel, and only prints it. Rank 1 prints other lines, which
+    are ignored."""
     status = server()
     (tmp_path / "job.sh").write_text("#!/bin/sh\n[ $RANK = 1 ] && echo step 1/99 && exit\necho 'Epoch 2/4'; echo 'step 5/10 loss: 0.5' >&2\n")
     (tmp_path / "job.sh").chmod(0o755)

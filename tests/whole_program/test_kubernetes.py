@@ -1,6 +1,6 @@
-"""Tests of `ddprun submit --k8s` and of the examples in configs/kubernetes. No test uses a cluster. kubernetes_objects.py has
-the schemas, and acts like the kubelet and the controllers. One test starts the command of a manifest as the pods of a cluster
-would run it: in network namespaces, without root, with the mounts of the manifest."""
+"""Tests of `ddprun submit --k8s` and of the examples in configs/kubernetes. No test uses a cluster. kubernetes_objects.py
+contains the schemas, and simulates the kubelet and the controllers. One test starts the command of a manifest in the same way
+as the pods of a cluster: in network namespaces, without root, and with the mounts of the manifest."""
 
 import contextlib
 import itertools
@@ -55,7 +55,7 @@ def documents(text: str) -> list[dict]:
 
 
 def dry_run(words: list[str]) -> list[str]:
-    """Inserts --dry-run after --k8s, since later words may belong to the program."""
+    """Inserts --dry-run after --k8s, because later words may belong to the program."""
     return [words[0], "--dry-run", *words[1:]]
 
 
@@ -179,8 +179,8 @@ def test_other_kinds_in_a_queue(ddprun_bin, kind):
     assert 'patch workload NAME --type merge --patch \'{"spec":{"active":false}}\'' in text
 
 
-# The action of a Job after each exit code of ddprun. The exit codes are those of docs/exit-codes.md, and examples of codes that
-# workers choose themselves.
+# The action of a Job after each exit code of ddprun. The table contains the exit codes in docs/exit-codes.md, and examples of
+# codes that workers choose themselves.
 ACTIONS = {1: "Count", 2: "FailJob", 79: "Count", 80: "Count", 81: "Count", 82: "Count", 83: "FailJob", 84: "FailJob", 85: "Ignore", 86: "Ignore",
            87: "FailJob", 88: "FailJob", 89: "Count", 90: "Count", 91: "Count", 129: "Count", 130: "Count", 134: "Count", 137: "Count", 139: "Count",
            143: "Ignore", 255: "Count"}
@@ -298,7 +298,7 @@ def test_mistakes(ddprun_bin, tmp_path, words, message):
     assert done.returncode == 2 and message in done.stderr and done.stdout == "" and list(tmp_path.iterdir()) == []
 
 
-# These kubectl commands read an object with the types of their Kubernetes version, and print it again. They use no server.
+# These kubectl commands parse an object with the types of their Kubernetes version, and print it again. They need no server.
 TYPED = {"Job": ["set", "serviceaccount", "--local", "-f", "-", "typed", "-o", "json"], "Service": ["set", "selector", "--local", "-f", "-", "a=b", "-o", "json"]}
 
 
@@ -328,8 +328,9 @@ def test_kubectl_knows_every_field(name):
     assert checked == 2
 
 
-# Starts a command as the kubelet starts a container. $1: folder of the volume, $2: the token file, then the command. The root
-# folder is new: it has the folders of this machine, /secrets, /runs and an empty /tmp.
+# Starts a command as the kubelet starts a container. $1 is the folder of the volume, $2 is the token file, and the other
+# arguments are the command. The root folder is new. It contains the folders of this machine, /secrets, /runs and an empty
+# /tmp.
 POD = """
 set -e
 root=/mnt; mount -t tmpfs root $root
@@ -378,7 +379,7 @@ class Pods:
         words = self.hosts.on(index, ["sh", "-c", f"hostname {self.job}-{index}\n{POD}", "sh", str(self.volume), str(self.hosts.token), *self.command], names)
         with open(self.hosts.output(len(self.hosts.agents)), "wb") as log:
             self.hosts.agents.append(subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT))
-        return self.hosts.agents[-1]  # killed at the end of the test
+        return self.hosts.agents[-1]  # the returned process is killed at the end of the test
 
 
 def test_the_command_of_a_manifest_runs_in_pods(ddprun_bin, make_hosts, tmp_path):
@@ -398,8 +399,8 @@ def test_the_command_of_a_manifest_runs_in_pods(ddprun_bin, make_hosts, tmp_path
 
 
 def test_the_first_pod_of_an_elastic_job_is_replaced(ddprun_bin, make_hosts, tmp_path):
-    """The first pod is killed. The others continue, and its replacement joins them, since the volume contains the run directory
-    and the agents' records."""
+    """The first pod is killed. The other pods continue, and the replacement of the first pod joins them, because the volume
+    contains the run directory and the records of the agents."""
     pods = Pods(ddprun_bin, make_hosts(3), tmp_path, "2:3", "echo $WORLD_SIZE > /runs/size-$GROUP_RANK\nuntil [ -e /runs/finish ]; do sleep 0.05; done")
 
     def sizes() -> list[str]:

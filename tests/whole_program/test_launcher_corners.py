@@ -12,8 +12,8 @@ from disks import small_disk
 
 
 def without_proc(*words, timeout=60):
-    """Runs the command with an empty /proc. Only the mount of /proc is made private: in a chroot the propagation of other
-    mounts cannot be changed."""
+    """Runs the command with an empty /proc. Only the mount of /proc is made private, because in a chroot the propagation of
+    other mounts cannot be changed."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("private mounts need root")
     script = 'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"'
@@ -44,7 +44,8 @@ def test_a_pipe_without_a_writer_is_not_a_config(ddprun_bin, run, tmp_path):
 
 
 def test_a_config_may_come_through_a_pipe(ddprun_bin, ddptrain_bin, tmp_path):
-    """The config is read from a pipe. Its writer opens the pipe only after ddprun has started to read, and it writes slowly."""
+    """The config is read from a pipe. The writer of the pipe opens it only after ddprun has started to read, and writes
+    slowly."""
     config = jobs.write_config(tmp_path / "config", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
     os.mkfifo(tmp_path / "train.json")
     with subprocess.Popen(["sh", "-c", "sleep 0.2; exec 3> train.json; head -c 20 config >&3; sleep 0.2; tail -c +21 config >&3"], cwd=tmp_path):

@@ -71,8 +71,8 @@ CONNECTS = ("import os, socket, time\n"
 
 
 def test_background_training_is_waited_for(ddprun_bin, tmp_path, monkeypatch):
-    """A start script exits while its trainer still runs in the background. The exit code of the job must be that of the script,
-    and the later output of the trainer must not be lost."""
+    """A start script exits while its trainer still runs in the background. The exit code of the job must be the exit code of
+    the script, and the later output of the trainer must not be lost."""
     (tmp_path / "train.py").write_text(CONNECTS + "print('trained', flush=True)\nos._exit(7)\n")
     run = script(tmp_path, f"{sys.executable} train.py &\nwhile [ ! -e connected.$RANK ]; do sleep 0.01; done\n")
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_a_worker_can_stop_the_job_by_its_parent_pid(ddprun_bin, tmp_path, numbe
 
 
 def test_killing_all_processes_by_name_leaves_none(ddprun_bin, tmp_path):
-    """Kills the processes that `pkill -9 ddprun` would kill: those with this name in /proc/PID/comm."""
+    """Kills the processes that `pkill -9 ddprun` would kill: the processes with this name in /proc/PID/comm."""
     run = script(tmp_path, "setsid sleep 600 &\nsleep 600 &\necho up\nwait\n")
     job = Job([ddprun_bin, "--standalone", "--no-python", run])
     job.wait_for(lambda line: "up" in line)
@@ -116,7 +116,8 @@ def test_killing_all_processes_by_name_leaves_none(ddprun_bin, tmp_path):
 
 
 def test_an_interrupt_that_the_caller_ignores_stays_ignored(ddprun_bin, tmp_path, monkeypatch):
-    """A shell without job control starts background processes with SIGINT ignored. ddprun must then keep ignoring it."""
+    """A shell without job control starts background processes with SIGINT ignored. In this case ddprun must continue to ignore
+    SIGINT."""
     run = script(tmp_path, "echo up; while [ ! -e go ]; do sleep 0.02; done\n")
     monkeypatch.chdir(tmp_path)
     job = Job(["sh", "-c", f"trap '' INT QUIT; exec {ddprun_bin} --standalone --no-python {run}"])

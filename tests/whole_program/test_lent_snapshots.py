@@ -1,5 +1,5 @@
-"""Tests of ddprun.restore() on a node without a snapshot: the node receives (borrows) a snapshot from another node, and the job
-continues from its last step. Clients outside the job must not receive a snapshot."""
+"""Tests of ddprun.restore() on a node that has no snapshot. The node must receive (borrow) a snapshot from another node, and
+the job must continue from its last step. Clients outside the job must not receive a snapshot."""
 
 import hashlib
 import os
@@ -42,18 +42,20 @@ def test_a_node_without_a_copy_borrows_the_most_common_newest():
     assert decide([offer(0, [9, 10]), offer(1)]) == {"step": 10, "lend": [0], "borrow": [1]}
     # With two ranks per node, only one rank of each node sends or receives.
     assert decide([offer(0, [9, 10])] * 2 + [offer(1)] * 2 + [offer(2, [9, 10])] * 2) == {"step": 10, "lend": [0, 4], "borrow": [2]}
-    # A node that is one step behind keeps its own copy. A node whose copies are much older receives a newer one.
+    # In the first case, a node is one step behind and keeps its own copy. In the second case, the copies of a node are much
+    # older, so it receives a newer copy.
     assert decide([offer(0, [9, 10]), offer(1, [10, 11]), offer(2)]) == {"step": 10, "lend": [0, 1], "borrow": [2]}
     assert decide([offer(0, [9, 10]), offer(1, [4, 5]), offer(2, [4, 5])]) == {"step": 10, "lend": [0], "borrow": [1, 2]}
-    # No node receives a copy if every node already has one of this step. It does not matter which rank wrote the copy.
+    # If every node already has a copy of this step, no node receives a copy. It does not matter which rank has written the
+    # copy.
     assert decide([offer(0, [9, 10]), offer(0)]) == {"step": 10}
-    # A node has a copy of a step if at least one of its ranks has one.
+    # A node has a copy of a step if at least one of its ranks has a copy of this step.
     assert decide([offer(0, [9, 10]), offer(0), offer(1), offer(1, [9])]) == {"step": 9}
 
 
 def test_the_same_step_of_another_round_is_another_state():
-    """All ranks restarted from step 10. Before, only node 0 had finished step 11. Afterwards node 1 repeated step 11 in round
-    1, so the two snapshots of step 11 differ."""
+    """Before the restart, only node 0 had finished step 11. All ranks restarted from step 10. After that, node 1 repeated step
+    11 in round 1, so the two snapshots of step 11 differ."""
     ahead, repeated = offer(0, [10, 11]), offer(1, [10, (11, 1)])
     assert decide([ahead, repeated]) == {"step": 10}
     assert decide([{**ahead, "own": []}, {**repeated, "own": []}]) == {"step": 10}
@@ -63,9 +65,9 @@ def test_the_same_step_of_another_round_is_another_state():
 
 def test_states_that_cannot_be_borrowed():
     none = {"step": None, "why": "no snapshot is restored: rank 1 has none"}
-    # The state is not replicated: each rank has a different state, so no rank can use another rank's copy.
+    # The state is not replicated. Each rank has a different state, so no rank can use the copy of another rank.
     assert decide([offer(0, [9], replicated=[]), offer(1)]) == none
-    # A rank without snapshot memory cannot read the copies of its node.
+    # A rank that has no snapshot memory cannot read the copies of its node.
     unable = {"step": None, "why": "no snapshot is restored: rank 1 has no memory for snapshots"}
     assert decide([offer(0, [9]), offer(1, able=False)]) == decide([offer(0, [9]), offer(0, able=False)]) == unable
     assert decide([offer(0, [9]), offer(1), offer(1, able=False)]) == {**unable, "why": unable["why"].replace("1", "2")}
@@ -82,7 +84,7 @@ SECRET = bytes(range(32))
 
 
 class Two:
-    """The snapshot memories of two nodes. The first node has a snapshot and can send it to the second."""
+    """The snapshot memories of two nodes. The first node has a snapshot and can send it to the second node."""
 
     def __init__(self):
         self.printed = []
@@ -121,8 +123,8 @@ def two():
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """Reads until the peer closes the connection, and returns the data. A reset also counts as the end: the kernel sends a
-    reset if the peer closes the connection before it has read all data."""
+    """Reads until the peer closes the connection, and returns the data. A reset also counts as the end, because the kernel
+    sends a reset if the peer closes the connection before it has read all data."""
     try:
         return connection.recv(1)
     except ConnectionResetError:
@@ -143,8 +145,8 @@ def test_a_borrower_without_the_secret_gets_nothing(two):
         two.borrow(lender.port, secret=bytes(32))
     assert two.kept() == []
 
-    # A malicious client need not check the lender's proof, but it must send its own. With a wrong proof it must not receive
-    # more data.
+    # A malicious client can skip the check of the lender's proof, but it must send its own proof. If this proof is wrong, the
+    # client must not receive more data.
     for proof in (bytes(32), b""):
         with socket.create_connection(("127.0.0.1", lender.port)) as client:
             client.sendall(_lending._MAGIC + bytes(32) + (1).to_bytes(4, "little"))
@@ -152,7 +154,7 @@ def test_a_borrower_without_the_secret_gets_nothing(two):
             # If `proof` is empty, the client returns the lender's own proof, which must also be rejected.
             client.sendall(proof or hello[32:])
             assert rest_of(client) == b""
-    # A rank that is not to receive a snapshot is rejected, and so is a client with another protocol.
+    # The lender rejects a rank that may not receive a snapshot, and a client that uses another protocol.
     for hello in (_lending._MAGIC + bytes(32) + (0).to_bytes(4, "little"), b"GET / HTTP/1.1\r\nHost: a-name-of-some-length\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", lender.port)) as client:
             client.sendall(hello)
@@ -319,7 +321,8 @@ def until_ranks_wait(nodes, tmp_path, ranks: int) -> None:
 
 
 def kill_node(nodes, number: int) -> None:
-    """Kills the agent of a node. Its guardian then ends the workers, and the snapshot memory is lost with the agent."""
+    """Kills the agent of a node. The guardian of the agent then ends the workers, and the snapshot memory is lost with the
+    agent."""
     nodes.agents[number].kill()
     nodes.agents[number].wait()
 
@@ -347,7 +350,7 @@ def test_a_new_node_continues_from_the_last_step_of_another(nodes, write, tmp_pa
     assert re.findall(r"rank (\d): the state of step 20 is a copy of another rank's state", printed) in (["2", "3"], ["3", "2"])
 
 
-# Script code that kills one end of a transfer once, while the first piece of data is sent.
+# Script code that kills one end of a transfer once, while the first block of data is sent.
 DIES = {
     "receiver": """
 def dies(self, data, check=ddprun._lending._Receiver._check):
@@ -372,7 +375,9 @@ def dies(self, connection, codes, send=ddprun._lending.Lender._send):
     if not os.path.exists("died"):
         connection.sendall(self._header + codes.next(self._header))
         open("died", "w").close()
-        time.sleep(2.5)  # until all nodes know that the round has started, since before that two of three nodes are not a majority (commit-sent-immediately.md)
+        # Until all nodes have recorded that the round has started, two of three nodes are not a majority
+        # (commit-sent-immediately.md).
+        time.sleep(2.5)
         os.kill(agent, signal.SIGKILL)
         signal.pause()
     send(self, connection, codes)
@@ -448,7 +453,7 @@ def test_a_lost_lender_loses_no_step(make_hosts, write, tmp_path):
     for host in (0, 1, 2):
         hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "train.py")
     until_ranks_wait(hosts, tmp_path, 3)
-    # The fourth host is a spare: it joins the job only after another node is lost.
+    # The fourth host is a spare. It joins the job only after another node is lost.
     hosts.start_on(3, "join", hosts.until_printed(0, r"ddprun join (\S+) ")[1])
     hosts.until_printed(3, "joined the job")
     kill_node(hosts, 2)
@@ -475,8 +480,8 @@ def test_added_nodes_get_the_state_of_the_first(make_hosts, write, tmp_path):
     assert sorted(re.findall(r"rank (\d): the snapshot of step 20 was received from rank 0 at 10\.77\.0\.10: 3\.\d+ MiB in ", printed)) == ["1", "2"], printed
 
 
-# A DDP script. Its data depends only on the step and the rank, and it uses no other random numbers. The losses must therefore
-# be bit-identical to those of an undisturbed run.
+# A DDP script. The data of a step depends only on the step and the rank, and the script uses no other random numbers. So the
+# losses must be bit-identical to the losses of an undisturbed run.
 DDP = """
 import os, signal, sys
 import ddprun, torch, torch.distributed

@@ -1,5 +1,5 @@
-"""Tests of `ddprun link-torchrun`. The command creates a link named torchrun, so that programs that call torchrun start ddprun.
-The folder may already contain PyTorch's torchrun."""
+"""Tests of `ddprun link-torchrun`. The command creates a link named torchrun, so that programs that call torchrun start
+ddprun. The folder may already contain the torchrun of PyTorch."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ def folder(ddprun_bin, tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def link(folder):
-    """Returns a function that runs `link-torchrun` with the copy of ddprun, with its folder first on PATH."""
+    """Returns a function that runs `link-torchrun` with the copy of ddprun. The folder of the copy is first on PATH."""
     def call(*words, path=folder, expect=0):
         done = jobs.run([folder / "ddprun", "link-torchrun", *words], cwd=folder.parent, PATH=f"{path}:{os.environ['PATH']}")
         assert done.returncode == expect, done

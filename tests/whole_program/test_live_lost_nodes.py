@@ -1,6 +1,6 @@
 """Tests of multi-node jobs that lose nodes, and of nodes that join. The workers on the other nodes must keep their processes
-and state. Although the number of workers changes, no step is repeated and each sample is used once. All agents run on this
-machine."""
+and state. Even though the number of workers changes, no step may be repeated and each sample must be used once. All agents run
+on this machine."""
 
 import random
 
@@ -94,7 +94,7 @@ def test_the_coordinators_agent_is_killed_during_a_regroup(ddprun_bin, data, tmp
 
 
 class Members:
-    """The agents that are still running, and which of them the test must not kill."""
+    """The agents that are still running, and the agents that the test must not kill."""
 
     def __init__(self, job: NodesJob):
         self.job = job
@@ -112,7 +112,8 @@ class Members:
         return [a for a in here if a.of("round_started")[-1]["group_rank"] == 0] if len(here) == 2 else []
 
     def together(self) -> bool:
-        """Returns True if all running nodes train together. Then the job can continue with any majority of them."""
+        """Returns True if all running nodes train together. In this case the job can continue with any majority of these
+        nodes."""
         here = self.here()
         return all(a.at_work() and a.of("round_started")[-1]["nodes"] == len(here) for a in here)
 

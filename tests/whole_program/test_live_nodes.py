@@ -1,6 +1,6 @@
 """Tests of multi-node jobs that lose workers. The other workers must keep their processes and their state, and the final
-results must be bit-identical to those of an undisturbed run. All agents run on this machine. test_live_lost_nodes.py tests lost
-nodes, and test_live_recovery.py tests jobs on a single machine."""
+results must be bit-identical to the results of an undisturbed run. All agents run on this machine. test_live_lost_nodes.py
+tests lost nodes, and test_live_recovery.py tests jobs on a single machine."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from live_nodes import NodesJob, assert_continued, pause
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2)
-        # Rank 0, on node 0, is lost last, since it writes metrics and checkpoints.
+        # Rank 0, on node 0, is lost last, because it writes metrics and checkpoints.
         for node, local_rank in ((1, 0), (0, 1), (0, 0)):
             job.wait_until(lambda: all(a.at_work() for a in job.agents))
             before = [a.pids() for a in job.agents]
@@ -62,7 +62,7 @@ def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, nodes=
                 job.wait_until(lambda: all(a.at_work() or a.of("run_ended") for a in job.agents))
             pause(job, chance.uniform(0, 0.4))
             victim = chance.choice(places)
-            # Kills another worker than last time, because two failures of a worker at the same step would end the job.
+            # Kills a different worker each time, because two failures of a worker at the same step would end the job.
             if victim == last and not all(a.at_work() for a in job.agents):
                 victim = places[(places.index(victim) + workers) % len(places)]
             last, agent = victim, job.agents[victim[0]]

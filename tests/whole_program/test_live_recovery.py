@@ -1,6 +1,6 @@
-"""Tests of live recovery on one machine: workers are killed while the others keep their state. The final weights, metrics and
-used samples must equal those of an undisturbed run, and no finished step may be repeated. The long tests kill 200 workers.
-test_kill_matrix.py loses a worker in each phase of a step."""
+"""Tests of live recovery on one machine: workers are killed while the other workers keep their state. The final weights,
+metrics and used samples must equal the results of an undisturbed run, and no finished step may be repeated. The long tests
+kill 200 workers. test_kill_matrix.py loses a worker in each phase of a step."""
 
 import signal
 import statistics
@@ -73,7 +73,7 @@ def test_losing_all_workers_resumes_from_the_checkpoint(ddprun_bin, data, tmp_pa
 @pytest.mark.long
 def test_an_agent_without_cpu_time_loses_no_state(ddprun_bin, data, tmp_path, undisturbed):
     """A worker is killed while the agent is suspended. The other worker must wait for the agent and keep its state. On a busy
-    machine an agent can also get no CPU time for such a long time."""
+    machine, an agent may also get no CPU time for that long."""
     with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
         job.wait_until(lambda j: j.step > 200)
         job.process.send_signal(signal.SIGSTOP)
@@ -91,8 +91,8 @@ def test_a_replacement_is_killed_while_it_starts(ddprun_bin, data, tmp_path, und
         for _ in range(2):
             before = job.pids[1]
             job.kill(1)
-            # The test waits only until the replacement has started, so that the next kill hits it before it has loaded
-            # anything.
+            # The test waits only until the replacement has started, so that the replacement is killed before it has loaded any
+            # data.
             job.wait_until(lambda j: j.pids[1] != before)
         before = job.pids[1]
         job.kill(1)
@@ -124,7 +124,7 @@ def test_a_stop_during_a_regroup_saves_the_state(ddprun_bin, data, tmp_path, und
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_loss_after_the_run_directory_was_moved_away(ddprun_bin, data, tmp_path, undisturbed, recovery, lost):
     """The job must create the run directory again and store its identity in it. Then neither a replacement worker nor a later
-    start treats the directory as a new run."""
+    start handles the directory as a new run."""
     with Job(ddprun_bin, tmp_path / "job", data, 2, recovery=recovery) as job:
         job.wait_until(lambda j: j.step > 200)
         job.run_dir.rename(tmp_path / "moved")

@@ -37,7 +37,7 @@ def test_the_number_of_threads_changes_no_bit(ddprun_bin, ddptrain_bin, tmp_path
 
 
 def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_path):
-    """The run must not end before the step that uses the bad sample, although a loader thread reads the sample earlier."""
+    """A loader thread reads the bad sample early, but the run must not end before the step that uses this sample."""
     content = MODELS["gpt"].config(tmp_path)
     jobs.write_config(tmp_path / "train.json", {**content, "epochs": 1})
     tokens = bytearray((tmp_path / "data/train.txt").read_bytes())
@@ -51,6 +51,7 @@ def test_a_bad_sample_ends_the_run_in_its_step(ddprun_bin, ddptrain_bin, tmp_pat
         assert done.returncode == 2 and f"{tmp_path}/data/train.txt: token 3207 is 254; expected a number below data.vocab_size, 254" in done.stderr, done.stderr
         assert len(jobs.report(run)["rounds"]) == 1, "an error of the data must not cause a restart"
         losses_of_runs.append(jobs.losses(run))
-    # The rank with the bad sample ends the job immediately, so the log of a run may lack the last step before it.
+    # The rank with the bad sample ends the job immediately, so the log of a run may not contain the last step before the
+    # error.
     fewer, more = sorted(losses_of_runs, key=len)
     assert fewer == more[:len(fewer)] and len(more) - len(fewer) <= 1 and fewer, losses_of_runs

@@ -1,6 +1,6 @@
 """Tests of the copies of checkpoints on each node's own disk. Two agents on the loopback interface have separate folders for
-the copies. The tests delete or damage the checkpoints in the run directory, the copies or both. The final results must still be
-bit-identical to those of an undisturbed run."""
+the copies. The tests delete or damage the checkpoints in the run directory, the copies or both. The final results must still
+be bit-identical to the results of an undisturbed run."""
 
 import pathlib
 import shutil

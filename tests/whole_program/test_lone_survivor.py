@@ -1,6 +1,6 @@
 """Tests of jobs with two nodes, of which one may continue alone (--nnodes 1:2). If the nodes cannot reach each other, an
-arbiter decides which one continues: an etcd server, or a shared run directory. The nodes are two private hosts; a third host
-runs Debian's etcd."""
+arbiter decides which node continues. The arbiter is an etcd server or a shared run directory. The nodes are two private hosts,
+and a third host runs the etcd of Debian."""
 
 import contextlib
 import os
@@ -90,7 +90,7 @@ class Job:
         self.hosts.cable(host, "down")
         agent = self.hosts.agents[host].pid
         below = [pid for child in jobs.children(agent) for pid in [child, *jobs.children(child)]]
-        os.kill(agent, signal.SIGSTOP)  # suspends the agent, because its guardian would react to the agent's end
+        os.kill(agent, signal.SIGSTOP)  # suspends the agent, because its guardian would react to the end of the agent
         for pid in [*below, agent]:
             # Workers exit when their guardian is killed, so some processes may have ended already.
             with contextlib.suppress(ProcessLookupError):
@@ -123,7 +123,7 @@ def test_of_two_partitioned_nodes_one_continues(hosts, script, etcd, tmp_path):
 @pytest.mark.parametrize("second_dials_first", [False, True])
 def test_a_shared_run_directory_is_an_arbiter(hosts, script, tmp_path, second_dials_first):
     """The arbiter is a lock in the run directory. In one case the second node connects before the coordinator has created the
-    lock. The coordinator must then send the name of the lock's owner later."""
+    lock. Then the coordinator must send the name of the lock's owner later."""
     job = Job(hosts, script, tmp_path, "--run-dir", tmp_path / "run", second_dials_first=second_dials_first)
     job.lose_power(0)
     job.continues(1)
@@ -172,7 +172,7 @@ def test_without_the_arbiter_no_node_continues(hosts, script, etcd, tmp_path):
 
 @pytest.mark.long
 def test_an_unshared_directory_is_not_an_arbiter(hosts, script, tmp_path):
-    """Each node has its own disk at the path of the run directory, so the directory cannot be the arbiter of both nodes. The
+    """Each node has its own disk at the path of the run directory, so the directory cannot be an arbiter for both nodes. The
     second node must end."""
     for host in (0, 1):
         (tmp_path / f"disk-{host}").mkdir()

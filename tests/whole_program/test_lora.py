@@ -1,6 +1,6 @@
-"""Tests of low-rank updates (model.lora). A lost worker or an interruption must not change any bit of the results, and the base
-weights must stay unchanged. A model exported in either format must compute the same as the trained model.
-test_python_equivalence.py compares the losses with the formula of the peft package."""
+"""Tests of low-rank updates (model.lora). A lost worker or an interruption must not change any bit of the results, and the
+base weights must stay unchanged. A model that was exported in either format must give the same results as the trained model.
+test_python_equivalence.py compares the losses with the formula of the package peft."""
 
 import json
 import pathlib
@@ -17,8 +17,8 @@ LORA = {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}
 
 @pytest.fixture(scope="module")
 def base(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # noqa: F811
-    """Returns a file with weights after one epoch at a low learning rate. At a learning rate of 0.01 the loss has spikes that
-    differ between processors, so a test of the loss would fail on some of them."""
+    """Returns a file with weights after one epoch at a low learning rate. At a learning rate of 0.01, the loss has spikes that
+    differ between processors, so a test of the loss would fail on some processors."""
     folder = tmp_path_factory.mktemp("base")
     train = jobs.write_config(folder / "train.json", config(data, model=BASE, epochs=1, optimizer={"type": "adamw", "lr": 0.003}))
     assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
@@ -89,8 +89,9 @@ def test_both_exports_compute_the_trained_model(ddprun_bin, ddptrain_bin, tuned,
 
 
 def test_a_moved_checkpoint_is_exported_with_a_named_config(ddptrain_bin, tuned, tmp_path):
-    """Exports two kinds of checkpoints outside their usual folder. A copy on a node's own disk needs a config in the command. A
-    checkpoint with the suffix .superseded, from which a later start did not resume, does not need one."""
+    """Exports two kinds of checkpoints outside their usual folder. For a copy on a node's own disk, the command must contain a
+    config. A checkpoint with the suffix .superseded needs no config; it is a checkpoint from which a later start did not
+    resume."""
     copies = tmp_path / "run-0123456789abcdef" / "copy-0"
     copies.mkdir(parents=True)
     newest = (tuned / "checkpoints/latest").resolve()
@@ -103,7 +104,7 @@ def test_a_moved_checkpoint_is_exported_with_a_named_config(ddptrain_bin, tuned,
         def exported(source: pathlib.Path, *config):
             done = jobs.run([ddptrain_bin, option, source, tmp_path / f"out{option}", *config])
             to = tmp_path / f"out{option}"
-            # Without the config of the run, --export-weights writes a file.
+            # If the run has no config, --export-weights writes a file.
             files = [to, to / "adapter_model.safetensors", to / "model.safetensors"]
             return done, load_file(next(file for file in files if file.is_file())) if done.returncode == 0 else {}
         done, expected = exported(tuned)
@@ -118,8 +119,8 @@ def test_a_moved_checkpoint_is_exported_with_a_named_config(ddptrain_bin, tuned,
         assert done.returncode == 0 and all((found[name] == expected[name]).all() for name in expected), done.stderr
     measured = [jobs.run([ddptrain_bin, "eval", *place]) for place in ([tuned], [copies, "--config", tuned.parent / "train.json"])]
     assert measured[0].returncode == 0 and measured[0].stdout == measured[1].stdout, measured[1].stderr
-    # The output path is a symbolic link of the user. The export must write to the link's target. A rename would replace the
-    # link.
+    # The output path is a symbolic link of the user. The export must write to the link's target. If the export used a rename,
+    # it would replace the link.
     link = tmp_path / "link.safetensors"
     (tmp_path / "behind.safetensors").touch()
     link.symlink_to(tmp_path / "behind.safetensors")

@@ -1,4 +1,4 @@
-"""Tests of the parts of a launch that depend on the machine: the number of GPUs and CPUs, the binding of workers to CPUs or to
+"""Tests of the steps of a launch that depend on the machine: the number of GPUs and CPUs, the binding of workers to CPUs or to
 one device, the environment of the workers, timers that kill a worker, workers that cannot be killed, and signals."""
 
 import json
@@ -255,7 +255,8 @@ def test_binding_without_its_module_names_it(run, ddprun, tmp_path):
 
 @pytest.fixture
 def run_torchrun(torchrun, tmp_path):
-    """Returns a function that runs torchrun. Its arguments and result are those of `run`, which runs ddprun."""
+    """Returns a function that runs torchrun. The function has the same arguments and the same result as `run`, which runs
+    ddprun."""
 
     def start(args, **environment: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}
@@ -279,8 +280,8 @@ def environments(run, launcher, tmp_path, *options, workers=2, **environment) ->
             for rank in range(workers)]
 
 
-# Variables that may differ between the launchers. Files and ports have different names, and the shell sets some variables. Only
-# ddprun connects its workers to their agent and to the snapshot memory.
+# Variables that may differ between the launchers. Names of files and numbers of ports differ, and the shell sets some
+# variables. Only ddprun connects its workers to their agent and to the snapshot memory.
 OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_CHANNEL_INODE", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "_", "SHLVL", "OUT", "PWD",
               "OLDPWD"}
 
@@ -303,8 +304,8 @@ def test_the_environment_matches_torchrun(run, run_torchrun, ddprun, tmp_path, w
 
 @pytest.mark.parametrize("size", [14_000, 15_500, 16_000, 16_500, 100_000])
 def test_a_large_environment_arrives_complete(run, ddprun, tmp_path, size):
-    """The agent sends a small environment in its message to the guardian, and a large one in a memory file. The test uses sizes
-    just below and just above the limit."""
+    """The agent sends a small environment in its message to the guardian, and a large environment in a memory file. The test
+    uses sizes just below and just above the limit."""
     value = "".join(chr(ord("a") + i % 26) for i in range(size))
     for found in environments(run, [ddprun], tmp_path, MANY_BYTES=value):
         assert found["MANY_BYTES"] == value
@@ -348,8 +349,8 @@ if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     signal.pause()
 """
 
-# A worker that sets a timer like torch's FileTimerClient. It writes the same bytes, but does not import torch.
-PLAIN_TIMER_WORKER = """
+# A worker that sets a timer like FileTimerClient in PyTorch. It writes the same bytes, but does not import torch.
+PLAIN_TIMER_WORKER ="""
 import json, os, signal, time
 def request(scope, seconds, number):
     line = json.dumps({"version": 1, "pid": os.getpid(), "scope_id": scope, "expiration_time": seconds, "signal": number})
@@ -599,7 +600,8 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
         running.process.send_signal(signal.SIGUSR1)
         assert running.read_lines(2) == ["0 usr1", "1 usr1"]
     assert running.process.poll() is None
-    running.process.send_signal(signal.SIGUSR2)  # SIGUSR2 is not listed, so it is only forwarded; the workers' handler exits
+    # SIGUSR2 is not in the list, so it is only forwarded; the handler of the workers exits
+    running.process.send_signal(signal.SIGUSR2)
     assert running.read_lines(2) == ["0 usr2", "1 usr2"]
     assert running.process.wait(timeout=20) == 0
 
@@ -607,7 +609,7 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
 def test_a_listed_usr2_is_forwarded_and_ends_the_job(job):
     running = job(LISTENER, "--signals-to-handle", "SIGTERM,SIGUSR2", "--max-restarts", "3")
     assert running.read_lines(2) == ["0 ready", "1 ready"]
-    running.process.send_signal(signal.SIGUSR1)  # SIGUSR1 is not listed, so it is only forwarded
+    running.process.send_signal(signal.SIGUSR1)  # SIGUSR1 is not in the list, so it is only forwarded
     assert running.read_lines(2) == ["0 usr1", "1 usr1"]
     running.process.send_signal(signal.SIGUSR2)
     assert running.read_lines(2) == ["0 usr2", "1 usr2"]

@@ -110,7 +110,7 @@ def test_no_cgroup_is_left_when_the_agent_is_killed(ddprun, tmp_path):
         assert process.stdout.readline() == "placed\n", process.stderr.read()
         below = jobs.children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)  # the workers inherit the pipes, so the end of file means that all of them have ended
+        process.communicate(timeout=30)  # the workers inherit the pipes, so an end of file means that all workers have ended
         for pid in below:
             wait_for_end(pid)
 

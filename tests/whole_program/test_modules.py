@@ -53,8 +53,8 @@ def archive(folder, text):
 
 
 def test_a_module_without_system_calls_is_pure(tmp_path):
-    # Since glibc 2.38, strtoll is linked under this name. The explicit declaration makes the test independent of this machine's
-    # glibc.
+    # In glibc 2.38 and later versions, strtoll is linked under this name. Because of the explicit declaration, the test does
+    # not depend on the glibc of this machine.
     text = "#include <map>\n#include <stdexcept>\n#include <string>\n" \
            "extern \"C\" long long __isoc23_strtoll(const char*, char**, int);\n" \
            "long long g(const char* text) { return __isoc23_strtoll(text, nullptr, 10); }\nint f(std::map<std::string, int>& m) {\n" \

@@ -1,4 +1,5 @@
-"""Tests of ddptrain and ddprun under Open MPI's mpirun (Debian: openmpi-bin). They are skipped if mpirun is missing."""
+"""Tests of ddptrain and ddprun under mpirun of Open MPI (Debian package openmpi-bin). They are skipped if mpirun is
+missing."""
 
 import shutil
 
@@ -49,7 +50,7 @@ def test_mpirun_starts_an_agent_on_each_host(make_hosts, script, tmp_path):
     words = hosts.on(0, [*command, "--master-addr", hosts.address(0), "--nproc-per-node", "2", str(job)])
     done = jobs.run(words, cwd=tmp_path, **{**AS_ROOT, "XDG_STATE_HOME": hosts.environment["XDG_STATE_HOME"]})
     assert done.returncode == 0, done.stderr
-    # rank, local rank, world size, local world size, group rank
+    # the numbers are rank, local rank, world size, local world size and group rank
     assert [worker_line(tmp_path, rank)[:5] for rank in range(4)] == [["0", "0", "4", "2", "0"], ["1", "1", "4", "2", "0"],
                                                                     ["2", "0", "4", "2", "1"], ["3", "1", "4", "2", "1"]]
     unknown = jobs.run(hosts.on(0, [*command, str(job)]), cwd=tmp_path, **AS_ROOT)

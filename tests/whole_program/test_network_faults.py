@@ -14,8 +14,8 @@ import time
 import pytest
 from node_agents import LINE, PATIENCE, worker_line
 
-# A worker that writes a line with the time and its round every 20 ms, until $OUT/end exists. MASTER_ADDR:MASTER_PORT identifies
-# the round (the start of the workers), because with c10d each round has another MASTER_PORT.
+# A worker that writes a line with the time and its round every 20 ms, until $OUT/end exists. MASTER_ADDR:MASTER_PORT
+# identifies the round (the start of the workers), because with c10d each round has a different MASTER_PORT.
 TRACE = """exec 9<> <(:)
 trace=$OUT/trace-$HOST-$$
 while [ ! -e "$OUT/end" ]; do
@@ -32,7 +32,7 @@ def elastic(hosts, least: int, most: int, *options, conf: str = "heartbeat_timeo
 
 
 class Traces:
-    """The lines that the workers of the script TRACE have written."""
+    """Reads the lines that the workers of the script TRACE have written."""
 
     def __init__(self, hosts, script, tmp_path):
         self.hosts, self.out = hosts, tmp_path / "out"
@@ -265,7 +265,8 @@ def test_a_machine_whose_own_name_is_127_0_1_1(make_hosts, tmp_path, first):
 
 
 def test_an_unresolved_name_is_retried(make_hosts, script):
-    """The agent must retry a name that has no address yet, such as that of a pod behind a headless Kubernetes service."""
+    """If a name has no address yet, the agent must try again. An example is the name of a pod behind a headless Kubernetes
+    service."""
     hosts = make_hosts(2)
     common = ["--nnodes", "2", "--master-port", "29400", "--rdzv-conf", "heartbeat_timeout=2"]
     names = {"localhost": "127.0.0.1", "host0": hosts.address(0), "host1": hosts.address(1)}
@@ -280,8 +281,8 @@ def test_an_unresolved_name_is_retried(make_hosts, script):
 
 def test_workers_use_the_address_of_the_rendezvous(make_hosts, script, tmp_path):
     hosts = make_hosts(2)
-    # The second network is like a container network: every machine has the same address on it, so this address does not lead to
-    # other nodes.
+    # The second network is like a container network. Every machine has the same address on it, so this address does not lead
+    # to other nodes.
     for host in range(2):
         subprocess.run(["ip", "-n", hosts.space(host), "link", "add", "aaa0", "type", "bridge"], check=True)
         subprocess.run(["ip", "-n", hosts.space(host), "link", "set", "aaa0", "up"], check=True)
@@ -316,7 +317,7 @@ def test_foreign_connections_do_not_disturb_a_job(traces, script, tmp_path):
         flood.wait()
     assert worker_line(tmp_path, 0, 3)[2] == "2"
     assert memory < 64 * 1024, f"{memory} KB"
-    # Refused connections are reported in summary lines at intervals, not one by one.
+    # Refused connections are not reported one by one, but in summary lines at intervals.
     assert len(hosts.text(0).splitlines()) < 100, hosts.text(0)
 
 

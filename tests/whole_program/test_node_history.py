@@ -1,5 +1,5 @@
-"""Tests of the history of nodes: failures are recorded across runs, and a node that failed three times within seven days is
-reported and can be excluded."""
+"""Tests of the history of nodes. Failures of nodes are recorded in all runs. A node that failed three times within seven days
+is reported and can be excluded."""
 
 import json
 import pathlib

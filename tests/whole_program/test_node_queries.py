@@ -1,5 +1,5 @@
-"""Tests of querying and stopping a multi-node job from any of its nodes: ddprun status, top, stacks and stop query all
-nodes."""
+"""Tests of the commands that query or stop a multi-node job from any of its nodes. ddprun status, top, stacks and stop query
+all nodes."""
 
 import json
 import pathlib
@@ -46,8 +46,8 @@ class NodeQueries:
 
 
 def start_two(nodes, job, tmp_path, nnodes="2", conf="heartbeat_timeout=4", options=lambda node: ()):
-    """Starts two agents on this machine, the first with one worker and the second with two. `options(node)` returns more
-    options for the agent of this node."""
+    """Starts two agents on this machine, the first with one worker and the second with two workers. `options(node)` returns
+    additional options for the agent of this node."""
     queries = NodeQueries(nodes, tmp_path)
     port = nodes_port()
     for node in range(2):
@@ -158,8 +158,8 @@ def test_stacks_of_all_nodes(two):
 
 
 def test_programs_of_an_agent_inherit_no_socket(nodes, script, tmp_path):
-    """A hook that outlives a killed agent must not keep the agent's sockets open, or the next agent could not use the ports.
-    The same applies to the tools that read stacks."""
+    """A hook that outlives a killed agent must not keep the sockets of the agent open, because then the next agent could not
+    use the ports. The same is true for the tools that read stacks."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("hook", "py-spy", "gdb", "eu-stack"):
@@ -227,7 +227,7 @@ def test_a_member_of_three_hosts_lists_and_stops_the_job(hosts, script, tmp_path
     assert re.search(r"(?m)^host0 +0 +\d+ +running .*\nhost1 +1 +\d+ +running .*\nhost2 +2 +", queries.query(1, "status"))
     series = [line.rpartition(" ")[0] for line in queries.query(1, "status", "--openmetrics").splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series)) and sum(one.startswith("ddprun_worker_running{") for one in series) == 3
-    # Each host has only its own rank's log files, so the others are queried over the network.
+    # Each host has only the log files of the rank that runs on this host, so the other log files are queried over the network.
     assert queries.query(2, "logs") == "[rank 0] first 0\n[rank 1] first 1\n[rank 2] first 2\n"
     assert queries.query(2, "logs", "--rank", 0) == "first 0\n"
     with queries.followed(1) as follower:

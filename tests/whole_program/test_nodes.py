@@ -1,6 +1,6 @@
-"""Tests of multi-node jobs. Each node is an agent on the loopback interface. The tests cover joining, ranks, restarts, lost
-nodes, late joiners, the choice of a new coordinator, and the messages that are shown when a node cannot join. Each job has its
-own token, state folder and ports. The workers are shell scripts, except in the tests of training."""
+"""Tests of multi-node jobs. Each node is an agent on the loopback interface. The tests check how nodes join, the ranks,
+restarts, lost nodes, nodes that join late, the choice of a new coordinator, and the messages if a node cannot join. Each job
+has its own token, state folder and ports. The workers are shell scripts, except in the tests of training."""
 
 import json
 import os
@@ -40,8 +40,9 @@ def test_the_same_command_on_every_node(nodes, script, tmp_path):
 
 
 def test_a_first_start_of_all_nodes_waits_for_no_lease(nodes, script, tmp_path):
-    """The nodes have no stored state, like new containers. All nodes of the job have joined, so no earlier start of the job can
-    still be running. Therefore the job must not wait until leases of an earlier start expire, which would take 600 s here."""
+    """The nodes have no stored state, like new containers. All nodes of the job have joined, so no earlier start of the job
+    can still be running. Therefore the job must not wait until the leases of an earlier start expire, which would take 600 s
+    in this test."""
     command = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
                "--rdzv-conf", "heartbeat_timeout=600", script("true")]
     for number in range(2):
@@ -155,7 +156,7 @@ printf '{"message": "red \\u001b[31m\\nddprun: all is well", "timestamp": 10}' >
     for _ in range(2):
         nodes.start(*options)
     assert nodes.wait() == [3, 3], nodes.all_text()
-    # The node with rank 0 prints the error message of the other node's rank.
+    # The node with rank 0 prints the error message of the rank on the other node.
     other = next(n for n in range(2) if "this node coordinates" in nodes.text(n))
     assert r"red \u001b[31m" in nodes.text(other) and "\x1b" not in nodes.text(other), nodes.all_text()
     assert "\nddprun: all is well" not in nodes.text(other)
@@ -417,8 +418,8 @@ def test_a_replaced_node_uses_every_sample_once(nodes, small, tmp_path, ddptrain
 
 
 def test_a_first_node_without_its_record_leads_no_second_job(nodes, script, tmp_path):
-    """The first node is restarted without its stored state, like a new container, while the other nodes continue to train. It
-    must join their job and not start a second one."""
+    """The first node is restarted without its stored state, like a new container, while the other nodes continue to train. The
+    first node must join their job and must not start a second job."""
     job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:3", "--master-addr", "127.0.0.1", "--master-port", free_port(),
               "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.1"]
@@ -440,7 +441,7 @@ def test_a_first_node_without_its_record_leads_no_second_job(nodes, script, tmp_
 
 def test_the_second_of_two_continues_after_a_death_notice(nodes, script, tmp_path):
     """The agent of the first node is killed, but its machine continues to run, so its guardian process sends a death notice to
-    the second node. When the first node is started again, it must join the running job instead of starting a second one."""
+    the second node. When the first node is started again, it must join the running job and must not start a second job."""
     job = script(f'echo "x$MASTER_ADDR" >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.3"]
     worlds = [tmp_path / "out" / f"world-{size}" for size in (1, 2)]
@@ -545,8 +546,8 @@ while not (out / "enough").exists():
 
 
 def test_a_replacement_waits_for_the_lease_of_its_rank(nodes, script, tmp_path):
-    """The lost node stops answering, as after a power cut. Until its lease expires, the coordinator considers the node alive
-    and its rank taken. A replacement for the node must wait until then."""
+    """The lost node stops answering, as after a power cut. Until the lease expires, the coordinator assumes that the node is
+    alive and uses its rank. A replacement for the node must wait until the lease has expired."""
     job = script(f'echo $RANK >> $OUT/started; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     started = tmp_path / "out" / "started"
 
@@ -570,8 +571,8 @@ def test_a_replacement_waits_for_the_lease_of_its_rank(nodes, script, tmp_path):
 
 
 def test_the_run_directory_or_user_decides_about_an_earlier_start(nodes, script, tmp_path):
-    """The first node has no stored state, like a new container. But the run directory shows that an earlier start of the job
-    may still be running. A new start must therefore wait for other nodes, unless the user passes --force-new-job."""
+    """The first node has no stored state, like a new container. But the run directory contains a marker that an earlier start
+    of the job may still be running. So a new start must wait for other nodes, unless the user passes --force-new-job."""
     job = script(f'echo x >> $OUT/started; [ -e {tmp_path}/enough ] || exec sleep 1000')
     started, run = tmp_path / "out" / "started", tmp_path / "run"
     common = ["--nnodes", "1:3", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--run-dir", run,

@@ -1,4 +1,5 @@
-"""Tests of showing and following the workers' log files of a multi-node job from any of its nodes."""
+"""Tests of the commands that show and follow the log files of the workers of a multi-node job. The commands work on any node
+of the job."""
 
 import json
 import time
@@ -49,7 +50,7 @@ def test_logs_are_followed_over_a_restart_on_a_member_node(nodes, script, tmp_pa
         assert set(seen) == {f"[rank {rank}] {word} {rank}{of}\n" for rank in range(3) for word, of in (("first", " of 0"), ("error", ""))}
         assert {first.stdout.readline(), first.stdout.readline()} == {"first 0 of 0\n", "error 0\n"}
         (tmp_path / "out/fail").write_text("")
-        # Stderr and stdout are not ordered relative to each other, so the test waits for each kind of line separately.
+        # The lines of stderr and stdout may arrive in any order, so the test waits for each kind of line separately.
         for line, times in (("first {} of 1", 1), ("error {}", 2), ("end {}", 1)):
             if line == "end {}":
                 (tmp_path / "out/go").write_text("")

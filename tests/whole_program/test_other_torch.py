@@ -3,8 +3,8 @@ weights and metrics of the first build in each step.
 
     DDPRUN_LONG_TESTS=1 DDPRUN_OTHER_BUILD_DIR=FOLDER python -m pytest -s tests/whole_program/test_other_torch.py
 
-FOLDER must be configured with -DLIBTORCH=... of a different version, and its ddptrain must be built. The test prints lines that
-are rows of the table in docs/internals/exported-models.md."""
+FOLDER must be a build folder that was configured with -DLIBTORCH=... of a different version, and its ddptrain must be built.
+The test prints rows for the table in docs/internals/exported-models.md."""
 
 import json
 import os
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_torch_python, pytest.mark.time
 STEPS = 20
 MAX_DIFFERENCE = 1e-5
 # For these models, versions of PyTorch round differently in the backward pass of a convolution, and the difference doubles in
-# each step. One reason is batch norm over one pixel of few images. The other is Adam, which can turn a difference in the last
-# bit of a gradient into a full update. So these models are compared for fewer steps.
+# each step. One reason is batch norm over one pixel of few images. The other reason is Adam, which can amplify a difference in
+# the last bit of a gradient to a full update. So these models are compared for fewer steps.
 FEWER = {"exported resnet18": {"max_steps": 3, "optimizer": {"type": "sgd", "lr": 0.001}}}
 
 
@@ -38,8 +38,8 @@ def apart(ours: float, theirs: float) -> float:
 
 
 def tensors_apart(ours: dict, theirs: dict) -> tuple[float, str]:
-    """Compares the tensors of two models that have equal names. Returns the largest difference and the name of the tensor that
-    has it. The difference of two elements is relative to the largest element of the tensor."""
+    """Compares the tensors with equal names in two models. Returns the largest difference and the name of the tensor that has
+    it. The difference of two elements is relative to the largest element of the tensor."""
     assert ours.keys() == theirs.keys()
     return max(((ours[key].double() - theirs[key].double()).abs().max().item() / max(ours[key].double().abs().max().item(), 1e-30), key)
                for key in ours if ours[key].numel())

@@ -1,17 +1,18 @@
-"""Tests of ddptrain when it runs out of memory: after the restart, the job must fit into memory. The rule is in
-trainer/failure/memory_fit.hpp: the rank halves its micro-batch, and the global batch does not change. Unit tests check the
-arithmetic of the rule. They cannot cover the interaction of processes: the new size might not be on the disk when
-the process ends, or another rank might keep the larger size. A step might be lost or repeated, or the restart might be charged
-to the restart budget.
+"""Tests of ddptrain when it runs out of memory. After the restart, the memory must be sufficient for the job.
+trainer/failure/memory_fit.hpp has the rule: the rank halves its micro-batch, and the global batch does not change. Unit tests
+check the arithmetic of the rule, but they cannot test the interaction of processes. The new size might not be on the disk when
+the process ends, or another rank might keep the larger size. A step might be lost or repeated, or the restart might count
+against the restart budget.
 
 How much memory is available depends on the machine. Therefore fault injection throws std::bad_alloc when more than `above`
-samples go through the model in one pass. The available memory is thus expressed as a number of samples: with `above=5`,
-micro-batches of 16 and 8 samples fail, and 4 samples fit. Most jobs have `--max-restarts 0`, so a restart that is charged to
-the budget would end the job. The tests check that the job ends with exit code 0, that memory-fit.json contains the size that
-fits, and that each sample is used once. The first test starts the job again: it uses the learned size and does not run out of
-memory.
+samples go through the model in one pass. So the available memory is expressed as a number of samples. With `above=5`,
+micro-batches of 16 and 8 samples fail, but a micro-batch of 4 samples does not fail. Most jobs have `--max-restarts 0`, so a
+restart that counts against the budget would end the job. The tests check that the job ends with exit code 0, that
+memory-fit.json contains the size that fits, and that each sample is used once. The first test starts the job again. The new
+start must use the recorded size and must not run out of memory.
 
-These tests use no real allocator limit; tests/whole_program/test_gpu.py has such a test for machines with a GPU.
+These tests use no real limit of an allocator. tests/whole_program/test_gpu.py contains a test with a real limit, for machines
+with a GPU.
 """
 
 import json

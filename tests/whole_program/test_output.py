@@ -45,7 +45,7 @@ def tree(folder: pathlib.Path) -> dict[str, bytes | None]:
 
 
 def root_cause(stderr: str) -> list[str]:
-    """Returns the part of the failure summary that starts at the root cause. Removes the parts that differ between runs."""
+    """Returns the part of the failure summary that starts at the root cause. Removes the texts that differ between runs."""
     lines = stderr[stderr.index("Root Cause (first observed failure):"):].splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith("==="))
     volatile = re.compile(r"pid: \d+|^\[\d\]|(?<=host      : ).*|(?<=error_file: ).*")
@@ -60,7 +60,7 @@ def start(command: list, cwd: pathlib.Path, **environment: str) -> subprocess.Co
 
 @pytest.fixture
 def options(ddprun_bin, run):
-    """Skips the test if this ddprun does not have torchrun's options --redirects and --tee."""
+    """Skips the test if this ddprun does not have the torchrun options --redirects and --tee."""
     checked = run([ddprun_bin, "--dry-run", "-r", "3", "-t", "3", "--no-python", "sh"])
     if checked.returncode == 2 and "unknown option" in checked.stderr:
         pytest.skip("this ddprun does not read --redirects and --tee")
@@ -242,8 +242,8 @@ def test_the_prefix_follows_the_template(ddprun_bin, run, options):
 
 
 def test_the_earlier_error_file_is_the_root_cause(ddprun_bin, tmp_path):
-    """Each error file has a timestamp. Rank 0 has the earlier timestamp, so it must be reported as the root cause, although its
-    process ended last."""
+    """Each error file has a timestamp. Rank 0 has the earlier timestamp, so it must be reported as the root cause, even though
+    its process ended last."""
     script = """
 import json, os, sys
 rank = int(os.environ["RANK"])

@@ -1,7 +1,7 @@
-"""Tests of the packages that ./dev package builds. Each package is installed as a user would install it: the wheel with pip,
+"""Tests of the packages that ./dev package builds. Each package is installed in the same way as by a user: the wheel with pip,
 the tarball in a home folder, and the Debian package. The tests check that the programs start, that agents connect, and that
-removal leaves no files. They run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test --package
-has already built the packages."""
+removal leaves no files. The tests run with --long. They also run in CI, where DDPRUN_PACKAGE_TESTS=1 means that ./dev test
+--package has already built the packages."""
 
 import hashlib
 import os
@@ -83,8 +83,8 @@ def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
 
 @packaged
 def test_a_script_imports_the_helper(environment, home, tmp_path):
-    """Python must find the package ddprun of the wheel without configuration. For the tarball, the script's PYTHONPATH must
-    contain its folder."""
+    """Python must find the package ddprun of the wheel without configuration. For the tarball, PYTHONPATH must contain the
+    folder of the package."""
     (tmp_path / "train.py").write_text("import ddprun\nddprun.step(3)\nprint(ddprun.__file__, ddprun.in_job(), flush=True)\n")
     done = jobs.run([environment / "bin" / "ddprun", "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
     assert done.returncode == 0 and re.fullmatch(rf"{environment}/lib/python3[.0-9]*/site-packages/ddprun/__init__.py True\n", done.stdout), done
@@ -156,8 +156,8 @@ def block_with(text: str) -> str:
 
 
 def run_block(text: str, dist: pathlib.Path, home: pathlib.Path, *programs: pathlib.Path) -> str:
-    """Runs a block of commands of docs/install.md in the folder with the packages, and returns its output. The commands are run
-    as a reader of the page would type them."""
+    """Runs a block of commands of docs/install.md in the folder with the packages, and returns its output. The test runs the
+    commands exactly as they are on the page."""
     path = ":".join(map(str, [home / ".local/bin", *programs, "/usr/bin", "/bin"]))
     done = jobs.run(["bash", "-euo", "pipefail", "-c", block_with(text)], cwd=dist, HOME=str(home), PATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -206,15 +206,15 @@ def test_checksums_match_the_files(dist):
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest, name
 
 
-# The libraries that the launcher may need. All are parts of glibc. The launcher may use symbols up to glibc 2.28 (2018), and
-# loads hwloc only if hwloc is installed.
+# The libraries that the launcher may need. All these libraries belong to glibc. The launcher may use symbols up to glibc 2.28
+# (2018), and loads hwloc only if hwloc is installed.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 NEWEST_GLIBC = (2, 28)
 
 
 def check_required_libraries(folder: pathlib.Path, processor: str):
-    """Checks the required libraries and symbol versions of all programs and modules of the launcher in the folder. Also prints
+    """Checks the required libraries and symbol versions of all programs and modules of the launcher in the folder, and prints
     them."""
     if not shutil.which("readelf"):
         pytest.skip("readelf is not installed")
@@ -268,7 +268,7 @@ def on_aarch64(home_on_aarch64):
 
 @pytest.fixture
 def jobs_on_aarch64(on_aarch64):
-    """Returns the same command as on_aarch64. Skips the test if qemu-user lacks a system call that jobs need."""
+    """Returns the same command as on_aarch64. Skips the test if qemu-user does not support a system call that jobs need."""
     output = jobs.run([*on_aarch64, "--standalone", "--no-python", "true"]).stderr
     if "prctl(PR_SET_CHILD_SUBREAPER) failed: Invalid argument" in output:
         pytest.skip("this qemu-user does not support PR_SET_CHILD_SUBREAPER (7.2 does not, 10.0 does): no job can be started for aarch64")

@@ -1,5 +1,5 @@
-"""Tests of frozen parameters and parameter groups: a lost worker or an interruption does not change the results of such a run,
-and invalid settings are refused."""
+"""Tests of frozen parameters and parameter groups: a lost worker or an interruption must not change the results of a run, and
+invalid settings must be refused."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
 """Tests of `ddptrain predict`. For each input line, it prints the prediction of the saved model as a line of JSON. Error
-messages name the invalid lines."""
+messages must name the invalid lines."""
 
 import json
 import pathlib
@@ -26,8 +26,8 @@ def images(ddprun_bin, tmp_path_factory) -> pathlib.Path:
 
 
 def test_predicted_classes_match_the_evaluation(ddptrain_bin, images):
-    """Predicts all 200 images of the test set in smaller batches. The accuracy and loss of the predictions must equal those of
-    the run's last evaluation."""
+    """Predicts all 200 images of the test set in smaller batches. The accuracy and loss of the predictions must equal the
+    results of the last evaluation of the run."""
     test = (images / "data/t10k-images-idx3-ubyte").read_bytes()[16:]
     labels = list((images / "data/t10k-labels-idx1-ubyte").read_bytes()[8:])
     lines = [json.dumps({"id": f"image {i}", "pixels": list(test[784 * i:784 * (i + 1)])}) for i in range(len(labels))]

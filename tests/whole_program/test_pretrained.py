@@ -1,6 +1,6 @@
-"""Tests with folders of Hugging Face models: random checkpoints that transformers writes. config.json alone determines the model.
-ddptrain must compute the same loss and choose the same tokens as transformers, refuse a model that it computes differently, and
-export a folder that from_pretrained() loads without a warning."""
+"""Tests with folders of Hugging Face models: random checkpoints that transformers writes. Only config.json determines the
+model. ddptrain must compute the same loss and choose the same tokens as transformers. It must refuse a model for which its
+results would differ, and must export a folder that from_pretrained() loads without a warning."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ TEXT = (pathlib.Path(__file__).parents[2] / "LICENSE").read_bytes()
 LLAMA = {"vocab_size": 256, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "max_position_embeddings": 256, "rms_norm_eps": 1e-5}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
-# name: the classes' prefix in transformers, and its settings
+# For each family: the prefix of the class names in transformers, and the settings of the model.
 FAMILIES = {
     "gpt2": ("GPT2", {"vocab_size": 256, "n_positions": BLOCK, "n_layer": 2, "n_head": 4, "n_embd": 48}, "GPT2LMHeadModel"),
     "llama2": ("Llama", {**LLAMA, "num_key_value_heads": 4}, None),
@@ -30,8 +30,8 @@ FAMILIES = {
 
 
 def made(name, **changes):
-    """Returns a model of the family. Its weights are larger than usual. With small weights, the residual connections would hide an
-    error in a layer."""
+    """Returns a model of the family. Its weights are larger than usual. With small weights, the residual connections would
+    hide an error in a layer."""
     import torch
     import transformers
 
@@ -95,7 +95,7 @@ def test_config_json_determines_the_model(ddptrain_bin, text, tmp_path, name):
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
     assert evaluated(ddptrain_bin, tmp_path / "hf", "--config", train) == pytest.approx(loss, rel=1e-6)
     assert generated(ddptrain_bin, tmp_path / "hf", "--config", train) == tokens
-    # Without a train.json, the data keys are overrides.
+    # There is no train.json, so the data keys are overrides.
     assert evaluated(ddptrain_bin, tmp_path / "hf", f"data.dir={text}", "data.train_tokens=train.txt", "data.test_tokens=val.txt", f"data.block_size={BLOCK}", "device=cpu") == pytest.approx(loss, rel=1e-6)
 
     done = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train])
@@ -103,7 +103,7 @@ def test_config_json_determines_the_model(ddptrain_bin, text, tmp_path, name):
     assert jobs.metrics(tmp_path / "run", "eval")[-1]["loss"] == pytest.approx(loss, rel=1e-6)
     written = json.loads((tmp_path / "run/config.json").read_text())
     assert written["model"]["type"] == ("gpt" if name == "gpt2" else "llama") and written["data"]["vocab_size"] == 256
-    # A config that names the model needs the same values.
+    # A config that contains the model type must have the same values as config.json.
     named = jobs.write_config(tmp_path / "named.json", config(text, tmp_path / "hf/model.safetensors", model=written["model"] | {"init": str(tmp_path / "hf/model.safetensors")},
                                                               data={"vocab_size": 256}))
     assert evaluated(ddptrain_bin, tmp_path / "hf/model.safetensors", "--config", named) == pytest.approx(loss, rel=1e-6)
@@ -121,7 +121,7 @@ def test_an_exported_folder_loads_without_a_warning(ddptrain_bin, text, tmp_path
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
     assert jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     for kept in (True, False):
-        if not kept:  # config.json is then made from the keys of the run
+        if not kept:  # the file config.json of the export is then made from the keys of the run
             shutil.rmtree(tmp_path / "hf")
         done = jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / f"out{kept}"])
         assert done.returncode == 0, done.stderr
@@ -193,7 +193,7 @@ def test_longer_position_tables_are_cropped_on_request(ddptrain_bin, text, tmp_p
 
 
 def test_a_folder_with_a_tokenizer_needs_no_config(ddptrain_bin, text, tmp_path):
-    """The tokenizer of the folder encodes the text of the training, and `generate` prints text."""
+    """The tokenizer of the folder must encode the training text, and `generate` must print text."""
     pytest.importorskip("transformers")
     golden = json.loads((pathlib.Path(__file__).parents[1] / "trainer/tokens/golden.json").read_text(encoding="utf-8"))
     made("qwen3", vocab_size=430).save_pretrained(tmp_path / "hf")
@@ -210,8 +210,8 @@ def test_a_folder_with_a_tokenizer_needs_no_config(ddptrain_bin, text, tmp_path)
     assert (tmp_path / "out/tokenizer.json").read_bytes() == (tmp_path / "hf/tokenizer.json").read_bytes()
 
 
-# Each row has one wrong key of train.json or one unsupported setting of config.json: the model, changes of train.json's model and
-# data, changes of config.json, and words of the message.
+# Each row has one wrong key in train.json or one unsupported setting in config.json. A row consists of the model, changes of
+# the model and data in train.json, changes of config.json, and words of the expected message.
 WRONG = [
     ("gpt2", {"n_head": 12}, {}, {}, ["model.n_head is 12", "n_head is 4"]),
     ("gpt2", {"n_layer": 3}, {}, {}, ["model.n_layer is 3", "n_layer is 2"]),
@@ -262,7 +262,8 @@ def saved(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("name,model,data,theirs,words", WRONG, ids=[f"{row[0]}-{next(iter(row[1] | row[2] | row[3]))}" for row in WRONG])
 def test_a_wrong_key_is_refused_with_both_values(ddprun_bin, text, saved, tmp_path, name, model, data, theirs, words):
-    """ddprun refuses the config before a start. Without the change, it accepts the config (test_right_keys_are_accepted)."""
+    """ddprun refuses the config before a start. If there is no change, it accepts the config
+    (test_right_keys_are_accepted)."""
     shutil.copytree(saved / name, tmp_path / "hf")
     file = tmp_path / "hf/config.json"
     right = json.loads(file.read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
-"""Tests that ddptrain computes the same losses as Python's DistributedDataParallel in every step, with the same initial
+"""Tests that ddptrain computes the same losses as DistributedDataParallel in Python in every step, with the same initial
 weights, order of samples and world size.
 
-ddptrain calls the same kernels as Python. It also uses the Reducer of Python's DDP, with the same buckets. With one thread per
-operator (OMP_NUM_THREADS=1), every sum is computed in the same order. Therefore all losses and final weights must be
-bit-identical. A case that runs other kernels would set `relative`, the allowed relative difference; the design's bound is 1e-5
-over 200 steps.
+ddptrain calls the same kernels as Python. It also uses the same Reducer as DDP in Python, with the same buckets. With one
+thread per operator (OMP_NUM_THREADS=1), every sum is computed in the same order. Therefore all losses and final weights must
+be bit-identical. A case that runs other kernels would set `relative`, which is the allowed relative difference. The limit in
+the design is 1e-5 over 200 steps.
 """
 
 import csv
@@ -56,38 +56,41 @@ CASES = {
     "mlp-frozen-grouped-clipped-2": Case({**MLP, "freeze": ["fc2.w*"]}, 2, steps=100, clip={"clip_grad_value": 0.01, "clip_grad_norm": 0.5},
                                          optimizer={**SGD, "weight_decay": 0.001, "groups": [
                                              {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "fc3.*", "lr_scale": 3}]}),
-    # 333 = 5 * 64 + 13: in the last step of each epoch, one rank has 7 samples and the other 6.
+    # The number of samples is 333 = 5 * 64 + 13. In the last step of each epoch, one rank has 7 samples and the other rank has
+    # 6.
     "mlp-ragged-2": Case(MLP, 2, samples=333),
-    # A sample has 64 tokens. 250 = 31 * 8 + 2: the last step of an epoch has only two samples.
+    # A sample has 64 tokens. The number of samples is 250 = 31 * 8 + 2, so the last step of an epoch has only two samples.
     "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                   more={"eval_every_steps": 20, "schedule": {"type": "cosine", "warmup_steps": 7}},
                   optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
-    # Each line is a document, so a sample contains several documents. The two ranks have different numbers of tokens that count
-    # towards the loss.
+    # Each line is a document, so a sample contains several documents. The number of tokens that count in the loss differs
+    # between the two ranks.
     "gpt-documents-2": Case({**GPT, "activation_checkpointing": True}, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001},
                             more={"eval_every_steps": 10}),
     "llama-documents-2": Case(LLAMA, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001}),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
-    # The compared statistics of batch norm are those of rank 0. Images of 28 x 28 pixels would take five times as long and run
-    # the same code.
+    # Only the batch norm statistics of rank 0 are compared. Images of 28 x 28 pixels would take five times as long and run the
+    # same code.
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
-    # An image has 64 patches. 85 = 10 * 8 + 5: the last step of an epoch has only five samples.
+    # An image has 64 patches. The number of samples is 85 = 10 * 8 + 5, so the last step of an epoch has only five samples.
     "vit-cifar-2": Case({**VIT, "activation_checkpointing": True}, 2, data="cifar10", samples=85, batch_size=8, image=32, steps=30, clip={"clip_grad_norm": 1.0},
                         optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.05, "groups": [{"parameters": "*.bias", "weight_decay": 0}]}),
-    # 333 = 5 * 64 + 13: in the last step of an epoch, each sample is mixed with one of only 13 samples instead of 64.
+    # The number of samples is 333 = 5 * 64 + 13. So in the last step of an epoch, each sample is mixed with one of only 13
+    # samples instead of 64.
     "mlp-mixup-2": Case(MLP, 2, samples=333, steps=60, augment={"mixup": 0.4}, more={"label_smoothing": 0.1}),
-    # The model is trained with LoRA updates of its linear layers. reference/models.py contains the formula of the peft package.
+    # The model is trained with LoRA updates of its linear layers. reference/models.py contains the formula of the package
+    # peft.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
                        optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
     # The initial loss scale is too large. Some of the first steps are skipped, and the scale then falls and rises.
     "mlp-fp16-2": Case(MLP, 2, steps=60, optimizer={"type": "adamw", "lr": 0.0001}, clip={"clip_grad_norm": 1.0},
                        more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 5}}),
     "cnn-bf16-sum-2": Case({"type": "cnn"}, 2, batch_size=32, steps=40, more={"ddp": {"compress": "bf16"}}),
-    # 333 = 5 * 64 + 13: the last step of an epoch has only 13 rows.
+    # The number of rows is 333 = 5 * 64 + 13, so the last step of an epoch has only 13 rows.
     "mlp-csv-number-2": Case({"type": "mlp", "hidden": [32, 32]}, 2, data="csv-number", image=5, samples=333, optimizer={"type": "adamw", "lr": 0.01}),
     "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
@@ -153,8 +156,8 @@ def write_cifar(folder: pathlib.Path, samples: int) -> None:
 
 
 def write_csv(folder: pathlib.Path, samples: int, columns: int) -> None:
-    """Writes tables with `columns` input columns. The class is the index of the largest of the first ten columns, after
-    scaling. For regression, the target is the product of the first two columns."""
+    """Writes tables with `columns` input columns. The class is the index of the column that has the largest value among the
+    first ten columns, after scaling. For regression, the target is the product of the first two columns."""
     folder.mkdir()
     draw = random.Random(1)
     names = [f"c{i}" for i in range(columns)]
@@ -179,7 +182,7 @@ def write_initial_weights(file: pathlib.Path, model: dict, size: int, outputs: i
 
 
 def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
-    """Writes training and test text from the repository's license, which is ASCII and never changes."""
+    """Writes training and test text. The text is the license of the repository, which is ASCII and never changes."""
     folder.mkdir()
     text = (pathlib.Path(__file__).parents[2] / "LICENSE").read_bytes() * 2
     assert len(text) > samples * block
@@ -227,7 +230,7 @@ def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
 
 
 def train_in_python(config: pathlib.Path, world: int, out: pathlib.Path, init: pathlib.Path, data: pathlib.Path) -> list[float]:
-    """Trains with Python's DDP and returns the loss of each step. `init` and `data` are the paths in the config."""
+    """Trains with DDP in Python and returns the loss of each step. `init` and `data` are the paths in the config."""
     def train():
         done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world,
                          REFERENCE / "python_ddp.py", config, out], timeout=3600)

@@ -1,5 +1,5 @@
-"""Tests of failing Python scripts. ddprun must report the script's exception as the cause, at any place in the output, and with
-output to the console or to files."""
+"""Tests of failing Python scripts. ddprun must report the exception of the script as the cause. The exception may be anywhere
+in the output, and the output may go to the console or to files."""
 
 import json
 import os

@@ -63,8 +63,8 @@ def test_progress_and_checkpoints_are_reported(job, tmp_path):
 
 
 def test_the_last_step_is_always_sent(job, tmp_path):
-    """The script runs a thousand steps without a pause. The agent receives reports of only a few steps, but always of the last
-    one, which is sent when Python exits."""
+    """The script runs a thousand steps without a pause. The agent receives reports of only a few steps, but always receives a
+    report of the last step, which is sent when Python exits."""
     done = job("for n in range(1, 1001):\n    ddprun.step(n)\nraise ValueError('no more')\n", "--json")
     assert done.returncode == 1
     steps = [event["step"] for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "progress"]
@@ -126,7 +126,7 @@ def test_a_data_error_ends_the_job(job, tmp_path):
 def test_two_failures_at_one_reported_step_end_the_job(job):
     done = job("ddprun.step(12)\nraise ValueError('again')\n", "--max-restarts", "9")
     assert done.returncode == 83 and "the same failure at step 12 in two rounds without progress" in done.stderr
-    # A checkpoint between two failures counts as progress, so the second failure must not count as a repetition.
+    # A checkpoint between two failures counts as progress, so the second failure must not count as a repetition of the first.
     done = job("ddprun.step(12)\nddprun.saved(ddprun.restart)\nraise ValueError('again')\n", "--max-restarts", "2")
     assert done.returncode == 1 and "budget of 2 restarts spent" in done.stderr, done.stderr
 
@@ -350,8 +350,8 @@ def test_outside_a_job_it_does_nothing():
             "print(ddprun.should_save(), ddprun.in_job(), ddprun.rank, ddprun.world_size, ddprun.restart, ddprun.cause, threading.active_count())\n")
     done = jobs.run([sys.executable, "-c", code], **ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
-    # A child process of a worker may inherit the channel's variable but not its descriptor. Then the number belongs to another
-    # file.
+    # A child process of a worker may inherit the variable of the channel but not the descriptor. Then the number in the
+    # variable belongs to another file.
     done = jobs.run([sys.executable, "-c", code], **ENV, DDPRUN_CHANNEL="fd:1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
     # A wrapper such as sudo closes inherited descriptors. A socket of the script may then get the number of the channel's
@@ -376,8 +376,8 @@ def test_outside_a_job_it_does_nothing():
 
 def test_child_processes_send_no_messages(job, tmp_path):
     """A forked process (such as a DataLoader worker), a process started by multiprocessing, and another program inherit the
-    environment variable or the descriptor of the channel. They must not send messages, since the channel belongs to the worker
-    alone."""
+    environment variable or the descriptor of the channel. These processes must not send messages, because the channel belongs
+    to the worker alone."""
     done = job("""
 import subprocess
 def child():

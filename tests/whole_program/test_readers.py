@@ -1,5 +1,5 @@
-"""Tests of the files that ddptrain shares with other programs: the safetensors package and TensorBoard read its files, and
-ddptrain reads theirs."""
+"""Tests of the files that ddptrain shares with other programs: the package safetensors and TensorBoard must be able to read
+the files of ddptrain, and ddptrain must be able to read their files."""
 
 import ctypes
 import ctypes.util
@@ -34,8 +34,8 @@ class Xxh128(ctypes.Structure):
 
 
 def xxh3_128() -> callable:
-    """Returns a function that computes the XXH3-128 hash of bytes in hexadecimal. It calls the system's libxxhash. Its result
-    equals that of Python's xxhash package."""
+    """Returns a function that computes the XXH3-128 hash of bytes in hexadecimal. The function calls libxxhash of the system.
+    Its result is the same as in the Python package xxhash."""
     name = ctypes.util.find_library("xxhash")
     if name is None:
         pytest.skip("needs libxxhash")
@@ -205,7 +205,7 @@ def test_tensorboard_reads_the_metrics(ddptrain_bin, data, tmp_path):
 @pytest.mark.needs_torch_python
 def test_tensorboard_drops_repeated_steps(ddprun_bin, ddptrain_bin, data, tmp_path):
     """The run was killed at step 12 and resumed from the checkpoint of step 7. The event files contain steps 8 to 12 twice;
-    TensorBoard must show each of them once."""
+    TensorBoard must show each step once."""
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config], DDPTRAIN_FAULT="kill rank=0 step=12")
     assert done.returncode == 0, done.stderr

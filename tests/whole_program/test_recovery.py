@@ -1,5 +1,5 @@
 """Tests of recovery from checkpoints. A worker fails at some point of a run. All workers must restart from the newest
-checkpoint, and the final results must be bit-identical to those of a run without faults."""
+checkpoint, and the final results must be bit-identical to the results of a run without faults."""
 
 import pathlib
 
@@ -120,7 +120,7 @@ def test_more_epochs_continue_a_finished_run(ddprun_bin, data, tmp_path, undistu
 
 
 def test_another_world_size_resumes_in_mid_epoch(ddprun_bin, data, tmp_path):
-    # 640 = 21 * 30 + 10: the last batch of an epoch is smaller.
+    # The number of samples is 640 = 21 * 30 + 10, so the last batch of an epoch is smaller.
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, batch_size=30))
     for workers, fault, code in ((2, "exit=7 rank=1 step=10", 7), (1, "exit=7 rank=0 step=25", 7), (3, "", 0)):
         done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--max-restarts", 0, "--run-dir", tmp_path / "run", config],

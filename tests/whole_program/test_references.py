@@ -1,4 +1,5 @@
-"""Tests of the store of Python results (references.py). A stored result may be used only for the inputs that produced it."""
+"""Tests of the store of Python results (references.py). A stored result may be used only for the inputs from which it was
+computed."""
 
 import pathlib
 

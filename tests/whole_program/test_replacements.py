@@ -1,5 +1,5 @@
-"""Tests of a new worker that replaces a lost one but cannot read the job's data. The worker must be started again later, and
-the state of the other workers must not be lost."""
+"""Tests of a new worker that replaces a lost worker but cannot read the data of the job. The worker must be started again
+later, and the state of the other workers must not be lost."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_survivors_save_before_the_job_ends_without_a_replacement(ddprun_bin, da
     assert failures(job) == [("signal", "regroup"), ("late_usage", "give_up")]
     assert jobs.newest_step(job.run_dir) >= step - 1
     assert "have saved their state" in job.events[-1]["why"]
-    # The same config is started after the data is back. The run must resume from the saved step.
+    # After the data is available again, the test starts the same config. The run must resume from the saved step.
     data.with_name("gone").rename(data)
     again = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
     again.trains()
@@ -106,7 +106,7 @@ def test_on_two_nodes_survivors_save_too(ddprun_bin, data, tmp_path, lost):
         assert jobs.newest_step(job.run_dir) >= step - 1
         for agent in job.agents:
             assert "the state held by the other workers is saved" in agent.of("run_ended")[-1]["why"]
-    # After the data is back, the run must resume from the saved step.
+    # After the data is available again, the run must resume from the saved step.
     data.with_name("gone").rename(data)
     again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", job.run_dir, tmp_path / "job" / "train.json", f"max_steps={step + 5}"])
     assert again.returncode == 0, again.stderr

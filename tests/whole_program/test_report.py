@@ -85,7 +85,7 @@ def test_the_page_is_self_contained(page):
     assert not [a for a in seen.attributes if a[1] in ("src", "href", "onclick")]
     assert "<script" not in text and "@import" not in text and "url(" not in text
     assert text.count("<polyline") == 2 + 1  # two curves per step (loss and speed), and one for the accuracy
-    # The curve of the accuracy has no marks, because the failure and the step 14, at which training resumed, are before the first
+    # The curve of the accuracy has no marks. The failure, and step 14, at which training resumed, are before the first
     # evaluation.
     assert text.count("<title>resumed at step 14</title>") == 2
     assert len(re.findall(r"<title>rank 1 on [^<]* SIGKILL at step 1\d<", text)) == 2
@@ -97,8 +97,8 @@ def test_the_page_is_self_contained(page):
 
 
 class Followed:
-    """A page that `ddprun report --follow` rewrites. `texts` has each version of the page that the test has read, by the time
-    of its write in ns."""
+    """A page that `ddprun report --follow` rewrites. `texts` contains each version of the page that the test has read. The key
+    is the time in ns at which the version was written."""
 
     def __init__(self, process: subprocess.Popen, page: pathlib.Path):
         self.process, self.page = process, page
@@ -146,7 +146,7 @@ def test_the_page_of_a_running_job_follows_it(ddprun_bin, data, tmp_path):
         assert REFRESH in Page(after).attributes
         followed.until(rf"<td>{job.pids[1]}</td>")
         jobs.wait_for(lambda: followed.newest() and len(followed.texts) >= 4, "four versions of the page")
-        # Without arguments, the command follows the only running job. Its page is in the run directory.
+        # Without arguments, the command follows the only running job. The page of that job is in the run directory.
         other = Followed(jobs.start([ddprun_bin, "report", "--html", "--follow"], **variables), job.run_dir / "report.html")
         other.process.send_signal(signal.SIGINT)
         assert other.end() == "" and other.process.returncode == 128 + signal.SIGINT
@@ -156,7 +156,7 @@ def test_the_page_of_a_running_job_follows_it(ddprun_bin, data, tmp_path):
         job.finish()
     written = sorted(followed.texts)
     gaps = [later - earlier for earlier, later in zip(written, written[1:])]
-    # Each step is an event that causes a rewrite after 2 s. Without events, the page is rewritten after 5 s.
+    # Each step is an event that causes a rewrite after 2 s. If there are no events, the page is rewritten after 5 s.
     assert min(gaps) >= 1.99e9 and min(gaps) < 4.9e9, gaps
     assert followed.end().startswith("the job has ended: ") and followed.process.returncode == 0
     last = followed.newest()
@@ -165,7 +165,7 @@ def test_the_page_of_a_running_job_follows_it(ddprun_bin, data, tmp_path):
 
 
 def test_the_page_of_a_script_without_a_run_directory(waiting, tmp_path):
-    """The report of this job is in a temporary folder, which is removed at its end."""
+    """The report of this job is in a temporary folder, which is removed at the end of the job."""
     job = waiting()
     assert "this job has no run directory, " in job.query("report", "--html", "--follow", code=2)
     followed = Followed(jobs.start([job.bin, "report", job.pid, "--html", tmp_path / "page.html", "--follow"], **job.variables), tmp_path / "page.html")
@@ -177,7 +177,7 @@ def test_the_page_of_a_script_without_a_run_directory(waiting, tmp_path):
 
 def test_the_browser_of_a_followed_page_can_be_stopped(waiting, tmp_path):
     """--follow blocks the signals that stop it. The browser that it starts must not inherit the blocked signals."""
-    # The fake browser is not a shell script, because dash unblocks all signals at its start.
+    # The simulated browser is not a shell script, because dash unblocks all signals when it starts.
     (tmp_path / "xdg-open").write_text(f"#!{sys.executable}\nopen('{tmp_path}/blocked', 'w').write(open('/proc/self/status').read())\n")
     (tmp_path / "xdg-open").chmod(0o755)
     job = waiting()
@@ -189,7 +189,7 @@ def test_the_browser_of_a_followed_page_can_be_stopped(waiting, tmp_path):
 
 
 def test_the_page_of_a_killed_agent(ddprun_bin, data, tmp_path):
-    """After the agent has died, the guardian adds the end of the run to the report. The last page must contain it."""
+    """After the agent has died, the guardian adds the end of the run to the report. The last page must contain this end."""
     variables = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
     (tmp_path / "runtime").mkdir()
     with live_jobs.Job(ddprun_bin, tmp_path / "job", data, 2, env=variables, epochs=100000) as job:

@@ -169,7 +169,8 @@ def test_the_socket_is_private_to_the_user(waiting, tmp_path):
     # socket.
     folder.chmod(0o755)
     other = waiting(listens=False)
-    # The agent of this job uses another folder and accepts it. By then the other agent has refused its folder.
+    # The agent of this job uses another folder and accepts that folder. When this job is running, the other agent has already
+    # refused its own folder.
     later = waiting(XDG_RUNTIME_DIR=str(tmp_path))
     assert not list(folder.iterdir()) and other.end() == 0 and later.end() == 0
 
@@ -273,8 +274,8 @@ def test_a_probe_of_the_health(ddprun_bin, tmp_path, state, message):
 
 
 def test_all_jobs_are_queried_in_parallel(ddprun_bin, tmp_path):
-    """Each of two agents answers only after both were queried. A client that queried the agents one after the other would never
-    receive the first answer."""
+    """Each of two agents answers only after both agents were queried. A client that queried the agents one after the other
+    would never receive the first answer."""
     both = threading.Barrier(2)
 
     def status(title):

@@ -157,8 +157,8 @@ def test_pipe_logs_are_not_waited_for(ddprun_bin, tmp_path):
 
 
 def test_a_line_without_newline_is_shown_in_parts(start):
-    """A progress bar, for example, prints carriage returns but no newline. ddprun must show such a line in parts, because
-    otherwise the line would stay in memory until the job ends."""
+    """A progress bar, for example, prints carriage returns but no newline. ddprun must show an unfinished line in several
+    chunks. If it did not, the line would stay in memory until the job ends."""
     job = start("--redirects", 1, "--no-python", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo waits >&2; read line; echo continues")
     job.until("waits")
     job.until_it_listens()
@@ -186,8 +186,8 @@ def test_logs_are_followed_without_inotify(many):
 
 
 def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
-    """A login shell must find the socket of a batch job, although their values of XDG_RUNTIME_DIR can differ: Slurm passes the
-    value of another machine, cron sets none, and `su` keeps the value of another user."""
+    """A login shell must find the socket of a batch job, even if the two have different values of XDG_RUNTIME_DIR: Slurm
+    passes the value of another machine, cron sets none, and `su` keeps the value of another user."""
     job = start("--no-python", "cat", XDG_RUNTIME_DIR="/run/user/of-another-machine")
     socket = pathlib.Path(f"/tmp/ddprun-{os.geteuid()}/{job.pid}.sock")
     jobs.wait_for(socket.exists, "the job's socket")
@@ -199,7 +199,7 @@ def test_a_job_of_a_scheduler_is_seen_from_a_login_shell(start):
 
 def test_agents_with_equal_pids_in_two_containers_are_both_listed(ddprun_bin, tmp_path):
     """Two containers share /tmp but have separate PID namespaces, so both agents have PID 1. In the test's PID namespace the
-    agents have different PIDs. Inside a container, the other container's agent has no PID."""
+    agents have different PIDs. Inside a container, the agent of the other container has no PID."""
     apart = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--pid", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs separate namespaces of users and process IDs")
@@ -226,7 +226,8 @@ def test_agents_with_equal_pids_in_two_containers_are_both_listed(ddprun_bin, tm
         pids = running()
         assert {pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in pids} == {"ddprun\n"} and "1" not in pids
         assert running(*apart) == []
-        # The test's PID namespace assigns the workers' PIDs to other processes, so these commands must be refused.
+        # In the PID namespace of the test, the PIDs of the workers belong to other processes, so these commands must be
+        # refused.
         for words in (["attach", pids[0], "--rank", "0"], ["stacks", pids[0], "--here"]):
             refused = jobs.run([ddprun_bin, *words], **variables)
             assert refused.returncode == 2 and "in a container with its own process ids" in refused.stderr, refused.stderr
@@ -325,8 +326,8 @@ def test_the_node_exporter_recipe_omits_ended_jobs(many, tmp_path):
 
 @pytest.mark.parametrize("words", [["report", "run", "--html"], ["plot", "run", "--output"]])
 def test_a_page_or_plot_may_go_to_stdout(ddprun_bin, tmp_path, words):
-    """The output file is a link to /dev/stdout. Writing by rename would replace this link, and for root even /dev/stdout
-    itself."""
+    """The output file is a link to /dev/stdout. A write with a rename would replace this link. For root, it would even replace
+    /dev/stdout itself."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/report.json").write_text('{"version": 1, "title": "here", "rounds": []}')
     (tmp_path / "run/metrics.jsonl").write_text('{"event":"step","step":1,"loss":5}\n')

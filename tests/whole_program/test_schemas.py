@@ -19,7 +19,7 @@ def check(name: str, lines: list[dict]) -> set[str]:
     seen = set()
     for line in lines:
         assert line["event"] in SCHEMAS[name]["$defs"], f"{line} matches no event in docs/schemas/{name}.schema.json"
-        # The line is validated against the schema of its event instead of oneOf, since the error message is then specific.
+        # The line is validated against the schema of its event instead of oneOf, because the error message is then specific.
         own = {**SCHEMAS[name], "oneOf": [{"$ref": f"#/$defs/{line['event']}"}]}
         problems = [problem.message for of_one in jsonschema.Draft202012Validator(own).iter_errors(line) for problem in of_one.context or [of_one]]
         assert not problems, f"{line}: {problems}"

@@ -1,5 +1,5 @@
-"""Tests of scripts that run out of memory. A restarted script must receive the cause of the failure and the number of such
-failures. If two attempts fail in the same allocation, the job must end."""
+"""Tests of scripts that run out of memory. A restarted script must receive the cause of the failure, and how often it has
+occurred. If two attempts fail in the same allocation, the job must end."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""Tests of the metrics that a script reports with ddprun.step(). They must be in metrics.jsonl, in TensorBoard's files and in
-the report. Each step must occur once, also after failures.
+"""Tests of the metrics that a script reports with ddprun.step(). The metrics must be in metrics.jsonl, in the files for
+TensorBoard and in the report. Each step must occur once, even after failures.
 
-The files are written by the same code as for ddptrain, which tests/trainer/metrics tests.
+The same code writes these files for ddptrain. tests/trainer/metrics tests this code.
 tests/launcher/report/script_metrics_test.cpp tests when lines are written."""
 
 import importlib.util
@@ -18,7 +18,7 @@ ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHO
 SCHEMA = json.loads((ROOT / "docs/schemas/metrics.schema.json").read_text(encoding="utf-8"))
 
 # Code that makes each read of the clock advance it by 1 s, so that every step is sent to the agent. With the real clock, only
-# the first and last step of a process and steps at least 0.2 s apart are sent.
+# some steps are sent: the first and the last step of a process, and steps that are at least 0.2 s apart.
 CLOCK = """
 import itertools, time
 ticks = itertools.count()
@@ -71,7 +71,8 @@ def test_a_metric_keeps_its_step(job, tmp_path):
 
 
 def test_a_metric_that_is_not_a_number_is_reported_once(job, tmp_path):
-    """Reading the value of a metric may raise any exception. The exception must not propagate to the script's training loop."""
+    """The attempt to read the value of a metric may raise any exception. The exception must not propagate to the training loop
+    of the script."""
     done = job("class Odd:\n    def __float__(self): raise RuntimeError('converted too late')\n    numel = detach = __float__\n"
                "for n in range(1, 4):\n    ddprun.step(n, loss=n, big=10 ** 400, missing=lambda: {}['x'], odd=Odd(), name='x')\nprint('at the end')\n")
     assert done.returncode == 0 and "at the end" in done.stdout, done.stderr
@@ -95,8 +96,8 @@ def test_a_shard_of_a_distributed_tensor_is_refused(job, tmp_path):
 
 @pytest.mark.needs_torch_python
 def test_a_tensor_keeps_its_reported_value(job, tmp_path):
-    """A metric may be sent with a later step, after the script has changed its tensor, so the value must be copied when it is
-    reported. Copying a tensor that requires a gradient must not cause a PyTorch warning."""
+    """A metric may be sent with a later step, after the script has changed its tensor. So the value must be copied when the
+    metric is reported. If the tensor requires a gradient, the copy must not cause a PyTorch warning."""
     done = job("import torch, numpy\nrunning, array = torch.tensor(5.0), numpy.array([5.0])\n"
                "leaf = torch.ones((), requires_grad=True)\n"
                "time.monotonic = lambda: 0.0\nddprun.step(1)\n"

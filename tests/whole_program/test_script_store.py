@@ -1,7 +1,7 @@
-"""Tests of the key-value store (TCPStore) at MASTER_PORT, which the agent runs instead of rank 0. The store continues after the
-end of rank 0, is empty after each restart, listens only on the addresses that it needs, and ends with the job. Its process
-starts only when a worker connects. Most workers in these tests speak the protocol of torch's TCPStore without torch; a few
-tests use torch's own clients."""
+"""Tests of the key-value store (TCPStore) at MASTER_PORT, which the agent runs instead of rank 0. The store continues after
+the end of rank 0, is empty after each restart, listens only on the addresses that it needs, and ends with the job. The process
+of the store starts only when a worker connects. Most workers in these tests implement the protocol of TCPStore without torch.
+A few tests use the clients of torch."""
 
 import os
 import pathlib
@@ -181,7 +181,7 @@ import struct
 hello = struct.pack("=BI", tcp_store.VALIDATE, 0x3C85F7CE)
 store = tcp_store.Store()
 [pid] = tcp_store.stores()
-os.kill(pid, signal.SIGSTOP)  # so that it finds them all when they are gone
+os.kill(pid, signal.SIGSTOP)  # suspends the store, so that it reads these connections only after they are closed
 if os.fork() == 0:
     os.setuid(65534)
     for number in range(300):
@@ -192,7 +192,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 os.kill(pid, signal.SIGCONT)
-print(tcp_store.Store().num_keys())  # a client that comes after them
+print(tcp_store.Store().num_keys())  # a client that connects after these clients
 """, *named_port(), "--nproc-per-node", "1")
     assert done.stdout == "0\n", done.stderr
 

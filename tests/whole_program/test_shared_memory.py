@@ -22,7 +22,8 @@ def config_with(tmp_path, data, name, **ddp):
 
 
 def test_sums_are_in_the_order_of_ranks_in_any_bucket(ddprun_bin, data, tmp_path):
-    """The size of the buckets determines the position of each gradient in its bucket. It does not affect the bits."""
+    """The size of the buckets determines the position of each gradient in its bucket. It must not affect any bit of the
+    results."""
     results = set()
     for name, bucket_mb in (("one", 25), ("many", 0.01)):
         config = config_with(tmp_path, data, name, backend="shared", bucket_mb=bucket_mb)
@@ -31,7 +32,7 @@ def test_sums_are_in_the_order_of_ranks_in_any_bucket(ddprun_bin, data, tmp_path
         assert manifest(tmp_path / name)["summation"] == "ranks"
         results.add((str(jobs.losses(tmp_path / name)), jobs.weights_digest(tmp_path / name)))
     assert len(results) == 1
-    # Gloo adds in another order.
+    # Gloo adds the values in a different order.
     gloo = config_with(tmp_path, data, "gloo", backend="gloo")
     assert train(ddprun_bin, tmp_path / "gloo", gloo).returncode == 0
     assert "summation" not in manifest(tmp_path / "gloo")

@@ -1,6 +1,6 @@
 """Tests of silent corruption: a bit of one rank's weights changes without an error. The ranks compare their states. A message
-must name the corrupt rank, and the final results must be bit-identical to those of an undisturbed run. Without corruption,
-nothing may be reported."""
+must name the corrupt rank, and the final results must be bit-identical to the results of an undisturbed run. If no state is
+corrupt, nothing may be reported."""
 
 import json
 import pathlib
@@ -76,7 +76,7 @@ def test_without_a_majority_no_state_is_kept(ddprun_bin, data, tmp_path, undistu
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert "the training states of ranks 0 and 1 differ after step 11" in trained.ended.stderr
     assert "The correct state is unknown, so none is kept" in trained.ended.stderr
-    # The newest checkpoint before the bit flip is that of step 7.
+    # The newest checkpoint before the bit flip is the checkpoint of step 7.
     assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]
 
 
@@ -93,7 +93,7 @@ def test_a_diverged_state_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, 
 
 def test_the_next_comparison_finds_a_change(ddprun_bin, data, tmp_path, undisturbed):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--recovery", "checkpoint", "--chaos", "flip rank=1 step=9", compare=4)
-    # The corrupt rank has also changed the other ranks' weights. Resuming from step 7 must remove these errors, too.
+    # The corrupt rank has also changed the other ranks' weights. After the resume from step 7, these errors must be gone too.
     trained.assert_ended_as(undisturbed(3))
     assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
     assert trained.report["rounds"][0]["first_cause"]["step"] == 12
@@ -101,7 +101,7 @@ def test_the_next_comparison_finds_a_change(ddprun_bin, data, tmp_path, undistur
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_equal_states_are_not_reported(ddprun_bin, tiny_images, tmp_path, undisturbed, workers):
-    """No corruption may be reported although each rank computes the buffers of batch norm from its own samples, the job
+    """No corruption may be reported in this job. Each rank computes the buffers of batch norm from its own samples, the job
     accumulates gradients, and a rank was replaced."""
     trained = Trained(ddprun_bin, tmp_path / "job", tiny_images, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
     trained.assert_ended_as(undisturbed(workers, tiny_images, **BATCH_NORM))
@@ -113,7 +113,7 @@ def test_a_regroup_detects_a_corruption(ddprun_bin, data, tmp_path):
     trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", faults, compare=0)
     assert trained.ended.returncode == 0, trained.ended.stderr
     assert trained.failed_rounds == [("signal", "regroup"), ("corrupt_state", "restart")], trained.ended.stderr
-    # The step is 16 instead of 17 if data of step 17 was still in a connection that the end of rank 2 reset.
+    # The step is 16 instead of 17 if the end of rank 2 reset a connection that still contained data of step 17.
     found = re.search(r"the training states of ranks 0 to 2 differ after step (\d+)", trained.ended.stderr)
     assert found and found[1] in ("16", "17"), trained.ended.stderr
 

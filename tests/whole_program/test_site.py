@@ -1,5 +1,6 @@
-"""Tests of the docs' website (tools/site). Each page must be in the menu or in an index, links must point to pages of the site,
-and broken links must be reported. Building the site needs mkdocs, which the hosted workflow installs (./dev site)."""
+"""Tests of the website of the docs (tools/site). Each page must be in the menu or in an index, links must point to pages of
+the site, and broken links must be reported. The build of the site needs mkdocs, which the hosted workflow installs (./dev
+site)."""
 
 import pathlib
 import sys

@@ -73,7 +73,7 @@ def test_a_non_finite_step_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
     assert_unchanged(tmp_path / "calm", bad, *kinds)
     jobs.assert_each_sample_once(tmp_path / "calm", epochs=1, samples=96)
 
-    # A run with one worker must skip the same step. Its weights differ by rounding only.
+    # A run with one worker must skip the same step. The weights of that run may differ by rounding only.
     train(ddprun_bin, tmp_path / "alone", given, workers=1)
     assert skipped(tmp_path / "alone") == skipped(tmp_path / "calm")
     assert_unchanged(tmp_path / "alone", bad, *kinds)
@@ -102,8 +102,8 @@ def test_a_non_finite_step_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
 
 
 def test_workers_without_samples_skip_the_same_steps(ddprun_bin, ddptrain_bin, tmp_path):
-    """A worker without samples in a step processes another sample with weight 0. If this were the bad sample, the step would be
-    skipped although all samples of the step are good."""
+    """A worker that has no samples in a step processes another sample with weight 0. If it used the bad sample, the step would
+    be skipped even though all samples of the step are good."""
     given = config(tmp_path, bad={0}, batch_size=19)  # 96 = 5 * 19 + 1, so the last batch of an epoch has one sample
     for workers in (1, 3):
         train(ddprun_bin, tmp_path / str(workers), given, "epochs=2", workers=workers)

@@ -1,5 +1,5 @@
-"""Tests of agents that Slurm starts: they need no options about nodes, react to Slurm's signals, and can be requeued. The tests
-use a Slurm cluster with two hosts (slurm.py)."""
+"""Tests of agents that Slurm starts. These agents need no options about nodes, react to the signals of Slurm, and can be
+requeued. The tests use a Slurm cluster with two hosts (slurm.py)."""
 
 import jobs
 import pytest

@@ -1,5 +1,5 @@
-"""Tests of `ddprun submit --slurm` with a real Slurm cluster of three hosts, which all tests share. The job that reaches its
-time limit starts first and runs while the other tests run, because Slurm checks time limits only every 30 s."""
+"""Tests of `ddprun submit --slurm` with a real Slurm cluster of three hosts, which all tests share. Slurm checks time limits
+only every 30 s. So the job that reaches its time limit starts first, and runs in parallel with the other tests."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from hosts import Hosts
 from node_agents import suspended_process
 from slurm import cluster_on, skip_without_slurm
 
-# Jobs of the partition `urgent` preempt jobs of the partition `low`. These have 30 s to save.
+# Jobs of the partition `urgent` preempt jobs of the partition `low`. A preempted job has 30 s to save.
 PARTITIONS = """
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -69,8 +69,8 @@ def assert_same_end(run_dir, alone):
 def limited(cluster, ddprun_bin, data, tmp_path_factory):
     """Starts a job with a time limit of one minute, which would train for hours. Returns its id, run directory and config."""
     folder = tmp_path_factory.mktemp("limited")
-    # On the slowed network a step takes a tenth of a second and hardly any CPU time. If the kernel lacks this kind of queue,
-    # the test only takes longer.
+    # On the slowed network a step takes a tenth of a second and hardly any CPU time. If the kernel does not have this kind of
+    # queue, the test only takes longer.
     for host in (0, 1):
         subprocess.run(["tc", "-n", cluster.hosts.space(host), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8mbit", "burst", "64kb",
                         "latency", "400ms"], check=False, capture_output=True)
@@ -113,7 +113,7 @@ def test_two_jobs_share_their_nodes(slurm, ddprun_bin, script, tmp_path):
 
 
 def test_tasks_of_an_array_run_together_and_are_requeued_alone(slurm, ddprun_bin, script, tmp_path):
-    """Task 1 fails once. It has the same job id as the whole array, and only this task must be requeued."""
+    """Task 1 fails once. Task 1 has the same job id as the whole array, but only this task must be requeued."""
     program = script('[ "$RANK" = 0 ] && [ ! -e "$OUT/again" ] || exit 0\n'
                      'if [ "$1" = 0 ]; then echo "$MASTER_PORT" >"$OUT/fifo"; exit; fi\n'
                      'cat "$OUT/fifo"; touch "$OUT/again"; exit 1')
@@ -147,7 +147,7 @@ def test_the_login_node_shows_and_stops_a_job(slurm, ddprun_bin, script, tmp_pat
     job = submit(slurm, ddprun_bin, run, "--sbatch", "nodelist=host1", program)
     slurm.hosts.until(lambda: "hello" in output_of(run, job), "the worker")
     for name in (job, run):
-        # An agent opens its socket a fraction of a second after its start, so the first query can come too early.
+        # An agent opens its socket a fraction of a second after its start, so the first query may be too early.
         slurm.hosts.until(lambda name=name: f"run directory {run}\n" in slurm.run(ddprun_bin, "status", "--slurm", name).stdout, "the status")
     logs = slurm.run(ddprun_bin, "logs", "--slurm", job, "--tail", 1)
     assert logs.stdout == "hello from host1\n", logs.stderr
@@ -232,8 +232,8 @@ def test_a_batch_script_without_scontrol_ends_with_85(ddprun_bin, tmp_path):
     second = jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="17", SLURM_RESTART_COUNT="1")
     assert second.returncode == 143 and "the job ends" in second.stderr
     assert jobs.run(after, PATH=str(tmp_path)).returncode == 2
-    # A script that ends with 85 has saved. A job with a train.json has saved only if it has a new checkpoint, and this one has
-    # none.
+    # If a script ends with 85, it has saved. A job with a train.json has saved only if it has a new checkpoint, and this job
+    # has no new checkpoint.
     after[after.index(143)] = 85
     for _ in range(2):
         assert "with a newer checkpoint" in jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="18").stderr

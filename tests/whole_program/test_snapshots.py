@@ -1,8 +1,9 @@
 """Tests of ddprun.snapshot() and ddprun.restore().
 
 A script may be killed at any moment. After the restart, it must resume from the newest step for which every rank has a
-snapshot, and its losses must equal those of an undisturbed run. An incomplete snapshot, or one of a different shape, must not
-be restored. A snapshot that does not fit into memory must not be taken. In all these cases the job continues."""
+snapshot, and its losses must equal the losses of an undisturbed run. An incomplete snapshot, or a snapshot with a different
+shape, must not be restored. A snapshot that does not fit into memory must not be taken. In all these cases the job
+continues."""
 
 import os
 import pathlib
@@ -24,7 +25,7 @@ ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHO
 
 @pytest.fixture
 def policy(tmp_path):
-    """Returns options with a restart policy that does not treat failures in the first second as a crash loop."""
+    """Returns options with a restart policy in which failures in the first second are not a crash loop."""
     (tmp_path / "policy.json").write_text('{"pause": {"instant_s": 0}}')
     return ["--restart-policy", tmp_path / "policy.json"]
 
@@ -40,8 +41,8 @@ def job(ddprun_bin, run, tmp_path):
 
 # ---- kills ----
 
-# A script for two ranks. In every step they exchange and sum one random number each, like an all-reduce. Each rank has 1 MiB of
-# state and its own random generator.
+# A script for two ranks. In every step the ranks exchange one random number each and add the two numbers, like an all-reduce.
+# Each rank has 1 MiB of state and its own random generator.
 LOCKSTEP = """
 import ctypes, hashlib, random, signal, socket, struct
 steps, kills, seed, out = int(os.environ["STEPS"]), int(os.environ["KILLS"]), int(os.environ["SEED"]), os.environ["OUT"]
@@ -83,7 +84,7 @@ with open("%s.%d" % (out, ddprun.rank), "a") as log:
         except OSError:
             theirs = b""
         if len(theirs) < 8:
-            signal.pause()  # it died: the agent ends this one
+            signal.pause()  # the other rank has died, so the agent ends this rank
         state["sum"] += own + struct.unpack("d", theirs)[0]
         state["bytes"][n * 4099 % (1 << 20)] = n % 251
         log.write("%d %s\\n" % (n, hashlib.sha1(state["bytes"] + struct.pack("d", state["sum"])).hexdigest())); log.flush()
@@ -173,7 +174,7 @@ def test_state_and_random_numbers_continue(job):
 
 
 def test_the_newest_common_step_is_restored(job):
-    """Rank 1 has not taken the last snapshot, so both ranks restore the one before it. The script reports no steps, so
+    """Rank 1 has not taken the last snapshot, so both ranks restore the previous snapshot. The script reports no steps, so
     snapshots are numbered by their count."""
     done = job("kept = ddprun.restore()\nprint('kept', kept, flush=True)\n"
                "if kept is None:\n    for n in range(1, 6 - ddprun.rank):\n        ddprun.snapshot({'n': n})\n" + AGAIN,
@@ -233,7 +234,7 @@ def test_ranks_with_equal_local_ranks_keep_separate_copies(job, how):
 
 
 class Node:
-    """The snapshot memory of a node. The Snapshots objects of all ranks are in the test process. Normally each of them is in a
+    """The snapshot memory of a node. The Snapshots objects of all ranks are in the test process. Normally each object is in a
     separate worker process."""
 
     def __init__(self, ranks: int, places: int = 0):
@@ -323,8 +324,8 @@ def test_ranks_count_snapshots_equally_after_a_restore(node):
 
 
 def test_all_ranks_fit_into_sufficient_memory(node, monkeypatch):
-    """Each rank checks that the snapshots of all ranks fit into the free memory. It must not count memory a second time that
-    other ranks have already allocated. The memory of this test is just sufficient."""
+    """Each rank checks that the snapshots of all ranks fit into the free memory. Memory that other ranks have already
+    allocated must not be counted again. The memory of this test is just sufficient."""
     size, ranks = 2 << 20, 4
     one = node(ranks)
 
@@ -340,8 +341,8 @@ def test_all_ranks_fit_into_sufficient_memory(node, monkeypatch):
 @pytest.mark.parametrize("left,fits", [(7, True), (5, False)])
 def test_memory_taken_by_another_worker_counts_once(node, monkeypatch, left, fits):
     """Rank 0 computes how much memory the node still needs, and then reads how much is free. Between these two actions, rank 1
-    allocates its memory without writing to it. Rank 0 must then compute the need again. Otherwise it would count the memory of
-    rank 1 as needed, although it is already allocated."""
+    allocates its memory without writing to it. Then rank 0 must compute the need again. If it did not, it would count the
+    memory of rank 1 as needed, even though that memory is already allocated."""
     size = 2 << 20
     one = node(2)
     reads = []
@@ -353,7 +354,7 @@ def test_memory_taken_by_another_worker_counts_once(node, monkeypatch, left, fit
         return reads[-1]
 
     # Two generations of two workers take slightly more than 8 MiB, and 2 MiB are in use. A snapshot contains the state of each
-    # random generator, so its exact size depends on the modules that this process has imported.
+    # random generator, so the exact size of a snapshot depends on the modules that this process has imported.
     monkeypatch.setattr(_snapshot, "free_memory", free_memory)
     assert one.ranks[0].take({"x": bytes(size)}, 1, False) == fits and len(reads) == 2
     assert re.fullmatch(r"snapshots take 2 x 2\.0\d MiB of memory per worker" if fits else
@@ -379,7 +380,7 @@ def test_a_rank_reads_only_its_own_slot(node, monkeypatch, replicated):
 
     monkeypatch.setattr(_snapshot_copy.Generation, "_sum", counted)
     assert one.restore() == [{"x": bytearray(size)}] * ranks
-    offers = 2 * 2 * ranks * size  # factor 2, since Node.restore() collects all offers twice
+    offers = 2 * 2 * ranks * size  # the factor is 2, because Node.restore() collects all offers twice
     assert offers + ranks * size <= read[0] < offers + ranks * size + size
 
 

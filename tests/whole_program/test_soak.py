@@ -1,6 +1,6 @@
 """Tests with faults of all kinds, which are drawn from a seed and injected by --chaos into a training job. The final weights
-must equal those of an undisturbed run, the report must count each fault, and no process or file may be left.
-bench/soak_bench.py is the long version."""
+must equal the weights of an undisturbed run, the report must count each fault, and no process or file may be left.
+bench/soak_bench.py is a longer version of this test."""
 
 import json
 import pathlib

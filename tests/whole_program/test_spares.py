@@ -171,7 +171,7 @@ def test_a_spare_looks_like_a_fresh_interpreter(ddprun_bin, tmp_path, real_site,
         assert one["environ"]["DDPRUN_CHANNEL"] == "fd:3" and one["environ"]["DDPRUN_RESTART_CAUSE"]
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
-    # With `python -m`, frames of Python's own runpy are below the script's frame in every interpreter.
+    # With `python -m`, frames of the module runpy are below the script's frame in every interpreter.
     assert spare["no frame below"] == (how != "module")
     assert "LC_CTYPE" in spare["environ"] or how != "no locale" or sys.flags.utf8_mode
     assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has a sitecustomize.py as well
@@ -305,7 +305,8 @@ def test_a_spare_uses_only_scans_of_the_same_files(tmp_path, spare_code, monkeyp
         assert code.current_versions(before, board.fileno(), checks_files=True) == before.files
         file.write_text("newer")
         agent.send(b"seen")
-        # The message means that the other spare has published its file check. This result must be used without another check.
+        # The message means that the other spare has published the result of its file check. This result must be used without
+        # another check.
         assert code.current_versions(before, board.fileno(), checks_files=False) is before.files
         other = code.InitialObservation({}, {**before.files, "more": None})
         agent.send(b"seen")
@@ -319,7 +320,7 @@ def test_a_spare_uses_only_scans_of_the_same_files(tmp_path, spare_code, monkeyp
         monkeypatch.setattr(code, "SCAN_TIMEOUT_S", 0.01)
         # No spare has published a result.
         assert code.current_versions(before, board.fileno(), checks_files=False) != before.files
-    # Without the shared result, the spare must check the files itself.
+    # If there is no shared result, the spare must check the files itself.
     assert code.current_versions(before, None, checks_files=True) != before.files
     again = code.InitialObservation({}, code.versions_of([str(file)]))
     with open(os.devnull, "rb") as unwritable:
@@ -405,7 +406,7 @@ def test_spare_data_in_huge_pages_is_unchanged(ddprun_bin, tmp_path, own_environ
         if not huge_pages_are_chosen():
             assert in_huge_pages == 0
         elif huge_pages_on_request() >= 12 << 10:
-            assert in_huge_pages >= 2 << 10  # a part of the data is enough, because contiguous memory may be scarce
+            assert in_huge_pages >= 2 << 10  # some of the data is enough, because contiguous memory may be scarce
         assert job.restart() == 0, job.errors.read_text()
         assert job.started()[1:] == [pid]
         assert "unchanged True" in job.console.read_text()

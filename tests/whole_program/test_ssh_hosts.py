@@ -1,4 +1,4 @@
-"""Tests of `ddprun --hosts`. Most of them run with a stand-in for ssh (ssh_hosts.py). The last ones run real sshd processes on
+"""Tests of `ddprun --hosts`. Most tests run with a stand-in for ssh (ssh_hosts.py). The last tests run real sshd processes on
 private hosts, and are skipped if OpenSSH is missing."""
 
 import json
@@ -163,7 +163,7 @@ def test_the_death_of_the_local_process_ends_the_agents(ssh, data):
 @pytest.mark.long
 def test_a_silent_connection_counts_as_lost(ssh, script):
     """A suspended local process sends no messages, but its connections stay open. The agents end after 30 s of silence and
-    --hosts-timeout. The local process gets their results when it continues."""
+    --hosts-timeout. The local process gets the results of the agents when it continues."""
     job = ssh.start("--hosts", "a,b", "--hosts-timeout", "1", script('echo "rank $RANK"; sleep 1000'))
     ssh.until_printed("[b] rank 1")
     os.kill(job.pid, signal.SIGSTOP)
@@ -228,7 +228,7 @@ def test_options_of_nodes_are_refused(ssh, script):
 
 
 def answer_of_supervisor(ssh, *fields: str) -> str:
-    """Returns what a supervisor sends after its greeting if its first message has these fields."""
+    """Returns the messages that a supervisor sends after its greeting if it receives a first message with these fields."""
     content = "".join(field + "\0" for field in fields).encode()
     done = subprocess.run([ssh.ddprun, "supervise-over-ssh"], input=b"i%d\n%s" % (len(content), content), capture_output=True, timeout=60,
                           env=jobs.clean_environment(**ssh.environment), check=False)
@@ -297,7 +297,7 @@ SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if os.path.exists("/usr/sbin/ss
 
 
 class SshNetwork:
-    """Private hosts, each with an sshd, whose names are node0, node1 and so on. `ddprun --hosts` runs on the first of them."""
+    """Private hosts with the names node0, node1 and so on. Each host runs an sshd. `ddprun --hosts` runs on the first host."""
 
     def __init__(self, hosts, folder: pathlib.Path):
         self.hosts, self.folder = hosts, folder

@@ -1,5 +1,5 @@
-"""Tests of file systems and DNS resolvers that do not answer for a while. Because of such a stall no node may lose its lease,
-no worker may be restarted, and no line of output may be lost."""
+"""Tests of file systems and DNS resolvers that do not answer for a while. During this stall no node may lose its lease, no
+worker may be restarted, and no line of output may be lost."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from node_agents import lives
 
 LONG = bool(os.environ.get("DDPRUN_LONG_TESTS"))
 LEASE = 1.2  # in seconds
-STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked for so long would be declared lost
+STALL = 30 if LONG else 2.5 * LEASE  # length of a stall in seconds; an agent that blocked this long would count as lost
 # A worker that prints ten numbered lines per second until $OUT/end exists.
 TALKS = """exec 9<> <(:)
 echo "$RANK-$TORCHELASTIC_RESTART_COUNT" >> $OUT/started
@@ -282,7 +282,7 @@ def test_a_node_with_a_worker_stuck_in_the_kernel_leaves(nodes, script, disk, tm
     disk.freeze()
     (out / "go-1").touch()
     nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
-    # By default a failure of rank 0 causes the restart, for which the blocked rank 1 cannot be stopped.
+    # By default, a failure of rank 0 causes a restart. But the blocked rank 1 cannot be stopped for this restart.
     if not configured:
         (out / "go-0").touch()
     codes = [agent.wait(timeout=120) for agent in nodes.agents]
@@ -300,8 +300,8 @@ def test_a_node_with_a_worker_stuck_in_the_kernel_leaves(nodes, script, disk, tm
 
 @pytest.fixture
 def resolver(tmp_path) -> dict[str, str]:
-    """Returns environment variables for a program. With them, the program's DNS resolver stops answering as soon as
-    $SILENT_RESOLVER_FILE exists."""
+    """Returns environment variables for a program. With these variables, the DNS resolver of the program stops answering as
+    soon as $SILENT_RESOLVER_FILE exists."""
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
     library = tmp_path / "silent_resolver.so"
     source = pathlib.Path(__file__).with_name("silent_resolver.c")

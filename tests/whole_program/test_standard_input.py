@@ -1,4 +1,4 @@
-"""Tests of the workers' standard input. As under torchrun, users must be able to type commands for a debugger in a script, or
+"""Tests of the workers' standard input. As under torchrun, users must be able to type commands for a debugger in a script, and
 to pipe data into a script."""
 
 import json
@@ -119,8 +119,8 @@ NO_INPUT_REASON = "the workers' standard input is /dev/null: only a single worke
 
 
 def test_several_workers_do_not_get_the_terminal(ddprun_bin):
-    """With several workers, no worker gets the terminal as standard input. Few scripts read it, so ddprun prints the reason
-    only with -v, or if a script fails because of it."""
+    """If there are several workers, no worker gets the terminal as standard input. Few scripts read standard input, so ddprun
+    prints the reason only with -v, or if a script fails for this reason."""
     for more, count in ((), 0), (("-v",), 1):
         terminal = Terminal([str(word) for word in shell(ddprun_bin, "readlink /proc/self/fd/0", "--nproc-per-node", 2, *more)])
         assert terminal.end() == 0
@@ -161,7 +161,7 @@ def until_stopped(pid: str) -> None:
 def test_ctrl_z_stops_the_foreground_worker_and_fg_continues(ddprun_bin, tmp_path, caller):
     """`set -m` makes bash behave like an interactive shell: each job gets a process group, and the foreground job gets the
     terminal. In one case the caller of ddprun ignores SIGTTIN."""
-    # ddprun expands torchrun's macros in a script's arguments, so $$$$ becomes $$
+    # ddprun expands the macros of torchrun in the arguments of a script, so $$$$ becomes $$
     worker = "echo pid $$$$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
     job = f"{caller}{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
     terminal = Terminal(["/bin/bash", "-c", f"set -m; {job}; echo stopped with $?; read line; echo shell has $line; bg; "

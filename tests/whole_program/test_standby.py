@@ -1,6 +1,6 @@
 """Tests of standby workers (--standby), which replace lost workers. A standby is a worker process that has loaded everything
-and waits for a rank. The final weights, metrics and used samples must equal those of an undisturbed run. Failures of waiting
-standbys must not affect the job. The long tests kill 200 workers."""
+and waits for a rank. The final weights, metrics and used samples must equal the results of an undisturbed run. Failures of
+waiting standbys must not affect the job. The long tests kill 200 workers."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests of stopping jobs with start scripts. They cover a few combinations of a script and a way to stop it. start_scripts.py
+"""Tests that stop jobs with start scripts. They test a few combinations of a script and a way to stop it. start_scripts.py
 runs any number of random combinations."""
 
 import random

@@ -46,7 +46,8 @@ def test_parts_add_up_to_the_step(ddprun_bin, ddptrain_bin, data, tmp_path, work
 
 
 def test_peak_memory_of_rank_0_and_the_maximum_are_reported(ddprun_bin, ddptrain_bin, data, tmp_path):
-    """Only rank 1 runs a profiler, so its peak memory is higher than that of rank 0. Both values must be reported."""
+    """Only rank 1 runs a profiler, so its peak memory is higher than the peak memory of rank 0. Both values must be
+    reported."""
     train = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=8, log={"every_steps": 10, "tensorboard": False, "trace_step": 2, "trace_steps": 1000, "trace_ranks": [1]}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
-"""Tests of stop signals that are sent to the script itself, since Slurm and systemd send them to every process. `import ddprun`
-must report the signal to the agent, and all ranks must save. A rank that blocks in a library call must still exit when the
-agent stops it. Signal handlers of the script and of libraries must be kept. Child processes must get the actions that were set
-before `import ddprun`."""
+"""Tests of stop signals that are sent to the script itself, because Slurm and systemd send them to every process. `import
+ddprun` must report the signal to the agent, and all ranks must save. A rank that blocks in a library call must still exit when
+the agent stops it. Signal handlers of the script and of libraries must be kept. Child processes must get the actions that were
+set before `import ddprun`."""
 
 import importlib.util
 import os
@@ -81,7 +81,7 @@ def test_sigterm_to_every_process_saves(start, workers_first):
 
 
 def test_a_signal_at_interpreter_exit_keeps_the_exit_code(start):
-    """The stop signal arrives while Python exits. At this time it has already removed its signal handlers."""
+    """The stop signal arrives while Python exits. At this time, Python has already removed its signal handlers."""
     process, _ = start(STEPS.replace("BEFORE", "class Late:\n    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n        kill(pid, number)\n"
                                                "late = Late()"))
     process.send_signal(signal.SIGTERM)
@@ -97,7 +97,7 @@ def test_a_signal_to_one_workers_group_saves_on_all_ranks(start, number):
 
 
 def test_a_rank_blocked_in_a_library_ends(start):
-    """A rank waits for a mutex that is never released, which blocks like a collective. Python does not run signal handlers
+    """A rank waits for a mutex that is never released. This wait blocks like a collective. Python does not run signal handlers
     during this wait. The other rank is killed, and the agent must still be able to stop the blocked rank."""
     process, pids = start("""
 import ctypes, ddprun, os
@@ -108,7 +108,8 @@ while True:
     libc.pthread_mutex_lock(mutex)
 """)
     os.kill(pids[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=40)  # less than the shutdown timeout, so the agent did not have to kill the rank
+    # the limit is less than the shutdown timeout, so the agent did not have to kill the rank
+    _, err = process.communicate(timeout=40)
     assert process.returncode == 137, err
 
 
@@ -128,8 +129,8 @@ def test_without_should_save_the_action_is_the_default_one(start):
 
 
 def test_a_signal_before_the_fork_hook_belongs_to_the_child(start):
-    """Hooks after a fork run in the order of their registration. The script registers its hook before `import ddprun` registers
-    one. So the signal that the script's hook sends arrives before ddprun's hook has run."""
+    """Hooks after a fork run in the order of their registration. The script registers its hook before `import ddprun`
+    registers another hook. So the signal that the script's hook sends arrives before ddprun's hook has run."""
     process, _ = start("""
 import os, signal
 early = False
@@ -198,7 +199,7 @@ waiter = threading.Thread(target=ddprun.should_save)
 waiter.start()
 while not channel._calls:
     time.sleep(0.01)
-with channel._state:  # the waiter holds it until it waits
+with channel._state:  # the waiting thread has this lock until it waits
     pass
 channel._close()
 waiter.join(60)
@@ -243,7 +244,7 @@ def test_data_loaders_without_should_save_end_by_the_signal(start):
     process, pids = start(LOADER.replace("with ddprun.stop_at_step(save):", "if True:"))
     os.kill(descendants(pids[0])[0], signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    # PyTorch reports that the loader's process has ended, or first fails to receive a tensor from it.
+    # Either PyTorch reports that the process of the loader has ended, or it first fails to receive a tensor from that process.
     assert process.returncode == 1 and ("DataLoader worker" in err or "ConnectionResetError" in err), err
 
 

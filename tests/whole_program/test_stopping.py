@@ -45,8 +45,8 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int], seconds: float) -> list[int]:
-    """Waits until the processes have ended, for each at most `seconds`. Uses pidfds instead of polling. Returns the processes
-    that are still running."""
+    """Waits until the processes have ended, at most `seconds` for each process. Uses pidfds instead of polling. Returns the
+    processes that are still running."""
     left = []
     for pid in pids:
         try:
@@ -115,7 +115,7 @@ def test_a_time_limit_of_slurm_saves(ddprun_bin, data, tmp_path):
                 os.kill(pid, number)
     assert job.end() == 85, job.text()
     saved = (tmp_path / "run" / "checkpoints" / "latest").resolve().name
-    # The same must happen with the signal that `sbatch --signal=USR1` sends only to the agent.
+    # The job must react in the same way to the signal that `sbatch --signal=USR1` sends only to the agent.
     again = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
     again.wait_for(training)
     again.process.send_signal(signal.SIGUSR1)
@@ -183,8 +183,8 @@ def test_hidden_grandchildren_end_with_a_killed_agent(ddprun_bin, tmp_path):
 
 
 def test_a_stopped_guardian_continues_after_its_agents_death(ddprun_bin, data, tmp_path):
-    """The guardian process is suspended with SIGSTOP, so it cannot detect that its agent was killed. The kernel must then
-    continue the guardian, which ends the workers."""
+    """The guardian process is suspended with SIGSTOP, so it cannot detect that its agent was killed. Then the kernel must
+    resume the guardian, which ends the workers."""
     job = long_job(ddprun_bin, tmp_path, data)
     job.wait_for(training)
     below = jobs.children(job.process.pid)

@@ -1,7 +1,7 @@
-"""Tests of the straggler monitor. A straggler is a rank that computes longer than the others, which then wait for it. ddprun
-must name the rank and the kind of its delay, in a train.json job and in scripts that call ddprun.watch(model) or report their
-step times in a different way. `ddprun status`, the events and the report must show it. `./dev bench stragglers` injects many
-delays of each kind."""
+"""Tests of the straggler monitor. A straggler is a rank that computes longer than the other ranks, which then wait for it.
+ddprun must name the rank and the kind of its delay, in a job with a train.json, and in scripts that call ddprun.watch(model)
+or report their step times in a different way. `ddprun status`, the events and the report must show the straggler. `./dev bench
+stragglers` injects many delays of each kind."""
 
 import contextlib
 import json
@@ -119,8 +119,8 @@ def test_a_trainer_rank_that_is_stopped_repeatedly(training, straggler_job):
     for rank in (1, 0):
         since = len(training.events)
         with straggler_job.pulses(training.pid(rank)):
-            # On a busy machine, the other rank may already have been reported as the straggler. The end of that report then
-            # precedes the expected one.
+            # On a busy machine, the other rank may already have been reported as the straggler. Then the end of that report
+            # precedes the expected report.
             reported = training.wait("straggler", 40, since, rank=rank, ended=False)
         assert reported is not None and reported["kind"] == "processor", training.of("straggler")
         assert training.wait_for_end_of(reported, 20)
@@ -182,7 +182,7 @@ def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
                             capture_output=True, text=True, check=False)
     if slowed.returncode != 0:
         pytest.skip(f"cannot slow down a link on this machine: {slowed.stderr.strip()}")
-    # Three ranks share a few cores, so a rank may first be reported because it lacks CPU time.
+    # Three ranks share a few cores, so a rank may first be reported because it does not get enough CPU time.
     reported = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
     assert reported.get("rank") == slow, reported
     assert f"the link of rank {slow}'s node is slow" in reported["message"]
@@ -197,9 +197,9 @@ def events_of(text: str) -> list[dict]:
 # ---- a script that calls watch() for its model ----
 
 
-# The script saves, copies and scripts a watched model, both inside DistributedDataParallel and without it. Then it runs two
-# steps. In the first step, rank 0 starts the forward pass late, so rank 1 waits for the broadcast of rank 0's buffers. The
-# second step is reported twice.
+# The script saves, copies and scripts (with TorchScript) a watched model, both inside and outside of DistributedDataParallel.
+# Then it runs two steps. In the first step, rank 0 starts the forward pass late, so rank 1 waits for the broadcast of rank 0's
+# buffers. The second step is reported twice.
 WATCHED = """
 import copy, io, os, time
 import torch, torch.distributed as dist
@@ -280,7 +280,7 @@ for n in range(1, 5):
         time.sleep(0.2)
     outside(batch).sum().backward()
     late = (pace._data if ddprun.rank == 0 else pace._waited) >= 0.15
-    if n > 2:  # in the second step DistributedDataParallel waits for its buckets, once
+    if n > 2:  # in the second step, DistributedDataParallel waits once for its buckets
         print("rank", ddprun.rank, n, late, flush=True)
 """)
     done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)

@@ -13,8 +13,8 @@ CHECK = ROOT / "tests" / "style" / "check.py"
 INDEX = "# Decisions\n\n- [one](one.md)\n\n## Settled questions\n\n| 7 | One |\n"
 LONG = "A sentence " + "with many words " * 8 + "ends here."
 
-# Each entry has the name of a file, its text, the line of the expected violation (None if there must be none), and a part of
-# the expected message.
+# Each entry has the name of a file, its text, the line of the expected violation (None if there must be no violation), and a
+# substring of the expected message.
 VIOLATIONS = [
     ("README.md", f"# A page\n\n{LONG}\n", 3, "a sentence of 28 words: write sentences of at most 25"),
     ("docs/internals/decisions/one.md", f"# One\n\n- {LONG}\n", 3, "a sentence of 28 words"),
@@ -80,7 +80,7 @@ def check(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with the files of VIOLATIONS and ACCEPTED. It uses this repository's tables of words."""
+    """Returns a folder with the files of VIOLATIONS and ACCEPTED. The folder uses the tables of words of this repository."""
     style = (ROOT / "docs/internals/style.md").read_text(encoding="utf-8")
     tables = style[style.index("### Words that we do not use") : style.index("\n## Commits")]
     files = {"docs/internals/style.md": tables, "docs/internals/decisions/README.md": INDEX}

@@ -20,8 +20,8 @@ from disks import small_disk
 
 
 class Gate:
-    """A FIFO at which workers wait with `read word < GATE`. open(n) lets n of the workers continue. The object keeps the FIFO
-    open, because unread words would be lost when a worker closes the last descriptor."""
+    """A FIFO at which workers wait with `read word < GATE`. After open(n), n of the workers continue. The object keeps the
+    FIFO open, because unread words would be lost when a worker closes the last descriptor."""
 
     def __init__(self, path: pathlib.Path):
         os.mkfifo(path)
@@ -42,7 +42,7 @@ def gate(tmp_path):
 
 
 def until(job: subprocess.Popen, stream, word: str) -> list[str]:
-    """Reads and returns the lines of the stream up to the one that contains `word`. Kills the job after 60 s."""
+    """Reads and returns the lines of the stream, up to the line that contains `word`. Kills the job after 60 s."""
     lines = []
     watchdog = threading.Timer(60, job.kill)
     watchdog.start()
@@ -90,8 +90,8 @@ def test_full_log_disks_are_reported_once_and_the_console_has_all(ddprun_bin, tm
 
 
 def test_a_file_size_limit_does_not_end_the_agent(ddprun_bin, tmp_path):
-    """If the report is larger than `ulimit -f`, write(2) fails and the kernel sends SIGXFSZ. The agent must ignore this signal,
-    which would otherwise kill it."""
+    """If the report is larger than `ulimit -f`, write(2) fails and the kernel sends SIGXFSZ. The agent must ignore this
+    signal. If it did not, the signal would kill it."""
     done = jobs.run(["sh", "-c", f"ulimit -f 1; exec {ddprun_bin} --standalone --log-dir logs --no-python true"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -123,7 +123,8 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
-    """The test does not read the output at first. An agent that buffered the output would use much memory by then."""
+    """At first, the test does not read the output. If the agent buffered the output, it would use much memory after that
+    time."""
     half = 512 << 20
     flood = f"echo up $RANK; yes {'z' * 127} | head -c {half}; echo; echo all $RANK; read word < {gate}"
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", flood], text=False)
@@ -253,8 +254,8 @@ class Clock:
             f.write(struct.pack("<q", 3600 * hours))
 
     def sleep(self, seconds: int) -> None:
-        """Simulates that the machine was suspended for `seconds`. Clocks that count suspended time jump forward, and the others
-        do not."""
+        """Simulates that the machine was suspended for `seconds`. Clocks that count suspended time jump forward, and other
+        clocks do not."""
         with self.file.open("r+b") as f:
             f.write(struct.pack("<qq", 0, seconds))
 

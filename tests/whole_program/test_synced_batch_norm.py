@@ -8,7 +8,7 @@ from test_python_equivalence import write_dataset
 
 SYNCED = {"type": "resnet20", "sync_batch_norm": True}
 PLAIN = {"type": "resnet20"}
-# 53 = 6 * 8 + 5: in the last step of an epoch, three workers have 2, 2 and 1 samples.
+# The number of samples is 53 = 6 * 8 + 5. In the last step of an epoch, three workers have 2, 2 and 1 samples.
 SHORT = {"data": {"train_samples": 53, "ledger": False}, "batch_size": 8, "epochs": 2, "device": "cpu",
          "optimizer": {"type": "sgd", "lr": 0.001, "momentum": 0.9}, "seed": 5}
 
@@ -49,8 +49,8 @@ def test_three_workers_match_one(run):
 
 
 def test_micro_batches_are_synced_one_by_one(run):
-    """Three ranks with one sample per pass must compute the same as one rank with three samples per pass. In the last pass, the
-    last rank has only a sample of weight 0."""
+    """Three ranks with one sample per pass must give the same results as one rank with three samples per pass. In the last
+    pass, the last rank has only a sample of weight 0."""
     one_epoch = {"max_steps": 7}
     synced, alone = run(3, SYNCED, micro_batch_size=1, **one_epoch), run(1, PLAIN, micro_batch_size=3, **one_epoch)
     assert off(jobs.losses(synced), jobs.losses(alone)) < 1e-4

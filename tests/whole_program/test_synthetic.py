@@ -39,7 +39,7 @@ def test_a_model_learns_without_a_file(ddprun_bin, tmp_path, kind):
     loss = [line["loss"] for line in jobs.metrics(tmp_path / "run", "eval")]
     first = jobs.losses(tmp_path / "run")[0][1]
     if kind.startswith("tokens"):
-        # The lowest possible loss of a token model: one token of four is drawn at random from 20 tokens, of which 19 differ
+        # The lowest possible loss of a token model: one token in four is drawn at random from 20 tokens, of which 19 differ
         # from the predictable token.
         known = 0.75 + 0.25 / 20
         floor = -known * math.log(known) - (1 - known) * math.log(0.25 / 20)

@@ -193,7 +193,7 @@ def test_more_output_than_the_terminal_buffers(ddprun_bin, script):
 
 def test_without_free_terminals_workers_get_pipes(ddprun_bin, script):
     """In a container without /dev/pts no terminals can be created. The test hides /dev/pts under another mount. Only the mount
-    of /dev/pts is made private: in a chroot the propagation of other mounts cannot be changed."""
+    of /dev/pts is made private, because in a chroot the propagation of other mounts cannot be changed."""
     job = script(PRINTS_ITS_STREAMS)
     hidden = ["unshare", "-m", "--propagation", "unchanged", "sh", "-c", 'mount --make-private /dev/pts && mount -t tmpfs none /dev/pts && exec "$@"', "sh"]
     if os.geteuid() != 0 or not shutil.which("unshare") or subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode != 0:

@@ -70,8 +70,9 @@ def test_a_readable_token_is_refused_with_the_fix(token, tmp_path):
     assert token("--token-file", "job.token").returncode == 0
 
 
-# This script mounts the volume of a Secret as the kubelet does, and runs a command as a user that is not root. $1 has the
-# options of the mount, and $2 the mode of the token file; the command follows. The mount is in a private mount namespace.
+# This script mounts the volume of a Kubernetes Secret in the same way as the kubelet, and runs a command as a user that is not
+# root. $1 contains the options of the mount, and $2 is the mode of the token file. The other arguments are the command. The
+# mount is in a private mount namespace.
 IN_A_POD = """
 mount -t tmpfs secret /mnt && mkdir /mnt/..data && cat > /mnt/..data/token && chown 0:4321 /mnt/..data/token
 chmod "$2" /mnt/..data/token && ln -s ..data/token /mnt/token && mount -o "remount,$1" /mnt || exit 77

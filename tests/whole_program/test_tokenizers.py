@@ -1,6 +1,6 @@
-"""Tests of BPE vocabularies. Models train on text with a vocabulary, `ddptrain tokenize` writes token files with it, and models
-generate text with it. The tokens must equal those of Hugging Face's tokenizers. tests/trainer/tokens compares more texts, which
-are stored in a file."""
+"""Tests of BPE vocabularies. Models train on text with a vocabulary, `ddptrain tokenize` writes token files with it, and
+models generate text with it. The tokens must equal the tokens of the library tokenizers of Hugging Face. tests/trainer/tokens
+compares more texts, which are stored in a file."""
 
 import json
 import pathlib

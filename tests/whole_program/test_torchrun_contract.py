@@ -1,6 +1,6 @@
 """Tests that ddprun is a drop-in replacement for torchrun. Each case runs under the torchrun of the installed torch and under
-ddprun, and all observations must be equal. The cases cover every option and variable of torchrun. Only the differences listed
-in contract_differences.py are allowed; docs/torchrun.md describes them for users."""
+ddprun, and all observations must be equal. The cases use every option and variable of torchrun. Only the differences in
+contract_differences.py are allowed. docs/torchrun.md describes these differences for users."""
 
 import os
 import pathlib
@@ -76,7 +76,7 @@ CASES = [
     Case("-- after the script only", "--master-port @port @script -- -- x --"),
     Case("script arguments that start like options", "--master-port @port @script --np 3 --stand --no x", workers=0),
 
-    # The started program
+    # The following cases test the started program.
     Case("a script", "--master-port @port here.py", files={"here.py": f"import sys; sys.argv[0] = __file__; exec(open({str(contract.PROBE)!r}).read())"}),
     Case("a script in the parent folder", "--master-port @port ../work/here.py", files={"here.py": f"exec(open({str(contract.PROBE)!r}).read())"}),
     Case("a script that is not there", "--master-port @port nowhere.py", workers=0),
@@ -222,8 +222,8 @@ CASES = [
          since="--shutdown-timeout"),
     Case("shutdown-timeout -1", S2 + " --shutdown-timeout=-1 @script", workers=0, since="--shutdown-timeout"),
     Case("nohup", S2 + " @script", workers=2, ignored=("SIGHUP",)),
-    # SIGINT is tested in test_leftovers.py: if the caller ignores it, torchrun handles it nevertheless, and ddprun keeps
-    # ignoring it.
+    # SIGINT is tested in test_leftovers.py: if the caller ignores SIGINT, torchrun handles it nevertheless, and ddprun
+    # continues to ignore it.
     Case("signals that the caller ignores", "--master-port @port @script", ignored=("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGALRM", "SIGWINCH")),
     Case("ignored signals that are not handled", "--signals-to-handle SIGTERM --master-port @port @script",
          ignored=("SIGINT", "SIGQUIT", "SIGHUP")),

@@ -1,6 +1,6 @@
 """Tests that ddprun is a drop-in replacement for torchrun on several nodes. Each case runs with agents on the loopback
-interface, under torchrun and under ddprun. Only the differences listed in contract_differences.py are allowed; docs/torchrun.md
-describes them for users."""
+interface, under torchrun and under ddprun. Only the differences in contract_differences.py are allowed. docs/torchrun.md
+describes these differences for users."""
 
 import contract
 import contract_differences

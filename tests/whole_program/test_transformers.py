@@ -1,5 +1,5 @@
-"""Tests with Hugging Face's GPT2LMHeadModel and LlamaForCausalLM with random weights. ddptrain must compute the same loss and
-choose the same tokens."""
+"""Compares ddptrain with GPT2LMHeadModel and LlamaForCausalLM of Hugging Face, with random weights. ddptrain must compute the
+same loss and choose the same tokens."""
 
 import json
 

@@ -1,5 +1,5 @@
 """Tests of ddptrain under torchrun. ddptrain needs only the environment variables that torchrun sets. Its results must be
-bit-identical to those under ddprun."""
+bit-identical to the results under ddprun."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ def torchrun(*arguments) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *[str(a) for a in arguments]]
 
 
-# With the static rendezvous, rank 0 hosts the store. With --standalone, torchrun's agent hosts it.
+# With the static rendezvous, rank 0 hosts the store. With --standalone, the agent of torchrun hosts the store.
 @pytest.mark.parametrize("store", [[], ["--standalone"]])
 def test_torchrun_starts_ddptrain(ddprun_bin, ddptrain_bin, data, tmp_path, store):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data))

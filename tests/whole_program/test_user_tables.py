@@ -1,5 +1,5 @@
-"""Tests of tables as users have them, data.type "table": an index column, text, truth values, dates, separators and missing values.
-The config names only the table, its target and the kind of the target."""
+"""Tests of data.type "table" with a typical table of a user: an index column, text, truth values, dates, separators and
+missing values. The config names only the table, its target and the kind of the target."""
 
 import json
 import random

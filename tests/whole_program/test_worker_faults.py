@@ -32,7 +32,7 @@ def enough_descriptors(workers: int) -> None:
 
 @pytest.mark.long
 def test_a_thousand_workers(ddprun_bin, run_dir):
-    """One worker fails while the others wait. After the restart, all workers exit with code 0."""
+    """One worker fails while the other workers wait. After the restart, all workers exit with code 0."""
     enough_descriptors(1000)
     script = 'test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; test $RANK = 777 && exit 3; read word; sleep 600'
     done = jobs.run([ddprun_bin, "--nproc-per-node", 1000, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script])

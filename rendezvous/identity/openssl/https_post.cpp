@@ -42,7 +42,7 @@ SslContextPointer context_of(const HttpsPost& request) {
 void require_host(SSL* ssl, const std::string& host) {
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   if (is_address) return;
-  ERR_clear_error();  // removes the error that the attempt to parse the name as an address has left
+  ERR_clear_error();  // removes the error of the attempt to parse the name as an address
   if (SSL_set1_host(ssl, host.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, host.c_str()) != 1) fail("invalid host " + host);
 }
 

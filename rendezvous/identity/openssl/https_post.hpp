@@ -1,5 +1,6 @@
-// A single POST request over HTTPS, with OpenSSL's blocking connections. module.cpp calls it. Here the server proves its
-// identity with a certificate, unlike a peer in the agents' connections (tls_session.hpp).
+// Sends a single POST request over HTTPS, with OpenSSL's blocking connections. module.cpp calls https_post(). The server
+// proves its identity with a certificate. In the connections between agents, a peer uses a pre-shared key instead
+// (tls_session.hpp).
 #pragma once
 
 #include "rendezvous/identity/tls.hpp"

@@ -57,8 +57,9 @@ SslContextPointer make_context(OpensslKeys* keys) {
   require(SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256") == 1);
   require(SSL_CTX_set1_groups_list(c, "X25519:P-256") == 1);
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT disguises the handshake as TLS 1.2. We clear it, since no middlebox between the nodes of a
-  // job needs this. SSL_OP_ALLOW_NO_DHE_KEX is cleared so that both sides refuse a key exchange without Diffie-Hellman.
+  // SSL_OP_ENABLE_MIDDLEBOX_COMPAT disguises the handshake as TLS 1.2. We clear this option, because no middlebox between the
+  // nodes of a job needs it. SSL_OP_ALLOW_NO_DHE_KEX is cleared so that both sides refuse a key exchange without
+  // Diffie-Hellman.
   SSL_CTX_clear_options(c, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(c, 0);

@@ -1,4 +1,4 @@
-// The only function that libddprun_tls.so exports (rendezvous/identity/tls.hpp). Exceptions do not leave the library.
+// Implements the only function that libddprun_tls.so exports (rendezvous/identity/tls.hpp). No exception leaves the library.
 #include <openssl/ssl.h>
 
 #include <exception>

@@ -1,10 +1,10 @@
 // Implementation of tls_session.hpp.
 //
-// Note: a refusal contains its reason. A user can correct the error only if the refused peer logs whether its token, its run id
-// or its version is wrong. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the
-// other reasons we use alert numbers that no standard uses: kVersionAlert + our version, and kReflectedAlert if a peer has sent
-// our own bytes back. Alerts are not encrypted at this point. A forged alert does not help an attacker. An attacker who can
-// forge one can also cut the connection.
+// Note: a refusal contains its reason. A user can correct the error only if the refused peer logs whether its token, its run
+// id or its version is wrong. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For
+// the other reasons we use alert numbers that no standard uses: kVersionAlert + our version, and kReflectedAlert if a peer has
+// sent our own bytes back. Alerts are not encrypted at this point. A forged alert does not help an attacker. An attacker who
+// can forge an alert can also cut the connection.
 #include "rendezvous/identity/openssl/tls_session.hpp"
 
 #include <openssl/err.h>
@@ -70,7 +70,7 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    // Without this setting, a server that lacks the pre-shared key could complete the handshake with a certificate.
+    // Without this setting, a server that does not have the pre-shared key could complete the handshake with a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
 }
@@ -202,7 +202,7 @@ PeerFault OpensslSession::reason_of(unsigned long error) noexcept {
   const int reason = ERR_GET_REASON(error);
   if (role_ == TlsRole::kServer) {
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) return PeerFault::kWrongToken;
-    // The peer has sent a valid ClientHello, but a wrong last message of the handshake. So it does not have the key, and has
+    // If the peer has sent a valid ClientHello, but the wrong last message of the handshake, it does not have the key. It has
     // replayed a recorded ClientHello.
     return peer_.protocol_version != 0 ? PeerFault::kBroken : PeerFault::kNoKey;
   }
@@ -235,7 +235,8 @@ void OpensslSession::replace_alert() noexcept {
   if (failure_ == PeerFault::kWrongRunId) alert = kUnknownIdentityAlert;
   if (failure_ == PeerFault::kReflected) alert = kReflectedAlert;
   if (failure_ == PeerFault::kWrongVersion) alert = kVersionAlert + keys_.self().protocol_version;
-  if (failure_ == PeerFault::kNotTls) output_->clear();  // a peer that does not use TLS cannot parse an alert, so it gets none
+  // a peer that does not use TLS cannot parse an alert, so no alert is sent
+  if (failure_ == PeerFault::kNotTls) output_->clear();
   if (alert == 0) return;
   // Replaces the alert number, the last byte of the 7-byte alert record that OpenSSL has written. A refusal is the first record
   // that this side sends.

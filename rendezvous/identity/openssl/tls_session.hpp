@@ -1,6 +1,6 @@
-// One TLS connection, implemented with OpenSSL. The session checks that the peer has the job's token. If it refuses the peer,
-// failure() returns the reason. During a call, OpenSSL reads from the call's input and appends to the call's output. So an idle
-// connection keeps no buffered bytes.
+// One TLS connection, implemented with OpenSSL. The session checks that the peer has the job's token. If the session refuses
+// the peer, failure() returns the reason. During a call, OpenSSL reads the input argument and appends to the output argument
+// of the call. So an idle connection has no buffered bytes.
 #pragma once
 
 #include <openssl/bio.h>

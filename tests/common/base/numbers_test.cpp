@@ -1,4 +1,4 @@
-// Tests that text is converted to the same numbers as by std::from_chars.
+// Tests that the conversion of text to numbers gives the same results as std::from_chars.
 #include "common/base/numbers.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests which name is suggested after a typing error ("did you mean"), and when none is suggested.
+// Tests which name is suggested after a typing error ("did you mean"), and when no name is suggested.
 #include "common/base/suggest.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests that files and JSON texts are read only up to a limit, and that messages quote only a short part of them.
+// Tests that files and JSON texts are read only up to a limit, and that messages quote only a few words of them.
 #include "common/bounded/bounded_file.hpp"
 
 #include <gtest/gtest.h>

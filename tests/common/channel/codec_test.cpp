@@ -304,7 +304,8 @@ TEST(Codec, StepTimesRoundTripAndAreValidated) {
   EXPECT_THROW(encode(FromWorker(Pace{.times = std::vector<StepTime>(kMaxStepTimes + 1)})), ProtocolError);
 }
 
-// The rest of such a message, and all later messages, may have a different meaning. So only the version is read.
+// In a different major version, all other fields of the message, and all later messages, may have a different meaning. So only
+// the version is read.
 TEST(Codec, OnlyTheVersionOfAnotherMajorIsRead) {
   Decoder decoder;
   decoder.feed(bytes_of(frame(R"({"type":"hello","protocol":2,"minor":7,"version":"9.0","pid":"twelve"})")));

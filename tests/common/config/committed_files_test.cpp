@@ -65,8 +65,8 @@ TEST(CommittedFiles, DemoMatchesItsDescription) {
   EXPECT_EQ(config.checkpoint.every_steps, 100);
 }
 
-// Checks the schema without a schema library: it has every key of the table with its default, and every object refuses other
-// keys.
+// Checks the schema without a schema library. The schema must have every key of the table with its default, and every object
+// must refuse other keys.
 TEST(Schema, HasEveryKeyAndClosesEveryObject) {
   const auto schema = nlohmann::json::parse(config_schema_json());
   EXPECT_TRUE(schema.at("properties").contains("$schema"));

@@ -618,8 +618,8 @@ TEST(CompareConfigs, AnotherTypeIsOneDifference) {
   EXPECT_EQ(differences[0].pointer, "/schedule/type");
 }
 
-// The collectives of a run depend on these keys. With different values, one node would wait in a collective that another never
-// calls.
+// The collectives of a run depend on these keys. With different values, one node would wait in a collective that another node
+// never calls.
 TEST(CompareConfigs, JobWideKeysMustBeEqualOnAllNodes) {
   const std::string text = R"({"data": {"dir": "d"}})";
   const auto job_wide = [&](const std::string& change) {

@@ -87,7 +87,7 @@ TEST(AutoModel, IsResolvedWhenAConfigIsParsed) {
   EXPECT_EQ(config.model.n_embd, 48);
   EXPECT_EQ(config.data.block_size, 64);
   ASSERT_EQ(notes.size(), 1U);
-  // The printed config names the model, so it is read without the file.
+  // The printed config contains the concrete model, so it can be parsed without the removed file.
   std::filesystem::remove(folder / "config.json");
   EXPECT_EQ(config_digest(parse_config(to_json_text(config), "config.json", folder.path())), config_digest(config));
   try {

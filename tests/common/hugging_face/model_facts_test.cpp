@@ -97,7 +97,7 @@ TEST(ModelFacts, TheDefaultsOfEachFamily) {
   EXPECT_EQ(of("llama")["data.block_size"], 1024) << "not the 2048 positions";
 }
 
-// In version 5 of transformers, rope_parameters contains the base.
+// In version 5 of transformers, the object rope_parameters contains the base of rotary positions.
 TEST(ModelFacts, BothFormsOfRotaryPositions) {
   const auto of = [](const Json& more) {
     Json file{{"model_type", "llama"}};

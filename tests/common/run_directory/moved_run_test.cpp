@@ -65,7 +65,7 @@ TEST_F(MovedRun, NewFolderGetsTermConfigAndNewestCheckpoint) {
   EXPECT_EQ(read_text(layout.checkpoint(40) / "manifest.json"), "40");
   EXPECT_TRUE(fs::exists(layout.run()));
   EXPECT_EQ(checkpoints_in(folder_ / "moved").size(), 2u);
-  // The next start of the job resumes from the new folder, and its term is one higher.
+  // The next start of the job resumes from the new folder, and its term is higher by one.
   ::close(std::exchange(remade_, -1));
   const RunState next = open_run_directory(root_, config(), FreshStart::kNo);
   EXPECT_EQ(read_run_term(root_), 4);
@@ -79,7 +79,7 @@ TEST_F(MovedRun, RemovedFolderIsRecreatedEmpty) {
   EXPECT_TRUE(checkpoints_in(root_).empty());
 }
 
-// `rm -r` first removes files and then the folder. A file that we create in between would make its final rmdir fail.
+// `rm -r` first removes the files and then the folder. If we created a file in between, the final rmdir would fail.
 TEST_F(MovedRun, NothingIsCreatedWhileTheOldFolderExists) {
   fs::remove(root_ / "lock");
   EXPECT_EQ(remake(), -1);

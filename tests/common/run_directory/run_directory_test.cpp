@@ -28,7 +28,8 @@ TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
 }
 
-// Opens the run directory and closes it again. The directory is then in the same state as after a finished run.
+// Opens the run directory and closes it again. After that, the directory is in the same state as after the end of a process of
+// the run.
 RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
                 FreshStart fresh = FreshStart::kNo) {
   RunState state = open_run_directory(root, config, fresh);
@@ -306,8 +307,8 @@ TEST(RunDirectory, FreshRenamesTheTargetOfALink) {
   EXPECT_TRUE(std::filesystem::exists(folder / "disk.1" / "config.json"));
 }
 
-// --fresh renames the old folder only if the run has trained. Otherwise seven attempts with a wrong path would leave seven
-// renamed folders.
+// --fresh renames the old folder only if the run has trained. Without this rule, seven attempts with a wrong path would leave
+// seven renamed folders.
 TEST(RunDirectory, FreshKeepsAnUntrainedRun) {
   const TemporaryFolder folder;
   opened(folder / "a", config_with({"seed=1"}));
@@ -398,8 +399,8 @@ TEST(RunDirectory, LockProbeDoesNotDisturbAStart) {
   start.get();
 }
 
-// Two processes check the free lock at the same time. If a check locked the file exclusively, the other check would report a
-// live run.
+// Two processes check the free lock at the same time. If one check locked the file exclusively, the other check would report
+// that a run is active.
 TEST(RunDirectory, LockProbesDoNotSeeEachOther) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -510,8 +511,8 @@ TEST(RunDirectory, UnwritableFolderIsReported) {
   EXPECT_TRUE(message.ends_with("; fix the cause or choose another --run-dir")) << message;
 }
 
-// local_dir contains copies of checkpoints for the case that the run directory is lost. So local_dir must not be inside the run
-// directory.
+// local_dir must not be inside the run directory, because it contains copies of checkpoints for the case that the run
+// directory is lost.
 TEST(RunDirectory, LocalDirInsideTheRunIsRefusedFirst) {
   const TemporaryFolder folder;
   const auto with_local_dir = [](const std::filesystem::path& path) {

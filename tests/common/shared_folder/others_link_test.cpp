@@ -1,5 +1,5 @@
 // Tests that symbolic links of the same user are followed, and links of other users are not. Only root can create a link that
-// belongs to another user, so these tests are skipped without root.
+// belongs to another user, so these tests are skipped for other users.
 #include "common/shared_folder/others_link.hpp"
 
 #include <fcntl.h>

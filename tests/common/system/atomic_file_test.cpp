@@ -51,7 +51,7 @@ TEST(MakeDurableFolder, CreatesAllMissingParentsForAnySpelling) {
   const TemporaryFolder folder;
   make_durable_folder(folder / "a/b/c");
   make_durable_folder(folder / "d/");
-  make_durable_folder(folder.path());  // no error, although the folder already exists
+  make_durable_folder(folder.path());  // this call must not fail, even though the folder already exists
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   make_durable_folder("checkpoints");
@@ -72,7 +72,7 @@ TEST(AtomicFile, MissingFolderIsReported) {
   }
 }
 
-// A limit on the file size simulates a full disk, so the write fails after a part of the data.
+// A limit on the file size simulates a full disk, so the write fails after some of the data is written.
 TEST(AtomicFile, FailedWriteLeavesOnlyTheOldFile) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "old");

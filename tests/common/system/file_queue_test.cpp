@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 class FileQueueTest : public testing::Test {
  protected:
-  // Runs the posted callbacks in this thread, as the owner's event loop would.
+  // Runs the posted callbacks in this thread, like the event loop of the owner.
   void run_callbacks() {
     std::vector<FileQueue::Work> all;
     {

@@ -1,5 +1,5 @@
-// Tests the threads that create items in advance. Items are returned in order, their number is bounded, and the exception of a
-// failed item is thrown in its place. No test depends on how long an item takes.
+// Tests the threads that create items in advance. Items are returned in order, and their number is bounded. If an item fails,
+// next() throws its exception when it is the turn of this item. No test depends on how long an item takes.
 #include "common/system/prefetcher.hpp"
 
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ TEST_P(PrefetcherTest, NumberOfItemsIsBounded) {
   });
   for (int i = 0; i < 500; ++i) {
     if (i % 50 == 0) {
-      // Waits until the threads have started all items that they may start now, except one: the last call to next() may still
-      // be in progress.
+      // Waits until the threads have started all items that they may start now. One item less is enough, because the last call
+      // to next() may still be in progress.
       while (started - taken < std::min<std::int64_t>(kAhead / 2 + 1, 500 - i)) std::this_thread::yield();
     }
     ahead.next();
@@ -77,7 +77,7 @@ TEST(Prefetcher, ThreadsWorkInParallel) {
   for (std::int64_t number = 0; number < kThreads; ++number) EXPECT_EQ(ahead.next(), number);
 }
 
-// Item 6 fails while item 5 is still in progress. Item 5 is returned first; then the exception of item 6 is thrown.
+// Item 6 fails while item 5 is still in progress. Item 5 is returned first, and then the exception of item 6 is thrown.
 TEST(Prefetcher, ExceptionIsThrownInPlaceOfItsItem) {
   std::latch failed(1);
   Prefetcher<std::int64_t> ahead({.end = 1'000'000, .threads = 3, .ahead = 8, .thread_name = "maker"},

@@ -1,4 +1,4 @@
-// Tables of cells and their meaning.
+// Tests which cells are missing values, numbers, truth values, dates or text.
 #include "common/tables/cell.hpp"
 
 #include <gtest/gtest.h>

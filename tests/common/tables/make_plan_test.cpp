@@ -1,4 +1,4 @@
-// Tables of columns and their interpretation, and the messages about all problems of a table.
+// Tests how the columns of a table are interpreted, and the messages about all problems of a table.
 #include "common/tables/make_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ class Plan : public testing::Test {
 
   PlanResult result_of(const std::string& text) const { return make_plan(text, "t.csv", config_); }
 
-  // The plan of a column "x" with these cells, and of a target with the numbers 0, 1, ...
+  // Returns a table with a column "x" that has these cells, and a target with the numbers 0, 1, ...
   static std::string table_of(const Names& cells) {
     std::string text = "x,y\n";
     for (std::size_t i = 0; i < cells.size(); ++i) text += "\"" + cells[i] + "\"," + std::to_string(i) + "\n";
@@ -150,7 +150,7 @@ TEST_F(Plan, CellsThatAreProbablyErrors) {
       << problems_of({"gr\xfcn", "rot", "rot", "gr\xfcn"}).at(0);
 }
 
-// One message must have everything, so that the user need not start once for each problem.
+// One message must contain all problems, so that the user need not start the run once for each problem.
 TEST_F(Plan, AllProblemsAreInOneMessage) {
   config_.data.leave_out = {"nowhere", "y"};
   config_.data.as_number = {"color"};
@@ -246,7 +246,7 @@ TEST_F(Plan, OtherFormatsAreRefusedWithTheConversion) {
   EXPECT_TRUE(refusal("a;y\n1;2\n").ends_with("The columns of a table must be separated by commas"));
 }
 
-// The part of a row depends only on the seed and the row's number.
+// Whether a row is a test row depends only on the seed and on the row's number.
 TEST_F(Plan, ATestPartIsChosenBySeed) {
   config_.data.test_table = "";
   std::int64_t tests = 0, equal = 0;

@@ -1,6 +1,6 @@
 // Tests real agents with real workers. run_agent() runs in a child process of the test. The workers are /bin/sh scripts, or
 // copies of this test program that use the worker channel. The agent's observer and the workers write each event as a line to
-// one FIFO. The test waits for these lines, so it needs no sleeps.
+// one FIFO. The test waits for these lines, so it does not need to sleep.
 #include "launcher/agent/agent.hpp"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kTimeoutMs = 60000;  // limit of each wait in milliseconds; only a failing test reaches it
 
-// ---- a worker with a channel: this test program runs as one if its environment requests it ----
+// ---- a worker with a channel: this test program acts as a worker if an environment variable requests it ----
 
 class ChannelWorker {
  public:
@@ -121,7 +121,7 @@ void note(const std::string& line) {
   ::_exit(98);
 }
 
-// This runs before main(). So if the process is a worker, it never starts the tests.
+// This initialization runs before main(). So if the process is a worker, it never starts the tests.
 [[maybe_unused]] const bool kNotAWorker = [] {
   if (const char* part = std::getenv("DDPRUN_TEST_CHANNEL_WORKER");
       part != nullptr && std::getenv("DDPRUN_CHANNEL") != nullptr) {
@@ -276,7 +276,8 @@ class AgentTest : public testing::Test {
   }
   pid_t wait_for_pid(const std::string& beginning) { return static_cast<pid_t>(std::atoi(wait_for(beginning).c_str())); }
 
-  // Returns the agent's exit code, or 128 + N after signal N. If the agent does not end, kills it and fails the test.
+  // Returns the agent's exit code, or 128 + N after signal N. If the agent does not end, this function kills it, and the test
+  // fails.
   int exit_code() {
     if (!Pidfd(agent_).ends()) {
       ADD_FAILURE() << "the agent did not end; its lines were:\n" << seen_;
@@ -301,8 +302,8 @@ class AgentTest : public testing::Test {
   std::string seen_;
 };
 
-// A shell command that starts a daemon. The daemon writes its pid, has its own session, and ignores all signals except SIGKILL.
-// It has no living parent in the worker: the processes that started it have exited.
+// A shell command that starts a daemon. The daemon writes its pid, has its own session, and ignores all signals except
+// SIGKILL. The processes that started the daemon have exited, so it has no living parent in the worker.
 constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
 
 TEST_F(AgentTest, AllWorkersSucceed) {
@@ -348,8 +349,8 @@ TEST_F(AgentTest, AnExhaustedBudgetEndsTheJob) {
   EXPECT_EQ(exit_code(), 5);
 }
 
-// Exceptions of other types than Error come from libraries or the system, for example std::bad_alloc. They must end the job
-// too.
+// Exceptions of other types than Error come from libraries or the system, for example std::bad_alloc. These exceptions must
+// end the job too.
 TEST_F(AgentTest, AForeignExceptionEndsTheJob) {
   variables_ = {"THROW_AT_ROUND"};
   start("echo started >$FIFO; sleep 1000");
@@ -371,7 +372,7 @@ TEST_F(AgentTest, WorkersSaveAfterAFailedCheck) {
   EXPECT_EQ(exit_code(), 89);
 }
 
-// The second error occurs while the agent handles the first one. The agent must then end immediately and not wait for the
+// The second error occurs while the agent handles the first error. The agent must then end immediately and not wait for the
 // workers.
 TEST_F(AgentTest, ASecondInternalErrorEndsTheJobImmediately) {
   variables_ = {"TWICE"};
@@ -457,7 +458,7 @@ TEST_F(AgentTest, ASecondSignalKillsWorkersThatIgnoreIt) {
   const Pidfd one(wait_for_pid("ready "));
   const Pidfd other(wait_for_pid("ready "));
   signal_agent(SIGINT);
-  signal_agent(SIGQUIT);  // not a second SIGINT, since the kernel may merge it with one that is still pending
+  signal_agent(SIGQUIT);  // not a second SIGINT, because the kernel may merge it with a SIGINT that is still pending
   EXPECT_EQ(exit_code(), 130);
   EXPECT_TRUE(one.ends());
   EXPECT_TRUE(other.ends());
@@ -529,7 +530,8 @@ TEST_F(AgentTest, GuardianKeepsTheReportOfACleanExit) {
 TEST_F(AgentTest, ADyingWrapperLeavesItsChildTimeToSave) {
   const auto go = folder_ / "fifo.go";
   ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
-  // The FIFO is opened for reading and writing, because otherwise open() waits for a process at the other end.
+  // The FIFO is opened for reading and writing. If it were opened for reading only, open() would wait for a process at the
+  // other end.
   const int fd = ::open(go.c_str(), O_RDWR | O_CLOEXEC);
   start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   const Pidfd wrapper(wait_for_pid("started 0 "));

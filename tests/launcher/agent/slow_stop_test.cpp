@@ -1,5 +1,5 @@
-// Tests the deadlines for workers that exit slowly or cannot be killed. The timers are real, with short limits. The test's own
-// process acts as a worker that does not exit.
+// Tests the deadlines for workers that exit slowly or cannot be killed. The timers are real, with short limits. The process of
+// the test acts as a worker that does not exit.
 #include "launcher/agent/slow_stop.hpp"
 
 #include <gtest/gtest.h>

@@ -87,7 +87,8 @@ class AgentStateTest : public testing::Test {
       for (int rank = 0; rank < world_size; ++rank) on(WorkerMessageReceived{rank, channel::Hello{}});
     }
   }
-  // Creates the state machine for the second node of a two-node job. Its workers get ranks 2 and 3 of 4 in each round.
+  // Creates the state machine for the second node of a two-node job. The workers of this node get ranks 2 and 3 of 4 in each
+  // round.
   void member(bool channel = false) {
     state_.emplace(AgentSettings{.world_size = 2,
                                  .mode = AgentSettings::Mode::kMember,
@@ -277,7 +278,7 @@ TEST_F(AgentStateTest, AnAgentFailureStopsAScript) {
   EXPECT_EQ(why_it_ended(), "internal error");
 }
 
-// The workers could not be started, so no worker is running. The agent must not wait for any of them.
+// The workers could not be started, so no worker is running. So the agent must not wait for a worker.
 TEST_F(AgentStateTest, AnAgentFailureAwaitsOnlyRunningWorkers) {
   job(2, true, 5);
   EXPECT_EQ(on(AgentFailed{2, "the port is taken", {}}), Lines{"sweep"});
@@ -402,7 +403,7 @@ TEST_F(AgentStateTest, ALaterOwnExitCodeIsTheCause) {
 TEST_F(AgentStateTest, TheEarlierFailureIsTheCause) {
   job(3, false);
   on(WorkerExited{2, 1, {.code = 5}, 900});
-  // Rank 0 exits after the agent has ordered the stop. So this exit is a consequence of rank 2's failure.
+  // Rank 0 exits after the agent has ordered the stop. So this exit is a consequence of the failure of rank 2.
   on(WorkerExited{0, 1, {.code = 6}, 800});
   dies(1, SIGTERM);
   EXPECT_EQ(swept(), Lines{"finish 5"});
@@ -542,7 +543,7 @@ TEST_F(AgentStateTest, ASecondInterruptKillsImmediately) {
 TEST_F(AgentStateTest, OnlyARepeatedKeyboardSignalKills) {
   job(2, false);
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm repeats SIGTERM at a time limit, so the second one is ignored
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm repeats SIGTERM at a time limit, so the second SIGTERM is ignored
   EXPECT_EQ(on(SignalArrived{SIGHUP}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
   EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
@@ -627,8 +628,8 @@ TEST_F(AgentStateTest, ALateSaveIsStopped) {
   EXPECT_EQ(swept(), Lines{"finish 143"});
 }
 
-// Rank 1's message would complete the agreement on a last step. But it arrives after the save timeout, so the agent must send
-// no further message.
+// The message of rank 1 would complete the agreement on a last step. But the message arrives after the save timeout, so the
+// agent must send no further message.
 TEST_F(AgentStateTest, AWorkerMayFinishAfterALateSave) {
   job(2, true);
   on(SignalArrived{SIGTERM});
@@ -998,8 +999,8 @@ TEST_F(AgentStateTest, AMemberStopsForARemoteFailure) {
   EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
 }
 
-// The node's worker is stuck in the kernel. The node leaves the job, so that the other nodes do not wait for it. Its guardian
-// stays until the kernel ends the worker.
+// The node's worker is stuck in the kernel. The node leaves the job, so that the other nodes do not wait for it. The guardian
+// of the node stays until the kernel ends the worker.
 TEST_F(AgentStateTest, AMemberWithAStuckWorkerLeaves) {
   member();
   released(0);
@@ -1090,7 +1091,7 @@ TEST_F(AgentStateTest, NodesAgreeOnTheSaveStep) {
   EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
 }
 
-// In a job that runs a script on two nodes, the script's workers agree on a last step, as ddptrain's workers do.
+// In a job that runs a script on two nodes, the workers of the script agree on a last step, like the workers of ddptrain.
 TEST_F(AgentStateTest, AMembersScriptsSaveIfAllCan) {
   member();
   released(0);

@@ -1,4 +1,4 @@
-// Base class for tests of replaced workers and of standby workers (processes that wait for a rank). It sends events to
+// Base class for tests of replaced workers and of standby workers (processes that wait for a rank). The class sends events to
 // AgentState at chosen times, and converts the actions to texts. Each derived test suite passes a renderer, which selects the
 // actions to show.
 #pragma once

@@ -62,7 +62,7 @@ StopOrdered ordered(const char* why, bool hold) {
   return order;
 }
 
-// The second node of a two-node job with three workers per node. Its workers have ranks 3, 4 and 5 of 6.
+// The second node of a two-node job with three workers per node. The workers of this node have ranks 3, 4 and 5 of 6.
 class HoldingMember : public test::DrivenAgent {
  protected:
   HoldingMember() : DrivenAgent(text_of_hold) { job(); }
@@ -188,7 +188,7 @@ TEST_F(HoldingMember, ALossDuringRegroupStartsAnotherRound) {
 }
 
 // The record of a failed round must contain the published checkpoints, and the step of the workers' state at the start of the
-// round. It must not contain steps that ranks have only reported.
+// round. The record must not contain steps that ranks have only reported.
 TEST_F(HoldingMember, ReportsCheckpointAndStartStep) {
   const auto record_of_death = [this](int rank) {
     later(1);
@@ -229,8 +229,8 @@ TEST_F(HoldingMember, ALeavingNodeHoldsNothing) {
   EXPECT_EQ(on(ordered("b is leaving", false)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
 }
 
-// This node has received a signal when the loss of another node ends the round. The workers of this node must keep their state,
-// because the next round may run only to save a checkpoint.
+// The loss of another node ends the round after this node has received a signal. The workers of this node must keep their
+// state, because the next round may run only to save a checkpoint.
 TEST_F(HoldingMember, ASignalledNodeStillHoldsForASave) {
   on(SignalArrived{SIGTERM});
   EXPECT_EQ(on(ordered("c was lost", true)), (Lines{"hold 0,1,2", "over"}));

@@ -1,4 +1,4 @@
-// Tests the loss of a worker while others survive: the bookkeeping in regroup.hpp, and the actions of the agent's state
+// Tests the loss of a worker while other workers survive: the bookkeeping in regroup.hpp, and the actions of the agent's state
 // machine. Random tests cover unusual orders of events.
 #include "launcher/agent_state/regroup.hpp"
 
@@ -182,8 +182,8 @@ TEST_F(RegroupingAgent, SurvivorStepsRefillTheBudget) {
   }
 }
 
-// In each round, rank 0 reports a later step and is then lost. But rank 1's state is at step 5 in each regroup. So the steps
-// that rank 0 reports are not progress.
+// In each round, rank 0 reports a later step and is then lost. But in each regroup, the state of rank 1 is at step 5. So the
+// steps that rank 0 reports are not progress.
 TEST_F(RegroupingAgent, ReportedStepsAloneRefillNothing) {
   job(2, 2);
   std::vector<std::string> why;
@@ -363,8 +363,9 @@ TEST_F(RegroupingAgent, ASecondSignalKillsRegroupingWorkers) {
   EXPECT_EQ(dies(1), Lines{"sweep"});
 }
 
-// Ten workers are lost within fractions of a second, but a step is finished between any two of the losses. So this is not a
-// crash loop. Even a worker that is lost later, without a step in between, is replaced immediately.
+// Ten workers are lost within fractions of a second, but the job finishes a step between any two losses. So this is not a
+// crash loop. One more worker is lost later, and no step is finished before this loss. Even this worker is replaced
+// immediately.
 TEST_F(RegroupingAgent, LossesWithProgressBetweenThemCauseNoPause) {
   job(2, 100);
   for (int generation = 1; generation <= 10; ++generation) {
@@ -481,8 +482,8 @@ TEST_F(ReplacementWithoutData, BadDataAfterTrainingLetsTheOthersSave) {
   EXPECT_NE(emitted<RunEnded>().back().why.find("have saved their state"), std::string::npos);
 }
 
-// With three ranks, two have the same state, which shows that the third one is corrupt. The third rank is replaced and gets the
-// state of the others. With two ranks, either of them may be the corrupt one, so no rank keeps its state.
+// If two of three ranks have the same state, the third rank is corrupt. It is replaced, and the replacement gets the state of
+// the other ranks. If the job has only two ranks, either of them may be corrupt, so no rank keeps its state.
 TEST_F(RegroupingAgent, ACorruptRankIsReplacedUnlessOthersAreSuspect) {
   channel::WorkerError error;
   error.kind = channel::ErrorKind::kCorruptState;

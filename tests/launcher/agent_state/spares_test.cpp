@@ -1,5 +1,5 @@
-// Tests a script's spare interpreters: when the agent's state machine starts them, and which workers they become. A spare may
-// outlive the round in which it was started.
+// Tests the spare interpreters of a script: when the agent's state machine starts them, and which workers they become. A spare
+// may outlive the round in which it was started.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -37,7 +37,7 @@ class Spares : public test::DrivenAgent {
     state_.emplace(AgentSettings{.world_size = world, .restarts = {.max_restarts = 9}, .standbys = standbys});
     EXPECT_EQ(on(Begin{}), Texts{"round"});
   }
-  // Makes all workers of the round exit. The first one is killed by a signal. Returns the actions that start the next round.
+  // Makes all workers of the round exit. A signal kills the first worker. Returns the actions that start the next round.
   Lines next_round() {
     dies(0);
     for (int rank = 1; rank < world_; ++rank) dies(rank, SIGTERM);
@@ -60,8 +60,8 @@ TEST_F(Spares, StartLaterForASilentScript) {
   EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Texts{"spare 1"});
 }
 
-// The replacement must receive the fact that a worker ran out of memory: it must use the same batch size as the other ranks
-// (docs/out-of-memory.md).
+// The replacement must receive the fact that a worker ran out of memory, because it must use the same batch size as the other
+// ranks (docs/out-of-memory.md).
 TEST_F(Spares, ReplacementOfAnUnresponsiveSpareGetsRestartFacts) {
   script(2, 2);
   on(ScriptPrinted{});
@@ -123,7 +123,7 @@ TEST_F(Spares, APauseContinuesAcrossARestart) {
   }
   EXPECT_EQ(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(8000));
   EXPECT_EQ(next_round(), Texts{"round 1"});
-  later(5000);  // the timer of the new round fires before the 8 s since the last failed spare have passed
+  later(5000);  // the timer of the new round fires before 8 s have passed after the last failure of a spare
   EXPECT_TRUE(on(TimerFired{AgentTimer::kSpares}).empty());
   EXPECT_LE(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(3000));
   EXPECT_GT(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(2900));

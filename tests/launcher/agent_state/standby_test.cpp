@@ -156,7 +156,7 @@ TEST_F(AgentWithStandbys, WithoutAStandbyAWorkerIsStarted) {
   form_group(0, 0);
   finishes(1);
   EXPECT_EQ(dies(1),
-            // Standby 3 is still loading, but a new process would need longer.
+            // Standby 3 is still loading, but a new process would take longer.
             (Texts{"regroup", "3 takes over 1 restarts 1"}));
   EXPECT_EQ(dies(2), Texts{"start 2"});
   on(WorkerMessageReceived{0, channel::RegroupReady{1, 1}});
@@ -246,7 +246,7 @@ TEST_F(AgentWithStandbys, ANewRoundHasItsOwnStandbys) {
   form_group(0, 0);
   finishes(1);
   dies(1);
-  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Texts{});  // the standby was already used, so none is left
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Texts{});  // the standby was already used, so no standby is left
   dies(0, SIGTERM);
   EXPECT_EQ(dies(1, SIGTERM), Texts{"sweep"});
   EXPECT_EQ(on(RoundSwept{}), Texts{"start all 1"});

@@ -1,4 +1,4 @@
-// Tests the check of the files that a config names. It must find files that do not exist or cannot be read.
+// Tests the check of the files that a config names. The check must find files that do not exist or cannot be read.
 #include "launcher/config_files/config_files.hpp"
 
 #include <gtest/gtest.h>

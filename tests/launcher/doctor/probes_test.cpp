@@ -1,4 +1,4 @@
-// Tests the child processes of the doctor: order, crashes, exceptions and limits.
+// Tests the child processes of the doctor: the order of their results, crashes, exceptions and time limits.
 #include "launcher/doctor/probes.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(DoctorProbes, AFailureCostsOnlyItsOwnSubject) {
 }
 
 TEST(DoctorProbes, AProbeWithoutAnAnswerIsReplaced) {
-  // The limit has passed before the start, so no time decides this test.
+  // The time limit has passed before the probe starts, so the result of this test does not depend on time.
   const Checks checks = run_probes({probe(
                                        "hangs",
                                        []() -> Checks {

@@ -70,7 +70,7 @@ TEST(ProgressMeter, UsesOnlyThisRound) {
 }
 
 // Some scripts do not report their total number of steps, so the remaining time is unknown. The progress line must be updated
-// even by a step without a log line, because training would otherwise seem to stall.
+// even by a step without a log line. If it were not, training would seem to stall.
 TEST(ProgressMeter, WithoutATotalThereIsNoEstimate) {
   ProgressMeter meter;
   meter.add({.step = 1}, 1'000'000'000);

@@ -1,4 +1,4 @@
-// Tests the timers of torch's FileTimerClient: how its lines are parsed, and which workers are overdue. Also tests the
+// Tests the timers of FileTimerClient in PyTorch: how its lines are parsed, and which workers are overdue. Also tests the
 // detection of workers that the kernel cannot kill.
 #include "launcher/file_timers/file_timers.hpp"
 
@@ -57,7 +57,7 @@ TEST(FileTimers, OneTimerWithASignalPerProcessIsReported) {
   timers.on({2, "another", 6, 9});
   timers.on({3, "not yet", 50, 9});
   EXPECT_EQ(timers.take_overdue(10), (Requests{{1, "first", 7, 15}, {2, "another", 6, 9}}));
-  EXPECT_EQ(timers.next(), 50);  // take_overdue() has returned process 1, which drops all of its timers
+  EXPECT_EQ(timers.next(), 50);  // take_overdue() has returned process 1, and has dropped all timers of that process
 }
 
 TEST(FileTimers, TimersWithoutASignalAreNeverOverdue) {

@@ -73,7 +73,7 @@ long call_of(pid_t pid) {
 }
 
 // This thread traces the worker. The kernel keeps a killed worker as a zombie until its tracer has reaped it. So the guardian
-// cannot reap the worker before this thread does.
+// cannot reap the worker before this thread reaps it.
 TEST(DeathNotice, IsSentAfterAllDescendantsAreReaped) {
   OtherNode other_node;
   boost::asio::io_context io;

@@ -1,5 +1,6 @@
-// Tests how the guardian detects that a worker was killed because memory ran out: the cgroups of a process, their counters, and
-// the verdict. The test writes the counters to files. tests/whole_program/test_memory.py tests the same with the real kernel.
+// Tests how the guardian detects that a worker was killed because memory ran out: the cgroups of a process, their counters,
+// and the verdict. The test writes the counters to files. tests/whole_program/test_memory.py tests the same functions with the
+// real kernel.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -147,7 +148,7 @@ TEST(KernelLog, RecordMatchesProcessAndTime) {
       "6,900,5000000,-;Memory cgroup out of memory: Killed process 4321 (python) total-vm:10kB, anon-rss:5kB";
   EXPECT_TRUE(names_oom_victim(record, 4321, 4'000'000));
   EXPECT_FALSE(names_oom_victim(record, 432, 4'000'000));
-  // The record is older than the time limit, so it can be about an earlier process with the same pid.
+  // The kernel's record is older than the time limit, so it may be about an earlier process with the same pid.
   EXPECT_FALSE(names_oom_victim(record, 4321, 6'000'000));
   EXPECT_FALSE(names_oom_victim("garbage", 4321, 0));
 }

@@ -1,4 +1,4 @@
-// Tests the OOM score of a worker, which depends on the agent's own score.
+// Tests the OOM score of a worker, which depends on the OOM score of the agent.
 #include "launcher/guardian/spawn.hpp"
 
 #include <gtest/gtest.h>

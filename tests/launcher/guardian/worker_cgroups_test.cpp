@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A child process and a grandchild process. Both sleep until they are killed, and the grandchild is killed when the child dies.
-// The constructor waits for a message from the grandchild. Otherwise the child could die before the grandchild has set its
-// parent-death signal, and the grandchild would outlive the test.
+// A child process and a grandchild process. Both sleep until they are killed, and the grandchild is killed when the child
+// dies. The constructor waits for a message from the grandchild. Without this wait, the child could die before the grandchild
+// has set its parent-death signal, and the grandchild would outlive the test.
 class Sleepers {
  public:
   Sleepers() {
@@ -145,7 +145,7 @@ TEST(WorkerCgroups, AWorkerInAnotherCgroupStaysThere) {
 }
 
 // The worker is killed before WorkerCgroups places it. For a dying process, cgroup v1 reports the root cgroup, which has no
-// limit. So the root must not be used as the worker's folder.
+// limit. So the root cgroup must not be used as the worker's folder.
 TEST(WorkerCgroups, AnEndedWorkerHasNoFolder) {
   CgroupFolders here = cgroups_of_this_process();
   if (here.memory && ::access((here.memory->folder / "cgroup.procs").c_str(), W_OK) == 0) {
@@ -168,8 +168,8 @@ TEST(WorkerCgroups, AnEndedWorkerHasNoFolder) {
   cgroups.remove();
 }
 
-// Two guardians in different PID namespaces can have the same pid, below the same cgroup. Neither may use the cgroups of the
-// other: if one killed the cgroup, it would kill the other guardian's workers too.
+// Two guardians in different PID namespaces can have the same pid, below the same cgroup. Neither guardian may use the cgroups
+// of the other. If one guardian killed a common cgroup, it would kill the workers of the other guardian too.
 TEST(WorkerCgroups, AnExistingFolderIsNotReused) {
   const CgroupFolders here = cgroups_of_this_process();
   if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {

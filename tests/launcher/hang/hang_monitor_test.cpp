@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Fake workers, each with the pid of this process. The two functions receive the monitor's queries to workers, and its
+// Simulated workers, each with the pid of this process. The two functions receive the monitor's queries to workers, and its
 // findings.
 struct Workers final : HangMonitor::Agent {
   explicit Workers(std::size_t count) : pids(count, ::getpid()) {}
@@ -130,7 +130,7 @@ TEST(HangMonitor, AnAnswerWithANewStepIsProgress) {
   }
 }
 
-// One of two ranks reports no steps. So the positions of the ranks cannot be compared, and no query is sent.
+// If one of two ranks reports no steps, the positions of the ranks cannot be compared. So no query is sent.
 TEST(HangMonitor, WithoutStepsOfAllRanksOutputIsJudged) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);

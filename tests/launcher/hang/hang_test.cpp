@@ -79,8 +79,9 @@ TEST_F(HangWatchTest, UnobservedRanksGetTheSaveLimit) {
   EXPECT_EQ(deadline_of(started_watch(limits, 2, HangWatch::Others::kUnobserved)), seconds(300));
 }
 
-// A background save is in kSave only for the milliseconds in which the state is copied. The last save of a run is in kSave
-// until the checkpoint is written completely. So the short times of background saves must not lower the time limit for kSave.
+// During a background save, the rank is in kSave only for the milliseconds in which the state is copied. During the last save
+// of a run, it is in kSave until the checkpoint is written completely. So the short times of background saves must not lower
+// the time limit for kSave.
 TEST_F(HangWatchTest, ASavePauseDoesNotSetTheSaveLimit) {
   constexpr seconds kTenMinutes{600};
   HangWatch watch = started_watch({.watch = true, .given = {}}, 1);
@@ -209,7 +210,7 @@ TEST(JudgeHang, IfAllWaitAtOnePointItIsAGuess) {
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
   EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, like all other ranks on this node");
-  // In the forward pass a rank waits for no other rank, so a rank that is still in it is certainly late.
+  // In the forward pass a rank waits for no other rank, so a rank that is still in the forward pass is certainly late.
   EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);
 }
@@ -281,8 +282,8 @@ TEST(StackTool, GdbSkipsItsStartupFiles) {
   EXPECT_EQ(stack_command({"eu-stack", "/usr/bin/eu-stack"}, 4711).back(), "4711");
 }
 
-// Behaves like a gdb that is killed while it attaches: the process stays stopped and is never continued. This has happened in
-// one of sixty runs.
+// Behaves like a gdb that is killed while it attaches: the process stays stopped and is never continued. This happened in one
+// of sixty runs.
 constexpr const char* kDebuggerThatStopsAndDies = "#!/bin/sh\nkill -STOP \"$3\"\nkill -KILL $$\n";
 
 // An idle process that runs until the end of the test.
@@ -333,12 +334,12 @@ TEST(StackTool, ADeadDebuggerLeavesTheProcessRunning) {
   EXPECT_NE(state_after_debugger_death(idler), 'T');
 }
 
-// Traces a process. After the traced process dies, it stays a zombie: the kernel reports the exit to the tracer first, and to
-// the parent only after the tracer has reaped the process. For the parent, it seems to block in the kernel.
+// Traces a process. After the traced process dies, it stays a zombie. The kernel reports the exit to the tracer first, and to
+// the parent only after the tracer has reaped the process. To the parent, the process seems to block in the kernel.
 class Tracer {
  public:
-  // Waits until a process has written its pid into `fifo`, and attaches to that process. It then writes one byte to `traces`:
-  // 'y' if it has attached, 'n' if not.
+  // Waits until a process has written its pid into `fifo`, and attaches to that process. Then writes one byte to `traces`: 'y'
+  // if it has attached, 'n' if not.
   Tracer(const std::filesystem::path& fifo, int traces) : pid_(::fork()) {
     if (pid_ != 0) return;
     ::alarm(20);  // ends this process if the test does not

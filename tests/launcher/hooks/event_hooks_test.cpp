@@ -1,5 +1,5 @@
-// Tests commands for events (--on-failure, --on-checkpoint): long commands, queued commands, and commands without free
-// descriptors. tests/whole_program/test_event_commands.py tests the environment variables that the commands receive.
+// Tests commands for events (--on-failure, --on-checkpoint): long commands, queued commands, and a lack of free descriptors.
+// tests/whole_program/test_event_commands.py tests the environment variables that the commands receive.
 #include "launcher/hooks/event_hooks.hpp"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ TEST(EventHooks, ALongCommandIsKilledAndTheNextStarts) {
   EXPECT_EQ(notices[1], "--on-checkpoint ended by signal 9");
 }
 
-// The failure's command exits only after the command for the second checkpoint has run. That command is queued behind the one
-// for the first checkpoint. So the test passes only if queued commands also run at the end of the job.
+// The failure's command exits only after the command for the second checkpoint has run. The second command is queued behind
+// the command for the first checkpoint. So the test passes only if queued commands also run at the end of the job.
 TEST(EventHooks, WaitingCommandsOfBothKindsRunAtTheEnd) {
   const std::filesystem::path done = std::filesystem::temp_directory_path() / ("done-" + std::to_string(::getpid()));
   ::setenv("DDPRUN_TEST_DONE", done.c_str(), 1);
@@ -57,7 +57,7 @@ std::string children_of_this_thread() {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Without a free descriptor the agent cannot watch the command's process, so it must not start the command.
+// If no descriptor is free, the agent cannot watch the command's process, so it must not start the command.
 TEST(EventHooks, WithoutDescriptorsNoCommandStarts) {
   boost::asio::io_context io{1};
   std::vector<std::string> notices;
@@ -78,12 +78,12 @@ TEST(EventHooks, WithoutDescriptorsNoCommandStarts) {
   commands.finish();
 }
 
-// If a command inherited the agent's abstract socket, the name of the master port would stay in use. The next round could then
-// not take the port.
+// If a command inherited the agent's abstract socket, the name of the master port would stay in use. Then the next round could
+// not use the port.
 TEST(EventHooks, ACommandInheritsNoAgentDescriptor) {
   boost::asio::io_context io{1};
   EventHooks commands(io, {.on_failure = ":"}, [](const std::string&) {});
-  for (int i = 0; i < 50; ++i) {  // repeated, because a copy that is closed too late shows up only in some runs
+  for (int i = 0; i < 50; ++i) {  // repeated, because a descriptor copy that is closed too late is visible only in some runs
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     commands.on(RoundFailed{});

@@ -1,4 +1,5 @@
-// Tests that messages arrive unchanged, in pieces of any size and after text of a shell, and that other bytes are refused.
+// Tests that messages arrive unchanged, even if they arrive in chunks of any size or after output of a shell. Other bytes must
+// be refused.
 #include "launcher/hosts/host_messages.hpp"
 
 #include <gtest/gtest.h>
@@ -82,7 +83,7 @@ TEST(HostMessages, RequestsKeepTheirFields) {
   EXPECT_EQ(parsed->words, run.words);
 }
 
-// The id becomes a part of a file name.
+// Ids that are not safe in a file name are refused, because the id becomes a part of a file name.
 TEST(HostMessages, InvalidRequestsAreRefused) {
   OpenRequest open;
   open.id = "../../x";

@@ -160,7 +160,7 @@ TEST(HostsState, AnAttemptWithoutAnAnswerIsRepeated) {
   EXPECT_EQ(run.after(1s), "attach 1");
 }
 
-// While other agents run, they may wait for this node. The pauses grow up to 16 s.
+// While other agents run, they may wait for this node, so the attempts must continue. The pauses grow up to 16 s.
 TEST(HostsState, AttemptsContinueWhileOtherAgentsRun) {
   TestedJob run;
   run.run_both();
@@ -237,7 +237,7 @@ TEST(HostsState, AStoppedJobStartsNoAgentAgain) {
   EXPECT_EQ(run.state.exit_code(), 85);
 }
 
-// Such an agent has not joined, so the others would wait for it.
+// An agent that refuses its command never joins the job. The other agents would wait for it, so they are stopped.
 TEST(HostsState, AnAgentThatRefusesItsCommandStopsTheOthers) {
   TestedJob run;
   run.run_both();

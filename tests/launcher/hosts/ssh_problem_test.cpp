@@ -1,4 +1,5 @@
-// Tests that each way in which ssh fails has its own line, with a remedy. The texts are those of OpenSSH 9.2.
+// Tests that ddprun prints a specific line with a remedy for each way in which ssh can fail. The tests use the error texts of
+// OpenSSH 9.2.
 #include "launcher/hosts/ssh_problem.hpp"
 
 #include <gtest/gtest.h>

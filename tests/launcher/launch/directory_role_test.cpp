@@ -29,7 +29,7 @@ std::optional<NetworkStart> network_with_lead(std::optional<Lead> lead) {
   return start;
 }
 
-// A probe takes the lock for a short time. In that time, another agent that tries to take the lock is refused.
+// A probe takes the lock for a short time. If another agent tries to take the lock in that time, it is refused.
 TEST(DirectoryRole, TheLockIsProbedOnlyIfNeeded) {
   const auto depends_on_lock = [](std::optional<Lead> lead, const char* run_dir) {
     return leader_by_settings(network_with_lead(lead), run_dir) == DirectoryLeader::kHolderOfLock;
@@ -52,7 +52,8 @@ class AcquireOrFollow : public testing::Test {
     if (lock_of_another_ >= 0) ::close(lock_of_another_);
     fs::remove_all(run_dir_);
   }
-  // A lock belongs to an open file description. So a second descriptor in this process acts like another agent's.
+  // A lock belongs to an open file description. So a second descriptor in this process acts like a descriptor of another
+  // agent.
   void take_lock_elsewhere() { lock_of_another_ = take_run_lock(run_dir_); }
   LeaderSteps steps(std::function<void()> open) {
     return {.check = [this] { ++checks_; },
@@ -73,20 +74,20 @@ TEST_F(AcquireOrFollow, EveryInput) {
   struct Row {
     std::optional<Lead> lead;
     bool has_run_dir;
-    // The expected role for each combination: another agent may hold the lock, and the opening may be refused. nullopt means
-    // that the error from the opening is final.
+    // The expected role for each combination of two facts: another agent has the lock, and the attempt to open the run
+    // directory is refused. nullopt means that the refusal is the final result.
     std::optional<Role> free, held, free_but_refused, held_and_refused;
   };
   constexpr std::optional<Role> kRefuse = std::nullopt;
   const std::vector<Row> table{
-      // One machine: no other agent can lead, so it stays an error if the run directory cannot be opened.
+      // A job on one machine: no other agent can lead. So if the run directory cannot be opened, the error is final.
       {kOneMachine, true, Role::kLead, Role::kLead, kRefuse, kRefuse},
       {kOneMachine, false, Role::kLead, Role::kLead, kRefuse, kRefuse},
-      // Several machines without a common run directory: each agent opens its own folders.
+      // A job on several machines without a common run directory: each agent opens its own folders.
       {Lead::kYes, false, Role::kLead, Role::kLead, kRefuse, kRefuse},
       {Lead::kIfPortIsFree, false, Role::kLead, Role::kLead, kRefuse, kRefuse},
       {Lead::kNo, false, Role::kLead, Role::kLead, kRefuse, kRefuse},
-      // Several machines with a common run directory.
+      // A job on several machines with a common run directory.
       {Lead::kYes, true, Role::kLead, Role::kLead, kRefuse, kRefuse},
       {Lead::kIfPortIsFree, true, Role::kLead, Role::kFollow, kRefuse, Role::kFollow},
       {Lead::kNo, true, Role::kFollow, Role::kFollow, Role::kFollow, Role::kFollow},

@@ -77,7 +77,8 @@ TEST(ProbeLeftover, AProcessBelongsToTheWorkerOfItsSession) {
   EXPECT_FALSE(probe.connected);
   WorkerMark interrupted = mark;
   interrupted.signals = mask_of(SIGINT);
-  EXPECT_FALSE(probe_leftover(pid, {interrupted}).reached);  // it does not handle SIGINT, so the signal has not reached it
+  // the process does not handle SIGINT, so the signal has not reached it
+  EXPECT_FALSE(probe_leftover(pid, {interrupted}).reached);
   WorkerMark with_channel = mark;
   with_channel.channel_pid = pid;
   EXPECT_TRUE(probe_leftover(pid, {other, with_channel}).connected);

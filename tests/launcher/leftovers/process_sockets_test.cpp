@@ -1,5 +1,5 @@
-// Tests the search for TCP sockets of another process. Some sockets are found through copies of its descriptors, others through
-// the kernel's tables.
+// Tests the search for TCP sockets of another process. Some sockets are found through copies of the process's descriptors, and
+// other sockets through the kernel's tables.
 #include "launcher/leftovers/process_sockets.hpp"
 
 #include <arpa/inet.h>

@@ -59,7 +59,7 @@ TEST_F(SweepStateTest, WithoutLeftoversTheSweepIsOver) {
   EXPECT_TRUE(state_.take_end_of_round());
 }
 
-// The grace period lets Python's resource tracker remove the shared memory of a dead worker.
+// During the grace period, Python's resource tracker can remove the shared memory of a dead worker.
 TEST_F(SweepStateTest, AnOrphanGetsGraceSigtermThenSigkill) {
   const auto first = order(How::kEnd, {{.pid = 7}});
   EXPECT_TRUE(first.terminate.empty() && first.kill.empty() && !first.kill_children);
@@ -82,7 +82,7 @@ TEST_F(SweepStateTest, AnOrphanWithAHandlerGetsTheShutdownTimeout) {
 }
 
 // The orphan has already received a signal: SIGTERM that was sent to all processes, or SIGUSR1 that the agent forwarded. A
-// second signal could disturb its save.
+// second signal could disturb the save of the orphan.
 TEST_F(SweepStateTest, ASignalledOrphanGetsTheTimeout) {
   order(How::kEnd, {{.pid = 7, .reached = true}}, /*next_round=*/true);
   EXPECT_TRUE(after(kTimeout - milliseconds(1)).terminate.empty());
@@ -91,7 +91,8 @@ TEST_F(SweepStateTest, ASignalledOrphanGetsTheTimeout) {
   EXPECT_FALSE(end.swept);  // process 7 may still be saving, so the next round must wait
 }
 
-// A shell has just forked the orphan, so the orphan still has the shell's handler. Then it executes a program without handlers.
+// A shell has just forked the orphan, so the orphan still has the signal handler of the shell. Then the orphan executes a
+// program that has no handlers.
 TEST_F(SweepStateTest, AnOrphanThatExecutesItsProgramHasReceivedNoSignal) {
   const auto first = order(How::kEnd, {{.pid = 7, .reached = true, .program = 1}}, /*next_round=*/true);
   EXPECT_EQ(first.scan_at, now_ + SweepState::kGrace);  // the scan does not wait for the end of the timeout
@@ -142,7 +143,7 @@ TEST_F(SweepStateTest, AStoppedWorkerRunsUntilItsLeftoversEnd) {
   EXPECT_FALSE(counts_as_running(0));
 }
 
-// Background processes of a shell ignore SIGINT. So they get a SIGTERM afterwards.
+// Background processes of a shell ignore SIGINT. So they get SIGTERM after SIGINT.
 TEST_F(SweepStateTest, AnIgnoredInterruptIsFollowedBySigterm) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .connected = true}});
   state_.worker_stopped(0, /*reaches=*/false);

@@ -1,5 +1,5 @@
 // Tests which GPUs a worker will see, according to NVML, the device nodes and CUDA_VISIBLE_DEVICES.
-// tests/whole_program/test_machine.py tests the query of NVML itself, with a fake library.
+// tests/whole_program/test_machine.py tests the query of NVML itself, with a simulated library.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <gtest/gtest.h>

@@ -95,13 +95,13 @@ TEST(HeldPort, WorkersCanListenOnAHeldPort) {
   EXPECT_EQ(listen_error_at(held.port()), 0);
 }
 
-// Between two rounds no store listens on the port. If the agent did not reserve the port, another program could take it, and
+// Between two rounds no store listens on the port. If the agent did not reserve the port, another program could use it, and
 // the job would end.
 TEST(HeldPort, AgentStorePortExcludesOtherServers) {
   HeldPort held = HeldPort::any();
   held.admit(PortListener::kAgentsStore);
   EXPECT_EQ(listen_error_at(held.port()), EADDRINUSE);
-  // The first two stores listen on single addresses, and the last one on all addresses.
+  // The first two stores listen on one address each, and the last store listens on all addresses.
   for (const char* name : {"127.0.0.1", "localhost", "some-name"}) {
     EXPECT_FALSE(open_store_sockets({.master_addr = name, .port = held.port()}).empty()) << name;
     EXPECT_EQ(listen_error_at(held.port()), EADDRINUSE) << name;
@@ -111,8 +111,8 @@ TEST(HeldPort, AgentStorePortExcludesOtherServers) {
   EXPECT_EQ(listen_error_at(held.port()), 0);
 }
 
-// Any user can bind the abstract socket name that represents a port. A bound name alone must not prevent a job from using the
-// port.
+// Any user can bind the abstract socket name that stands for a port. If only the name is bound, a job must still be able to
+// use the port.
 TEST(HeldPort, ANameWithoutItsPortIsIgnored) {
   const int port = HeldPort::any().port();
   sockaddr_un address{};

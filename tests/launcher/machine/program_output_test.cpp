@@ -1,4 +1,5 @@
-// Tests the captured output of a program, and every way in which running a program can fail. The programs are shell commands.
+// Tests the captured output of a program, and every way in which the start or the run of a program can fail. The programs are
+// shell commands.
 #include "launcher/machine/program_output.hpp"
 
 #include <gtest/gtest.h>

@@ -114,7 +114,8 @@ RawPeer client_of(const Plan& plan) {
   return client;
 }
 
-// The workers of other nodes may start earlier than this node's. Their store clients must wait until this node's store opens.
+// The workers of other nodes may start before the workers of this node. Their store clients must wait until this node's store
+// opens.
 TEST_F(LinkedJob, StoreClientAfterTheReleaseWaitsForTheStore) {
   const Plan plan = static_job("127.0.0.1", HeldPort::any().port());
   LinkedNode node(io_, plan, start_of(plan, Shell::Lead::kYes, 1));

@@ -1,5 +1,5 @@
-// Tests which rendezvous settings follow from a node's command: how the rendezvous port is used, and the minimum and maximum
-// number of nodes.
+// Tests which rendezvous settings a node derives from its command line: how the rendezvous port is used, and the minimum and
+// maximum number of nodes.
 #include "launcher/network/network_start.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Simulates two thousand complete agents. Each agent is a rendezvous::Node and an AgentState, connected by the production
-// code in translation.cpp. The test decides when workers start, end and fail. The network has no faults and a latency of half
-// a millisecond; tests/rendezvous/simulation covers faults of networks, clocks and records.
+// Simulates two thousand complete agents. Each agent is a rendezvous::Node and an AgentState, connected by the production code
+// in translation.cpp. The test decides when workers start, end and fail. The network has no faults and a latency of half a
+// millisecond. tests/rendezvous/simulation tests faults of networks, clocks and records.
 //
 // The agents must start a round together. They must continue when a worker fails and when the coordinator loses power. At the
 // end they must exit with the same code.
@@ -85,7 +85,7 @@ class ManyAgents {
     }
     return -1;
   }
-  // Removes a node without a final message, as a power failure does.
+  // Removes a node that sends no final message, like a node whose power fails.
   void cut_power(int index) {
     Simulated& agent = one(index);
     working_ -= static_cast<int>(agent.workers.size());
@@ -195,8 +195,8 @@ class ManyAgents {
     ++working_;
     EXPECT_LE(rounds_at_work_cheaply(index), 1) << "two rounds at the same time";
   }
-  // Compares the rounds of all agents only with that of the first agent, which takes constant time. If each start compared all
-  // agents with each other, the test would take quadratic time.
+  // Compares only the round of this agent with the round of the first agent, which takes constant time. If each start compared
+  // all agents, the test would take quadratic time.
   int rounds_at_work_cheaply(int index) const {
     const Simulated& first = agents_.front();
     return !first.workers.empty() && first.round > one(index).round ? 2 : 1;

@@ -1,5 +1,5 @@
 // Tests connections to the agent's port. The agent passes store clients to the store of the current round, or keeps them until
-// the next store opens. It must recognize connections of other programs.
+// the next store opens. The agent must recognize connections of other programs.
 #include "launcher/network/store_clients.hpp"
 
 #include <gtest/gtest.h>
@@ -177,7 +177,8 @@ TEST_F(Clients, OfOtherProtocolsOrAddressesAreRefused) {
   EXPECT_FALSE(clients_.take(connection(), kQuery)) << "the store is on another node";
 }
 
-// The addresses of a store are known only when it opens. Clients that wait at a different address must then be closed.
+// The addresses of a store are known only when it opens. Then the connections of clients that wait at a different address must
+// be closed.
 TEST_F(Clients, WaitingAtAnotherAddressAreClosed) {
   clients_.expect();
   EXPECT_TRUE(clients_.take(connection(), kQuery));

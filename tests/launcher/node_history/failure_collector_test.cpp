@@ -31,7 +31,7 @@ RunEvent failed(Cause cause, const std::string& host, std::int64_t time_s = 60) 
 
 const RunEvent kEnd = RunEnded{.exit_code = 80, .why = "", .restarts_used = 0, .time_ns = 70 * kNs};
 
-// The recorded failures of a node of a job on several nodes, as "host cause time".
+// Returns the recorded failures of a node as "host cause time". `several_nodes` is true if the job has several nodes.
 std::vector<std::string> recorded(const std::vector<RunEvent>& events, bool several_nodes = true) {
   NodeFailureCollector collector({.several_nodes = several_nodes, .host = "own", .run = "/runs/a"});
   std::vector<std::string> texts;

@@ -99,8 +99,8 @@ TEST(Normalise, ShortOptionsTakeValuesLikeTorchrun) {
 }
 
 TEST(Normalise, AUniqueTorchrunPrefixIsCompleted) {
-  // torchrun's option wins if a prefix is ambiguous, so that commands for torchrun keep their meaning. For example, --re
-  // could also mean --resume, --run could mean --run-dir, and --v could mean --verbose.
+  // If a prefix is ambiguous, the option of torchrun takes priority, so that commands for torchrun keep their meaning. For
+  // example, --re could also mean --resume, --run could mean --run-dir, and --v could mean --verbose.
   EXPECT_EQ(normalise(Words{"--re=1", "--run", "--virt", "--tee", "1", "x"}).options,
             (Words{"--redirects=1", "--run-path", "--virtual-local-rank", "--tee=1"}));
   EXPECT_EQ(normalise(Words{"--resu=never", "x"}).options, (Words{"--resume=never"}));

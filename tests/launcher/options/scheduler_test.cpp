@@ -84,7 +84,7 @@ TEST(Scheduler, C10dUsesTheFirstHostAsEndpoint) {
             (Values{{"nnodes", "2"}, {"rdzv-endpoint", "n08:13017"}, {"rdzv-id", "slurm-17.0"}}));
 }
 
-// Values of the user's options and of --port-range take precedence.
+// The user's options, including --port-range, take priority.
 TEST(Scheduler, ThePortDependsOnTheJobAndTheStep) {
   const auto port_of = [](const Values& step, std::vector<std::string> args = {}) {
     return values_in(step, std::move(args))["master-port"];
@@ -110,8 +110,8 @@ TEST(Scheduler, StepsOfNearJobsHaveDifferentPorts) {
   }
 }
 
-// All components of a heterogeneous job have the same SLURM_JOB_ID, and each numbers its own steps. The variables are those of
-// Slurm 22.05.
+// All components of a heterogeneous job have the same SLURM_JOB_ID, and the steps of each component are numbered separately.
+// The variables are the same as in Slurm 22.05.
 TEST(Scheduler, AStepOfOneComponentHasTheIdOfTheComponent) {
   const Values components = with(kStep, {{"SLURM_HET_SIZE", "2"},
                                          {"SLURM_JOB_ID_HET_GROUP_0", "17"},
@@ -219,7 +219,7 @@ TEST(Scheduler, SeveralAgentsPerNodeAreRefused) {
   EXPECT_EQ(values_in(twice, {"--standalone"}), Values());
 }
 
-// `srun -n2 ddprun` on one node would start two jobs, and both would write the same checkpoint.
+// `srun -n2 ddprun` on one node would start two jobs, and both jobs would write the same checkpoint.
 TEST(Scheduler, SeveralAgentsOnOneNodeAreRefused) {
   const Values twice = with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}});
   EXPECT_NE(refused_variables(twice).find("--ntasks-per-node=1"), std::string::npos) << refused_variables(twice);

@@ -83,7 +83,7 @@ TEST_F(ConsoleTest, PlainProgressIsAtMostOneLineInTwoSeconds) {
   const std::string out = read_now(out_[0]);
   std::size_t lines = 0;
   for (std::size_t at = out.find("  step "); at != std::string::npos; at = out.find("  step ", at + 1)) ++lines;
-  EXPECT_EQ(lines, 2u) << out;  // five seconds of progress give one line at 2 s and one at 4 s
+  EXPECT_EQ(lines, 2u) << out;  // five seconds of progress give one line at 2 s and one line at 4 s
 }
 
 TEST_F(ConsoleTest, QuietShowsErrorsAndTheEnd) {

@@ -320,7 +320,7 @@ TEST_F(OutputTest, APipeGetsEveryLine) {
   console.set_rules({});
   WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
-  // Workers must wait for a slow console, even though the log file contains the same bytes.
+  // Workers must wait for a slow console, even if the log file contains the same bytes.
   EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));
   const std::string line = std::string(999, 'x') + "\n";
   for (int i = 0; i < 4000; ++i) send(output, 0, Stream::kStdout, line);
@@ -508,7 +508,7 @@ TEST_F(OutputTest, TorchrunFoldersUseRestartsAndLocalRanks) {
   const timespec before[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, output.error_file(0).c_str(), before, 0), 0);
   send(output, 0, Stream::kStdout, "a\n");
-  // A new round without a restart: only the membership of the job has changed.
+  // This round starts without a restart, because only the membership of the job has changed.
   begin(output, {.round = 4, .restart_count = 2, .ranks = {assignment}}, 1);
   settle();
   EXPECT_FALSE(fs::exists(output.error_file(0)));

@@ -1,4 +1,5 @@
-// Tests torchrun's templates in script arguments. The expected values are those that torchrun 2.11 passes to its workers.
+// Tests templates (as in torchrun) in the arguments of a script. The expected values are the values that torchrun 2.11 passes
+// to its workers.
 #include "launcher/plan/argument_template.hpp"
 
 #include <gtest/gtest.h>

@@ -290,7 +290,7 @@ TEST_F(PlanTest, IdleGpusOfAScriptAreMentioned) {
   EXPECT_EQ(plan({"train.py"}).warnings, Words{});
 }
 
-// With --worker-per-gpu, a worker must not silently train on the CPU.
+// With --worker-per-gpu, a worker must not train on the CPU without a message.
 TEST_F(PlanTest, WorkersOfGpusGetTheGpuFlag) {
   const auto has_flag = [this](const Words& args) {
     const std::vector<std::string> command = plan(args).command;
@@ -441,7 +441,7 @@ TEST_F(PlanTest, FailingNodesCanOnlyBeExcludedFromARangeOfNodes) {
 TEST_F(PlanTest, AddressesMatchTorchrun) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);
-  // Other nodes connect to this port, so the agent must not choose another one.
+  // Other nodes connect to this port, so the agent must not choose another port.
   EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);
   const Plan endpoint = plan({"--master-port", "1234", "--rdzv-endpoint", "host:77", "train.py"});
   EXPECT_EQ(endpoint.master_port, 77);  // with the static backend, the endpoint replaces --master-port
@@ -480,7 +480,7 @@ TEST_F(PlanTest, ATorchrunLogClassIsReported) {
 
 TEST_F(PlanTest, OnlyASingleForegroundWorkerGetsTheTerminal) {
   const auto input = [&](const Words& args) { return plan(args).input; };
-  // All workers share the input, which is a file or a pipe, as under torchrun.
+  // All workers share the standard input of ddprun, which is a file or a pipe, as under torchrun.
   EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kOurs);
   EXPECT_EQ(input({"train.json"}), WorkersInput::kNothing);
   machine_.standard_input = [] { return StandardInput{.terminal = true, .in_foreground = true}; };
@@ -791,8 +791,8 @@ TEST_F(PlanTest, SparesNeedARestartableScript) {
   EXPECT_EQ(p.spare_hook, (folder_ / "python/ddprun/_spare").string());
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(plan({"--standby", "1", "--max-restarts", "1", "--preload", "numpy", "-m", "pkg"}).preload, "numpy");
-  // If python3 is a shell script that starts Python, it may remove the spare interpreter's folder from the module path. The
-  // spare would then run the script as a worker.
+  // If python3 is a shell script that starts Python, the shell script may remove the folder of the spare interpreter from the
+  // module path. Then the spare interpreter would run the training script as a worker.
   write("shim", "#!/bin/sh\n", 0755);
   on_path_["python3"] = (folder_ / "shim").string();
   EXPECT_EQ(plan(words).standbys, 0);

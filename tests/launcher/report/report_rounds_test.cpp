@@ -77,10 +77,12 @@ TEST(ReportRounds, ARoundIsFormattedOnlyWhenItChanges) {
     (void)rounds.text_of(report);
   }
   EXPECT_LE(rounds.formatted_rounds(),
-            3 * 300);  // formatted three times: as the last round, as an earlier round, and after its stderr lines are removed
+            // each round is formatted three times: as the last round, as an earlier round, and after its stderr lines are
+            // removed
+            3 * 300);
 }
 
-// Ten thousand rounds fail. In each round, 16 workers have the maximum of 20 KiB of last stderr lines.
+// Ten thousand rounds fail. In each round, each of 16 workers has 20 KiB of last stderr lines, which is the maximum.
 TEST(ReportRounds, TenThousandFailuresNeedAtMostEightMebibytes) {
   ReportRounds rounds;
   ReportJson report = empty_report();

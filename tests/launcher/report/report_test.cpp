@@ -120,7 +120,7 @@ TEST_F(ReportTest, ATemporaryReportDelaysItsFirstWrite) {
     EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["rank"], 0);
     fs::remove(file_);
   }
-  waiting.back()();  // the report that posted this callback is destroyed, so no file may be written
+  waiting.back()();  // the Report object that posted this callback no longer exists, so the callback must not write a file
   EXPECT_FALSE(fs::exists(file_));
   opened(ReportFacts::Kept::kAlways);
   EXPECT_TRUE(fs::exists(file_));
@@ -252,7 +252,7 @@ TEST_F(ReportTest, EarlyExitsAndPythonErrorsAreKept) {
   EXPECT_EQ(text.find("final message"), std::string::npos);
 }
 
-// In the report's file, the time ends at the newest event. In the line for a client, it ends now.
+// In report.json, the counted time ends at the newest event. In the line for a client, it ends now.
 TEST_F(ReportTest, TheLineOfARunningJobHasTheTimeUntilNow) {
   ReportDocument document({"small", "/runs/small", {"ddptrain"}, 3, true, false}, "host", 7, std::nullopt);
   const auto on = [&](const RunEvent& event) { document.on(event, 0, std::numeric_limits<std::int64_t>::max()); };

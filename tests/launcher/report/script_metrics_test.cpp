@@ -82,8 +82,8 @@ TEST_F(ScriptMetricsTest, LinesWaitingForASlowDiskAreLimited) {
   EXPECT_NE(problems_[0].find("some steps will be missing in metrics.jsonl"), std::string::npos);
 }
 
-// This test never runs the queue's callbacks, as if the agent's event loop had already ended. Even then, the problem must be
-// reported.
+// This test never runs the queue's callbacks, as if the agent's event loop had already ended. Even in this case, the problem
+// must be reported.
 TEST_F(ScriptMetricsTest, AProblemAtTheEndIsReported) {
   std::filesystem::create_directory(folder_ / "metrics.jsonl");
   round();

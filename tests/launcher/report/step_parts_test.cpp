@@ -36,8 +36,8 @@ TEST(StepParts, UseTheNewestLines) {
             "10 ms: data 10 %, forward 20 %, backward 40 %, waiting 10 %, optimizer 20 %, rest 0 % in steps 4,901 to 5,000");
 }
 
-// A line may lack the parts of the step time. On a GPU all lines lack them. If rank 0 was lost before it wrote a line, its
-// replacement writes the line, but has not executed that step and does not know its parts.
+// A line may contain no parts of the step time. On a GPU no line contains them. If rank 0 was lost before it wrote a line, its
+// replacement writes the line. But the replacement has not executed that step, so it has not measured the parts.
 TEST(StepParts, UnknownPartsAreLeftOut) {
   EXPECT_EQ(parts_text(""), "");
   EXPECT_EQ(parts_text("{\"event\":\"step\",\"step\":1,\"loss\":1}\n"), "");

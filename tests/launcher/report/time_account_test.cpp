@@ -1,4 +1,5 @@
-// Tests how the time of a run is divided into parts. Each second must be counted once, in whatever order the ranks report.
+// Tests how the time of a run is divided into parts. Each second must be counted once, and this must not depend on the order
+// in which the ranks report.
 #include "launcher/report/time_account.hpp"
 
 #include <gtest/gtest.h>
@@ -57,8 +58,8 @@ TEST_F(TimeAccountTest, SettingTheClockAddsNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
-// The worker's start has a timestamp from before the clock was set, but its event is processed afterwards. This must not add or
-// remove time.
+// The event of the worker's start has a timestamp from before the clock was set, but the event is processed after that. This
+// must not add or remove time.
 TEST_F(TimeAccountTest, SettingTheClockAfterAnEventAddsNoTime) {
   for (const std::int64_t set_by : {86400, -86400}) {
     account_ = TimeAccount();
@@ -92,7 +93,7 @@ TEST_F(TimeAccountTest, ARoundThatNeverRanHasNoSteps) {
   start(1, 6);
   sends(0, Phase::kStarting, 0, 7);
   EXPECT_EQ(account_.round().from_step, -1);
-  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 0);  // the restart is not complete yet, so it has no time
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 0);  // the restart is not complete yet, so no time is counted for it
   sends(0, Phase::kRunning, 7, 9);
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 4);
 }

@@ -1,4 +1,4 @@
-// Tests the page of a job that runs, and the charts of the page: axes, legends and marks.
+// Tests the page of a running job, and the charts of the page: axes, legends and marks.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kPageSecond = 1'000'000'000;
 
-// A report of a job whose first round failed at step 41, and whose second round has run since second 120.
+// A report of a job whose first round failed at step 41, and whose second round started at second 120 and is still running.
 const char* const kRunning = R"({"title": "digits", "ddprun": "0.1.0", "exit": null, "last_step": 50,
   "invocations": [{"number": 0}], "restarts": {"used": 1}, "time": {"training_s": 90, "restart_s": 10},
   "rounds": [

@@ -1,4 +1,4 @@
-// Tests the limits for rewrites of the page of `ddprun report --follow`.
+// Tests how often `ddprun report --follow` writes its page again.
 #include <gtest/gtest.h>
 
 #include "launcher/report_page/rewrite_pace.hpp"
@@ -43,7 +43,7 @@ TEST(RewritePace, ARewriteIncludesAllChanges) {
 TEST(RewritePace, ARestOfAMillisecondIsNotZero) {
   RewritePace pace = written_pace();
   pace.changed();
-  EXPECT_EQ(pace.remaining(kWritten + 2s - 1ns), 1ms);  // not 0, since the caller would then poll without waiting
+  EXPECT_EQ(pace.remaining(kWritten + 2s - 1ns), 1ms);  // not 0, because with 0 the caller would poll without waiting
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tests JobJudge. It decides after a worker's failure whether the job restarts, and tracks the restart budget.
+// Tests JobJudge, which decides after the failure of a worker whether the job restarts, and which tracks the restart budget.
 #include "launcher/restart_policy/job_judge.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests the restart policy: one test for each rule about restarts, budgets and pauses, followed by tests of the policy file.
+// Tests the restart policy. There is one test for each rule about restarts, budgets and pauses. After them come the tests of
+// the policy file.
 #include "launcher/diagnosis/oom_verdict.hpp"
 #include "launcher/plan/restart_policy_file.hpp"
 #include "launcher/restart_policy/restart_policy.hpp"
@@ -122,8 +123,8 @@ TEST(RestartPolicy, AUsageErrorOfAReplacementKeepsSurvivorState) {
   EXPECT_FALSE(decide({crashed_round(2)}, {.max_restarts = 0}).others_save);
 }
 
-// A round made progress if it published a checkpoint, or if the next round resumed from a newer step that its survivors still
-// had in memory.
+// A round made progress if it published a checkpoint, or if the next round resumed from a newer step that surviving workers
+// still had in memory.
 TEST(RestartPolicy, SurvivorsHeldMoreIfTheRoundStartedFromANewerStep) {
   const FailedRound fresh = crash_at(10, 0, -1);
   EXPECT_TRUE(survivors_held_more(std::vector{fresh}, crash_at(20, 10, -1)));
@@ -131,7 +132,7 @@ TEST(RestartPolicy, SurvivorsHeldMoreIfTheRoundStartedFromANewerStep) {
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(15, 0, 10)}, crash_at(20, 10, 10))) << "a checkpoint, counted before";
   EXPECT_FALSE(survivors_held_more(std::vector<FailedRound>{}, crash_at(120, 100, -1))) << "an earlier start's work";
   EXPECT_FALSE(survivors_held_more(std::vector{crash_at(-1, -1, -1)}, crash_at(10, 0, -1))) << "no group had formed before";
-  // Survivors had step 10 in memory. That step was lost and later reached a second time, which is not progress.
+  // Survivors had step 10 in memory. That state was lost, and the job reached step 10 a second time, which is not progress.
   EXPECT_FALSE(survivors_held_more(std::vector{fresh, crash_at(11, 10, -1), fresh}, crash_at(11, 10, -1)));
 }
 
@@ -168,7 +169,7 @@ TEST(RestartPolicy, BadDataAfterTrainingSavesTheOthersAndEndsTheJob) {
   EXPECT_EQ(code_of(end), 2);
   EXPECT_TRUE(end.others_save);
   EXPECT_FALSE(end.preempted_once_saved);
-  bad.step = 20;  // the round resumed from step 20, so this rank has finished no step in it
+  bad.step = 20;  // the round resumed from step 20, so this rank has finished no step in the round
   EXPECT_FALSE(decide({bad}, {.max_restarts = 3}).others_save);
 }
 
@@ -226,7 +227,7 @@ TEST(RestartPolicy, ARoundWithProgressIsNotAnInstantCrash) {
     history.back().lasted = milliseconds(600);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   }
-  for (const int expected : {0, 500}) {  // both rounds are instant crashes, so only the second one causes a pause
+  for (const int expected : {0, 500}) {  // both rounds are instant crashes, so only the second round causes a pause
     history.push_back(crash_at(901 + expected, 900, 900));
     history.back().lasted = milliseconds(100);
     EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);
@@ -262,7 +263,8 @@ TEST(RestartPolicy, RepeatedOutOfMemoryExitsWith84) {
   FailedRound failed = crash_at(0, -1, -1);
   failed.cause = Cause::kOutOfMemory;  // the requested amount is unknown (0) in both rounds, so the failures count as the same
   EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 84);
-  FailedRound less = failed;  // this failure requested 1 GiB, so the script has changed its memory use, and the failures differ
+  // the failed allocation requested 1 GiB, so the script has changed its memory use, and the failures differ
+  FailedRound less = failed;
   less.memory_requested = memory_requested_in("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
   EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
   failed.cause = Cause::kExitCode;

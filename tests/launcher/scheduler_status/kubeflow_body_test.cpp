@@ -1,4 +1,5 @@
-// Tests the status for Kubeflow's server: its fields and limits, when it is sent, and the server's address.
+// Tests the status that ddprun sends to the server of Kubeflow: its fields and limits, when it is sent, and the server's
+// address.
 #include "launcher/scheduler_status/kubeflow_body.hpp"
 
 #include <gtest/gtest.h>

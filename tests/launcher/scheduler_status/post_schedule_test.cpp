@@ -13,9 +13,9 @@ TEST(PostSchedule, SendsAtMostOnceAMinuteAndOnceAtTheEnd) {
   schedule.on_data();
   EXPECT_TRUE(schedule.is_due(now));
   schedule.on_start(now);
-  EXPECT_FALSE(schedule.is_due_at_end());  // the request has the newest data
+  EXPECT_FALSE(schedule.is_due_at_end());  // the last request contained the newest data
   schedule.on_data();
-  EXPECT_FALSE(schedule.is_due(now + std::chrono::seconds(61)));  // the request has no answer yet
+  EXPECT_FALSE(schedule.is_due(now + std::chrono::seconds(61)));  // the last request has not been answered yet
   schedule.on_done();
   EXPECT_FALSE(schedule.is_due(now + std::chrono::milliseconds(59'999)));
   EXPECT_TRUE(schedule.is_due(now + std::chrono::seconds(60)));

@@ -1,5 +1,5 @@
-// Tests the progress that is read from printed lines: the forms that programs use, and the cases in which no percentage is
-// known.
+// Tests how ddprun finds the progress of a program in the lines that it prints: the formats that programs use, and the cases
+// in which no percentage is known.
 #include "launcher/scheduler_status/printed_progress.hpp"
 
 #include <gtest/gtest.h>

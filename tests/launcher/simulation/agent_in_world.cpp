@@ -30,7 +30,7 @@ constexpr std::int64_t kTick = 1'000'000;  // ns
 constexpr std::int64_t kTickSecond = 1000 * kTick;
 constexpr std::int64_t kStepTakes = 100 * kTick;
 constexpr std::int64_t kSeesStuckAfter = 20 * kTickSecond;
-constexpr int kDeviceExit = 9;  // from this exit code, the simulator concludes that a node leaves because of a broken device
+constexpr int kDeviceExit = 9;  // the simulator assumes that a node with this exit code leaves because of a broken device
 
 // Settings that are the same on all nodes. The random seed determines them.
 struct JobKind {
@@ -157,7 +157,7 @@ class AgentInWorld final : public SimulatedLauncher {
     bool waits = false;    // the worker waits with its state until the next round
     bool stop_requested = false;
     bool is_killed = false;
-    bool fails = false;  // the worker fails by itself, not as a consequence of a stop
+    bool fails = false;  // true if the worker fails by itself and not because of a stop
     bool hangs = false;
     bool may_have_failed = false;
     bool finishes = false;
@@ -317,8 +317,8 @@ class AgentInWorld final : public SimulatedLauncher {
         std::all_of(workers_.begin(), workers_.end(), ended_well))
       over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
-    // A node whose workers wait with their state reports the end of its round before a killed replacement has exited. That
-    // replacement does not count as running.
+    // If the workers of a node wait with their state, the node reports the end of its round before a killed replacement has
+    // exited. That replacement does not count as running.
     const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
     if (std::any_of(workers_.begin(), workers_.end(), is_left))
       host_.violate("a round is reported as over while a worker runs");
@@ -434,8 +434,8 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void on_signalled(int rank, int signal) {
     Worker& worker = one(rank);
-    // The worker has exited before it got the signal, but the agent is informed of the exit later. So the exit may or may not
-    // count as a failure.
+    // The worker has exited before it got the signal, but the agent learns of the exit later. So the exit may or may not count
+    // as a failure.
     if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
     if (signal == SIGKILL) {
@@ -513,7 +513,7 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // true from the node's order to start workers to the agent's report of their end
+  bool in_a_round_ = false;  // true from the node's order to start workers until the agent reports the end of these workers
   bool owes_end_ = false;
   int owed_for_ = 0;  // seconds since the node ordered the round to end
 };

@@ -35,8 +35,8 @@ Scenario with_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
     RestartLimits limits{.max_restarts = most};
     limits.rules.longest_pause = std::chrono::seconds(2);
     rendezvous::Verdict verdict = judge(report, before, limits);
-    // The simulator reads kExitOfABrokenDevice as "one node leaves and the job continues". `verdict` ends the whole job, so it
-    // must have a different exit code.
+    // The simulator interprets kExitOfABrokenDevice as "one node leaves and the job continues". `verdict` ends the whole job,
+    // so it must have a different exit code.
     if (verdict.exit_code == kExitOfABrokenDevice) verdict.exit_code = 7;
     return verdict;
   };
@@ -101,8 +101,8 @@ TEST(AgentsInWorld, EverySeedKeepsTheInvariants) {
 }
 
 // Regression test. A coordinator counted a failure and started the next round, but was lost before enough nodes had received
-// the round. The next coordinator inherited the count. When a node reported the failure again, the coordinator counted it a
-// second time.
+// the round. The next coordinator inherited the counted failure. When a node reported the failure again, the coordinator
+// counted it a second time.
 TEST(AgentsInWorld, AFailureUsesOneRestart) {
   for (const std::uint64_t seed : {6947u, 7378u, 11561u}) {
     EXPECT_EQ(violation_of(simulate(with_agents(seed))), "") << "seed " << seed;
@@ -110,7 +110,7 @@ TEST(AgentsInWorld, AFailureUsesOneRestart) {
 }
 
 // Regression test. A node had received the job's exit code, but the kernel could not end one of its workers. The node then
-// exited with 89 instead of that code.
+// exited with 89 instead of the job's exit code.
 TEST(AgentsInWorld, ANodeWithAStuckWorkerEndsWithTheJob) {
   for (const std::uint64_t seed : {1396u, 2372u, 2516u}) {
     EXPECT_EQ(violation_of(simulate(with_agents(seed))), "") << "seed " << seed;

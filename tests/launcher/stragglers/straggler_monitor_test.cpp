@@ -1,5 +1,5 @@
-// Tests how StragglerMonitor combines step times from workers with counters of the system. The test provides both.
-// tests/whole_program/test_stragglers.py tests whole programs.
+// Tests how StragglerMonitor combines step times from workers with counters of the system. The test provides the step times
+// and the counters. tests/whole_program/test_stragglers.py tests whole programs.
 #include "launcher/stragglers/straggler_monitor.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class StragglerMonitorTest : public testing::Test {
                             .nodes = nodes});
   }
   static void start(StragglerMonitor& monitor, int rank) { monitor.on(WorkerStarted{rank, 0, 100 + rank, 0}); }
-  // Reports five steps of a rank. A slow rank computes for 60 ms per step, another rank for 20 ms.
+  // Reports five steps of a rank. A slow rank computes for 60 ms per step, and any other rank for 20 ms.
   static void report(StragglerMonitor& monitor, int rank, std::int64_t step, bool slow) {
     channel::Pace pace;
     for (std::int64_t i = 0; i < 5; ++i) {

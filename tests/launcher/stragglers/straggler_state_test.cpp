@@ -139,7 +139,8 @@ TEST_F(StragglerStateTest, WithoutEnoughProcessorsThereIsNoStraggler) {
       << "one that is stopped";
 }
 
-// A slow disk or processor also makes the batch late. The test expects the disk or processor as the kind, not the data.
+// A slow disk or processor also delays the batch. The finding must name the disk or the processor and not the data as the
+// cause.
 TEST_F(StragglerStateTest, DiskOrProcessorExplainsALateBatch) {
   const auto late = [](double RankPace::*part) {
     return [=](RankPace& pace) {
@@ -156,7 +157,7 @@ TEST_F(StragglerStateTest, DiskOrProcessorExplainsALateBatch) {
   EXPECT_EQ(steps(20, late(&RankPace::asleep)), Texts{"1 data"});
 }
 
-// Rank 0 saves a checkpoint in one step, which then takes as long as forty steps.
+// Rank 0 saves a checkpoint in one step. That step takes as long as forty other steps.
 TEST_F(StragglerStateTest, OneLongStepIsNotAStraggler) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(steps(1, slower(0, 0.800)), Texts{});
@@ -203,7 +204,7 @@ TEST_F(StragglerStateTest, ShortStepsNeedTwoMillisecondsDifference) {
   EXPECT_EQ(steps(20, quick(0.0030), 0.0001), Texts{"1 compute"});
 }
 
-// Each rank combines its short steps into entries on its own. So the entries of two ranks start at different steps.
+// Each rank combines its short steps into entries independently. So the entries of two ranks start at different steps.
 TEST_F(StragglerStateTest, PiecesNeedNotStartAtTheSameStep) {
   begin(2);
   Texts texts;

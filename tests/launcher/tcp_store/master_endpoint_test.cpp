@@ -1,5 +1,6 @@
 // Tests MasterEndpoint with a guardian process that does not respond, and with ports that other programs take. The store of a
-// round must not listen while the previous store still does. The loss of a port between two rounds must not end the job.
+// round must not listen while the previous store is still listening. The loss of a port between two rounds must not end the
+// job.
 #include "launcher/tcp_store/master_endpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@
 namespace ddprun {
 namespace {
 
-// A guardian process that does not run: requests and the sockets in them stay in its queue until receive_all() is called.
+// A guardian process that does not run. Requests, and the sockets in them, stay in its queue until receive_all() is called.
 class StoppedGuardian : private GuardianLink::Agent {
  public:
   StoppedGuardian() {
@@ -98,7 +99,7 @@ class OneNode : private JobLink::Agent {
   }
   JobLink* link() { return &*link_; }
   // Runs until the node has processed all earlier connections to `port`. It sends an HTTP request on a new connection, and the
-  // node closes that connection after it has processed the earlier ones.
+  // node closes that connection after it has processed the earlier connections.
   void read_connections(int port) {
     test::RawPeer last(static_cast<std::uint16_t>(port));
     last.send("GET / HTTP/1.1");
@@ -179,8 +180,8 @@ TEST(MasterEndpoint, WithAFixedPortRankZeroHostsTheStore) {
   running.join();
 }
 
-// Another program takes the port while rank 0 runs on another node. No UsageError may be thrown then, since it would end the
-// job with "wrong command line".
+// Another program takes the port while rank 0 runs on another node. No UsageError may be thrown in this case, because it would
+// end the job with "wrong command line".
 TEST(MasterEndpoint, IfThePortIsTakenLaterRankZeroHosts) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
@@ -257,7 +258,7 @@ TEST(MasterEndpoint, IfTheStoreCannotListenRankZeroHosts) {
   StoppedGuardian guardian;
   MasterEndpoint endpoint;
   Plan plan = plan_with(PortNeed::kExactly);
-  plan.agent_store = false;  // without its own store, the agent lets rank 0 bind the port, and here `other`
+  plan.agent_store = false;  // without a store of the agent, rank 0 may bind the port; in this test, `other` binds it
   EXPECT_FALSE(round_of(endpoint, plan, guardian).agent_store);
   const OtherServer other(plan.master_port);
   plan.agent_store = true;

@@ -16,9 +16,10 @@ std::string bytes_of(const std::string& hex) {
   return bytes;
 }
 
-// Pairs of bytes that the client sent and received, in hexadecimal. The client connects (magic number and ping) and counts
-// the workers. Then it sends: set and get of key a, add, compare_set of a and of b, check, delete, append, multi_set, a wait
-// for the keys of multi_set, multi_get, number of keys, and a wait that it cancels after a timeout.
+// Pairs of bytes that the client sent and received, in hexadecimal. The client connects (magic number and ping) and counts the
+// workers. Then it sends these queries: set and get of key a, add, compare_set of a and of b, check, delete, append,
+// multi_set, wait for the keys of multi_set, multi_get, and number of keys. The last query is a wait that it cancels after a
+// timeout.
 const std::vector<std::pair<std::string, std::string>> kTorch211{
     {"00cef7853c0d950d0000", "950d0000"},
     {"040500000000000000696e69742f0100000000000000", "0100000000000000"},

@@ -326,8 +326,8 @@ TEST_F(Turns, WithoutSpaceAStalledClientIsDisconnected) {
 
 // ---- arbitrary bytes ----
 
-// Three clients send random queries, most of them valid. One store gets each query in one piece, another store gets it in
-// several pieces. Both stores must send the same answers.
+// Three clients send random queries, most of them valid. One store gets each query as a whole, and another store gets it in
+// several chunks. Both stores must send the same answers.
 TEST(ScriptStoreFuzz, PiecesGiveTheSameAnswers) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

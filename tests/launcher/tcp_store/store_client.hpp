@@ -1,5 +1,5 @@
-// Encodes queries as TCPStore's clients do. The class Clients is a ScriptStore with simulated clients, and records the bytes
-// that each client receives.
+// Encodes queries in the same way as the clients of PyTorch's TCPStore. The class Clients is a ScriptStore with simulated
+// clients, and records the bytes that each client receives.
 #pragma once
 
 #include <map>

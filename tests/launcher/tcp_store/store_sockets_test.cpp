@@ -1,4 +1,4 @@
-// Tests on which addresses the scripts' store listens, and the error if the port is taken.
+// Tests on which addresses the store for scripts listens, and the error if the port is already in use.
 #include "launcher/tcp_store/store_sockets.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests the report about workers that exit with code 0 while others are still running. The timer is real, with a delay of 1 ms.
+// Tests the report about workers that exit with code 0 while other workers are still running. The timer is real, with a delay
+// of 1 ms.
 #include "launcher/workers/early_end.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ TEST_F(EarlyEndTest, CompleteOrStoppedRoundsAreNotReported) {
   early.ended(1, true);
   io_.run();
   early.begin_round(2);
-  early.ended(0, false);  // false: the exit code is not 0, so the agent handles it as a failure
+  early.ended(0, false);  // false means that the exit code is not 0, so the agent handles the exit as a failure
   io_.restart();
   io_.run();
   early.begin_round(2);

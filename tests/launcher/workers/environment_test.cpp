@@ -1,4 +1,4 @@
-// Tests the environment of workers. It must contain the same variables as under torchrun, and in addition those of ddprun.
+// Tests the environment of workers. It must contain the same variables as under torchrun, and the variables of ddprun.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,8 +83,8 @@ TEST(WorkerEnvironment, OnlyScriptsGetSnapshotMemory) {
   EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
 }
 
-// With --virtual-local-rank all workers have local rank 0. Each worker still needs a different slot of the snapshot memory;
-// otherwise two workers would write to the same memory.
+// With --virtual-local-rank all workers have local rank 0. Each worker still needs a different slot of the snapshot memory.
+// With the same slot, two workers would write to the same memory.
 TEST(WorkerEnvironment, EachWorkerHasItsOwnSnapshotSlot) {
   for (const int rank : {0, 1}) {
     WorkerSettings settings = settings_of_rank(rank, 2);
@@ -141,8 +141,8 @@ TEST(WorkerEnvironment, ThreadsAndNcclKeepGivenValues) {
   EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
-// The agent does not end a script's rank that waits for a lost rank, so NCCL's own timeouts must end that rank. For ddptrain
-// the agent itself handles lost ranks.
+// If a rank of a script waits for a lost rank, the agent does not end it. So the timeouts of NCCL must end that rank. For
+// ddptrain the agent itself handles lost ranks.
 TEST(WorkerEnvironment, NcclWatchdogDoesNotEndWatchedWorkers) {
   WorkerSettings settings = settings_of_rank(0, 2);
   const std::vector<std::string> inherited{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "TORCH_NCCL_ENABLE_MONITORING=1"};
@@ -192,7 +192,7 @@ TEST(WorkerEnvironment, SecretsAndStaleChannelsAreNotInherited) {
 }
 
 // A script gets only the variables of the worker channel, DDPRUN_GENERATION and the node's address. It does not get the other
-// variables of ddptrain, such as the one for --chaos.
+// variables of ddptrain, such as the variable for --chaos.
 TEST(WorkerEnvironment, AScriptGetsAnOptionalChannel) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.restart_count = 1;

@@ -1,4 +1,5 @@
-// Tests error files of Python workers: both formats, the time of the failure, and the copy for ddprun's caller.
+// Tests error files of Python workers: both formats, the time of the failure, and the copy for the program that has started
+// ddprun.
 #include "launcher/workers/error_file_reader.hpp"
 
 #include <gtest/gtest.h>

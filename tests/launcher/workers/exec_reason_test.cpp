@@ -1,5 +1,5 @@
-// Tests two kinds of explanations. The first line of a file may explain why execve() failed. A signal is explained if it
-// usually has one particular cause.
+// Tests explanations of two kinds of failures. If execve() fails, the first line of the file may explain why. A signal is
+// explained if it usually has one particular cause.
 #include "launcher/workers/exec_reason.hpp"
 #include "launcher/diagnosis/signal_reason.hpp"
 

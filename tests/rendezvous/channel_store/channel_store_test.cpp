@@ -1,4 +1,5 @@
-// Tests each operation of the workers' key-value store. The expected semantics are those of HashStore and TCPStore in c10d.
+// Tests each operation of the workers' key-value store. The expected semantics are the same as for HashStore and TCPStore in
+// c10d.
 #include "rendezvous/channel_store/channel_store.hpp"
 
 #include <gtest/gtest.h>
@@ -190,7 +191,7 @@ TEST_F(StoreTest, RequestsOverALimitChangeNothing) {
   EXPECT_EQ(send_one(request(Op::kSet, {"a", "b"})).status, Status::kError);
 }
 
-// Random requests: each request gets exactly one reply, either immediately, or when its key is set, or at its deadline.
+// Sends random requests. Each request must get exactly one reply: immediately, when its key is set, or at its deadline.
 TEST_F(StoreTest, EveryRequestIsAnsweredOnce) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,5 +1,5 @@
-// Tests the grants of a coordinator (times for which workers may run), and when it answers pings. In the cases tested here, the
-// simulator would not detect a late answer.
+// Tests the grants of a coordinator (times for which workers may run), and when it answers pings. The simulator would not
+// detect a late answer in these cases.
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <gtest/gtest.h>
@@ -90,9 +90,9 @@ TEST_F(ElectedCoordinator, EarlyPingsAreAnsweredAgainAfterAMajority) {
   EXPECT_EQ(pongs_[kSelfNode].size(), 2u) << "once is enough";
 }
 
-// The coordinator must report a commit to the successors immediately. The answer to the next ping comes up to two fifths of a
-// lease later. Until then a successor also needs a majority of the previous round. If the coordinator were lost before that
-// answer, a round that has grown from two nodes to three would have no such majority.
+// The coordinator must report a commit to the successors immediately. The answer to the next ping arrives up to two fifths of
+// a lease later. Until then, a successor also needs a majority of the previous round. Suppose the round has grown from two
+// nodes to three. If the coordinator were lost before that answer, no successor could have a majority of the previous round.
 TEST_F(ElectedCoordinator, SuccessorIsInformedOfACommitImmediately) {
   join(kSelfNode, 2, 1);
   join(kOtherNode, 3, 2);
@@ -166,7 +166,7 @@ TEST_F(ElectedCoordinator, FailureInTheBudgetIsNotCountedAgain) {
 }
 
 // The previous coordinator is lost during the last save, or before it has requested that save. The next coordinator must
-// request it.
+// request the save.
 TEST_F(ElectedCoordinator, SuccessorSavesHeldState) {
   join(kSelfNode, 2, 1);
   join(kOtherNode, 3, 2);

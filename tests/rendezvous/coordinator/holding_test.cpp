@@ -82,8 +82,8 @@ TEST_F(RunningRound, StopSignalSavesHeldState) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// On other nodes, workers may still be waiting for a process group. So the node that reports held state must be requested first
-// to save.
+// On other nodes, workers may still be waiting for a process group. So the node that reports held state must get the order to
+// save first.
 TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
   for (const LinkId link : {kOther, kSelfLink}) send_from(link, StopRequest{15});
   saves_.clear();
@@ -97,8 +97,8 @@ TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
 
 class NoReplacement : public RunningRound {
  protected:
-  // Ends the round: the replacement of a lost worker on the other node fails, with this cause. `others_stay` is the field of
-  // the failure report.
+  // Ends the round: the worker that replaces a lost worker on the other node fails with the given cause. `others_stay` is the
+  // field of the failure report.
   void ends(Cause cause, bool others_stay) {
     FailureReport last = failure(others_stay);
     last.failed.cause = cause;
@@ -121,7 +121,8 @@ TEST_F(NoReplacement, HeldStateIsSavedBeforeTheJobEnds) {
   EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; the state held by the other workers is saved: run it again to continue");
 }
 
-// Bad data would make the next start fail too. So the exit code must not request a restart, even after a successful save.
+// The next start would fail too, because of the bad data. So the exit code must not request a restart, even after a successful
+// save.
 TEST_F(NoReplacement, BadDataKeepsItsExitCodeAfterTheSave) {
   ends(Cause::kUsage, true);
   send_from(kSelfLink, StopReady{.round = round(), .started = 40});
@@ -171,7 +172,7 @@ TEST_F(RunningRound, ReturningFinishedNodeEndsNoRound) {
   EXPECT_TRUE(over_.empty());
   join(kThird, 2, Workers::kDone);
   send_from(kThird, Done{round()});
-  // A faulty agent reports Ready although its workers have finished.
+  // A faulty agent reports Ready even though its workers have finished.
   send_from(kThird, Ready{.round = round(), .master_port = 1});
   EXPECT_TRUE(over_.empty());
   send_from(kSelfLink, Done{round()});

@@ -33,7 +33,7 @@ TEST(Successors, AreAllNodesOfASmallRound) {
   EXPECT_EQ(successors_of(5), (std::vector<std::int32_t>{1, 2, 3, 4}));
 }
 
-// Successors should be in different racks. A rack contains tens of nodes, usually with adjacent ranks.
+// Successors should be in different racks. The nodes of a rack usually have adjacent ranks.
 TEST(Successors, AreSpreadOverALargeRound) {
   EXPECT_EQ(successors_of(9), (std::vector<std::int32_t>{2, 4, 6, 8}));
   EXPECT_EQ(successors_of(1001), (std::vector<std::int32_t>{126, 376, 626, 876}));

@@ -14,7 +14,7 @@ namespace {
 
 class Reserves : public testing::Test {
  protected:
-  // A job of min to max nodes. The hosts in `failing` failed often. Node 1 coordinates.
+  // Starts a job of min_nodes to max_nodes nodes. The hosts in `failing` failed often. Node 1 is the coordinator.
   void begin(std::int32_t min_nodes, std::int32_t max_nodes, std::set<std::string> failing) {
     CoordinatorSettings settings;
     settings.self = {1};
@@ -44,7 +44,7 @@ class Reserves : public testing::Test {
   static LinkId link_of(int node) { return node == 1 ? kSelfLink : static_cast<LinkId>(node); }
   static int node_of(LinkId link) { return link == kSelfLink ? 1 : static_cast<int>(link); }
 
-  // The node n has the host name "h<n>".
+  // Lets a node join. Node n has the host name "h<n>".
   void join(int node) {
     const LinkId link = link_of(node);
     on(node_event::LinkOpened{link});
@@ -62,7 +62,7 @@ class Reserves : public testing::Test {
     on(node_event::FromDialler{link_of(node),
                                Ping{.stamp = stamp_of(time_), .echo = stamp_of(time_), .realtime_ns = 0, .installed = round_}});
   }
-  // Lets some time pass, in which all nodes send pings.
+  // Advances the time. During that time, the nodes in `nodes` send pings.
   void wait(int seconds, const std::vector<int>& nodes) {
     for (int i = 0; i < seconds; ++i) {
       time_ += std::chrono::seconds(1);

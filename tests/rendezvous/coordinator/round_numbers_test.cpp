@@ -24,7 +24,7 @@ TEST(RoundNumbers, ContinueAfterTheHighestOnAnyNode) {
 }
 
 TEST(RoundNumbers, LateNodeWithSharedFoldersChangesNothing) {
-  // The late node reports 5, since the shared folder already contains rounds 3 and 4, which are rounds 0 and 1 of this job.
+  // The late node reports 5, because the shared folder already contains rounds 3 and 4, which are rounds 0 and 1 of this job.
   EXPECT_EQ(first_number({3, 3, 5}, 2, 3), 3);
 }
 

@@ -36,8 +36,8 @@ TEST_F(RunningRound, LastReconnectingNodeReceivesTheEnd) {
   EXPECT_TRUE(closed_.contains(kThird));
 }
 
-// Regression: while stop signals were arriving, the round ended to admit a new node. Then each node with a signal left without
-// a save.
+// Regression: while stop signals were arriving, the round ended to admit a new node. Then each node that had received a signal
+// left without a save.
 TEST_F(RunningRound, NoNodeIsAdmittedWhileSignalsArrive) {
   join(kThird, 3);
   time_ += milliseconds(1900);
@@ -137,7 +137,7 @@ class ThreeTrain : public RunningRound {
   }
 };
 
-// The third node is lost, so the round ends. Another node receives a signal before the coordinator's own node does.
+// The third node is lost, so the round ends. Another node receives a signal before the coordinator's own node receives one.
 class EndingRound : public ThreeTrain {
  protected:
   EndingRound() {
@@ -208,8 +208,8 @@ TEST_F(TwoOfThree, SignalsToTooManyNodesSave) {
   EXPECT_EQ(saves_.size(), 3u);
 }
 
-// A node receives a stop signal. But before the coordinator handles it, the round ends for another reason. The signal must
-// still take effect.
+// A node receives a stop signal, but the round ends for another reason before the coordinator handles the signal. The signal
+// must still take effect.
 TEST_F(TwoOfThree, SignalBeforeTheRoundEndsIsKept) {
   const RoundId last = round();
   send_from(kOther, StopRequest{15});
@@ -243,7 +243,8 @@ TEST_F(TwoOfThree, LeavingCoordinatorTransfersAfterWorkersEnd) {
   EXPECT_FALSE(job_over_.has_value());
 }
 
-// The workers of a lost node may run until their lease ends. So the transfer of the leadership must wait until then.
+// The workers of a lost node may run until their lease ends. So the transfer of the leadership must wait until the lease has
+// ended.
 TEST_F(TwoOfThree, TransferWaitsALeaseForLostWorkers) {
   const RoundId last = round();
   send_from(kSelfLink, StopRequest{15});

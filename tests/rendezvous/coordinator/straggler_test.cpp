@@ -65,8 +65,8 @@ TEST_F(RunningRound, StuckCoordinatorStepsDown) {
   EXPECT_TRUE(stepped_down_->unfit);
 }
 
-// The workers on the coordinator's node are stuck. The coordinator continues to lead while no other node can. When another node
-// joins, it must step down. Otherwise all later nodes would wait for the stuck workers.
+// The workers on the coordinator's node are stuck. The coordinator continues to lead while no other node can lead. When
+// another node joins, the coordinator must step down. If it did not, all later nodes would wait for the stuck workers.
 TEST_F(RunningRound, StuckCoordinatorStepsDownWhenANodeJoins) {
   send_from(kOther, failure(true));
   on(node_event::LinkClosed{kOther});

@@ -1,5 +1,5 @@
-// Tests a node beyond the maximum of --nnodes. If it belongs to the same job, it waits as a spare and is informed of the
-// reason. If it belongs to another job, it is refused.
+// Tests a node beyond the maximum of --nnodes. A node of the same job waits as a spare and is informed of the reason. A node
+// of another job is refused.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -68,8 +68,8 @@ class Surplus : public testing::Test {
 
 TEST_F(Surplus, OfAnotherProgramIsRefusedByACompleteJob) {
   join(kSelfLink, kCommand);
-  // This node is accepted although its command line differs: the job does not have all its nodes yet, and command lines may
-  // differ between nodes.
+  // This node is accepted even if its command line differs, because the job does not have all its nodes yet, and command lines
+  // may differ between nodes.
   join(5, kOtherCommand);
   EXPECT_EQ(welcomed_[5], 1);
   join(6, kOtherCommand);
@@ -77,7 +77,7 @@ TEST_F(Surplus, OfAnotherProgramIsRefusedByACompleteJob) {
   ASSERT_TRUE(refused_.contains(6));
   EXPECT_NE(refused_.at(6).text.find("another program or other arguments"), std::string::npos) << refused_.at(6).text;
   EXPECT_GT(refused_.at(6).retry_after_ms, 0) << "one of the two may be gone without a message";
-  join(7, 0);  // command 0 means `ddprun join`: such a node takes the command from the job
+  join(7, 0);  // command 0 means `ddprun join`: this node gets the command from the job
   EXPECT_EQ(welcomed_[7], 1);
 }
 

@@ -1,5 +1,5 @@
-// Tests the TLS code without sockets: which peers can connect, and that modified bytes are detected. A certificate, a weaker
-// key exchange or plain text must not replace the token.
+// Tests the TLS code without sockets: which peers can connect, and that modified bytes are detected. A peer that has no token
+// must be refused, even if it presents a certificate, or offers a weaker key exchange or plain text.
 #include "rendezvous/identity/tls.hpp"
 
 #include <gtest/gtest.h>
@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Tls, Mismatches,
                          testing::Values(Mismatch{"another", "job", 1, PeerFault::kWrongToken},
                                          Mismatch{kTlsToken.data(), "other", 1, PeerFault::kWrongRunId},
                                          Mismatch{kTlsToken.data(), "job", kMaxProtocolVersion, PeerFault::kWrongVersion},
-                                         // Both token and run id are wrong. The error must name the run id, because a correct
-                                         // token alone would not help the user.
+                                         // If both the token and the run id are wrong, the error must name the run id, because
+                                         // a correct token alone would not help the user.
                                          Mismatch{"another", "other", 1, PeerFault::kWrongRunId}));
 
 TEST(Tls, ChangedBytesNeverOpenTheServer) {

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
     TokenFile, TokenPermissions,
     testing::Values(Permissions{kUser, kUser, 0600, false, true}, Permissions{kUser, kUser, 0400, true, true},
                     Permissions{kRoot, kUser, 0400, true, true}, Permissions{kRoot, kRoot, 0400, false, true},
-                    // the file of a Secret
+                    // accepted: a file that Kubernetes mounts from a Secret
                     Permissions{kRoot, kUser, 0440, true, true}, Permissions{kRoot, kRoot, 0440, true, true},
                     Permissions{kRoot, kUser, 0640, true, true},
                     // refused: processes can write to the mount

@@ -1,5 +1,5 @@
-// Tests how a member reacts to messages of a current or former coordinator. If the network is correct, these rules of
-// member.hpp have no effect, so the simulator cannot test them.
+// Tests how a member reacts to messages of a current or former coordinator. In a correct network, these rules of member.hpp
+// have no effect, so the simulator cannot test them.
 #include "rendezvous/member/member.hpp"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,8 @@ TEST_F(OneMember, StartsNothingWithAnExpiringLease) {
   EXPECT_NE(find<member_action::StartWorkers>(receive(answer(time_ - seconds(1), seconds(4)))), nullptr);
 }
 
-// The next coordinator records the node of a lost coordinator in the history of nodes, unless that node left in an orderly way.
+// The member reports the host name of a lost coordinator, unless that coordinator left in an orderly way. The next coordinator
+// writes this name to the history of nodes.
 TEST_F(OneMember, NamesTheHostOfALostCoordinator) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .hostname = "gpu1"});
   receive(release(3, 0));
@@ -117,7 +118,7 @@ TEST_F(OneMember, ACoordinatorThatLeavesHasNotFailed) {
   EXPECT_EQ(find<NodeNotice>(left)->failed_host, "");
 }
 
-// A coordinator without earlier rounds grants no time before the nodes have answered its Welcome. So a member must answer
+// A coordinator that has no earlier rounds grants no time before the nodes have answered its Welcome. So a member must answer
 // immediately.
 TEST_F(OneMember, AnswersAWelcomeImmediately) {
   const auto welcomed = receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .stamp = 77});
@@ -138,8 +139,8 @@ TEST_F(OneMember, PingsAgainWhenItsRecordIsWritten) {
   EXPECT_EQ(sent<Ping>(feed(member_event::RecordWritten{})), nullptr);
 }
 
-// Until a majority has installed the new round, the previous round counts too. In a small previous round, the loss of one node
-// can cost the majority. So the member pings immediately and does not wait for the ping interval.
+// Until a majority has installed the new round, the previous round counts too. If the previous round is small, the loss of one
+// node can mean the loss of the majority. So the member pings immediately and does not wait for the ping interval.
 TEST_F(OneMember, PingsImmediatelyAfterASmallRound) {
   receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   receive(release(1, 1));
@@ -163,7 +164,7 @@ TEST_F(OneMember, PingsImmediatelyAfterASmallRound) {
 }
 
 // The coordinator increased its term after the Welcome, because another node had promised a later term. This node must promise
-// the new term too. Regression: it recorded a round of a term that it had not promised, and was refused after a restart.
+// the new term too. Regression: a node recorded a round of a term that it had not promised, and was refused after a restart.
 TEST_F(OneMember, PromisesTheTermOfItsRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto* remembered = find<member_action::Remember>(receive(release(7, 0)));
@@ -204,8 +205,8 @@ TEST_F(OneMember, IgnoresAnOldRelease) {
   EXPECT_EQ(member_.state().current.id, (RoundId{3, 4}));
 }
 
-// The node has promised a later term than the coordinator to which it is redirected. It must follow the redirect anyway: that
-// coordinator may need this node for a majority, and must receive the later term from it.
+// The node has promised a later term than the coordinator to which it is redirected. The node must follow the redirect anyway,
+// because that coordinator may need this node for a majority, and must receive the later term from this node.
 TEST_F(OneMember, FollowsARedirectAfterPromisingALaterTerm) {
   receive(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
   const auto actions = receive(Redirect{.term = 5, .coordinator = {"10.0.0.9", 7}});
@@ -269,7 +270,7 @@ TEST_F(OneMember, RepeatsDoneAndNotReady) {
   EXPECT_EQ(sent<Ready>(back), nullptr);
 }
 
-// A round may start only to save held state. The request to save may then arrive before the workers have started.
+// If a round starts only to save held state, the order to save may arrive before the workers have started.
 TEST_F(OneMember, StartsWorkersBeforeASave) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -282,8 +283,8 @@ TEST_F(OneMember, StartsWorkersBeforeASave) {
   EXPECT_EQ(find<StopAndSave>(actions)->signal, 15);
 }
 
-// The workers wait with their state for a round that does not start. They run again to save the state, if their lease allows
-// it.
+// The workers wait with their state for a round that does not start. The workers run again to save the state, if their lease
+// allows it.
 TEST_F(OneMember, SavesHeldStateDuringItsLease) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -364,7 +365,8 @@ TEST_F(OneMember, RequestsToLeaveBetweenRounds) {
   EXPECT_EQ(find<node_action::Finish>(alone)->exit_code, 143);
 }
 
-// A scheduler that stops the job sends the signal to nodes that have finished, too. Such a node must stay until the job ends.
+// A scheduler that stops the job also sends the signal to nodes that have finished. A finished node must stay until the job
+// ends.
 TEST_F(OneMember, StaysIfItIsSignaledAfterFinishing) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -416,8 +418,8 @@ TEST_F(OneMember, ReportsTheNodesItsCoordinatorAwaits) {
   EXPECT_EQ(result->text, "waiting for host3");
 }
 
-// Another node may report the end of an older round, for example a node that led the job in the past, or one that gave up alone
-// at the job's first address. The report must not end a job that other nodes lead.
+// Another node may report the end of an older round. Examples are a node that led the job in the past, and a node that gave up
+// alone at the job's first address. The report must not end a job that other nodes lead.
 TEST_F(OneMember, IgnoresTheEndOfAnOlderRound) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 4));
@@ -497,8 +499,8 @@ TEST_F(OneMember, SendsAnEarlierSignalToItsCoordinator) {
   EXPECT_EQ(sent<StopRequest>(leads)->signal, 15);
 }
 
-// Another node may have had this rank and died without closing its connection. It then keeps the rank for one more lease, so
-// the refused node must retry once.
+// Another node may have had this rank and died without closing its connection. The dead node keeps the rank for one more
+// lease, so the refused node must retry once.
 TEST_F(OneMember, RetriesATakenRankOnce) {
   const Refused taken{.reason = Refusal::kRankTaken, .text = "node rank 1 is taken", .retry_after_ms = 6000};
   const auto first = receive(taken);
@@ -578,8 +580,8 @@ TEST_F(OneMember, VotesImmediatelyAfterALeadershipTransfer) {
   EXPECT_LE(member_.may_campaign_at(), time_);
 }
 
-// A failure that no coordinator has counted yet must be reported to the next coordinator. Otherwise the failure would cost no
-// restart.
+// A failure that no coordinator has counted yet must be reported to the next coordinator. If it were not, the failure would
+// not count as a restart.
 TEST_F(OneMember, RepeatsAFailureToTheNextCoordinator) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -601,8 +603,8 @@ TEST_F(OneMember, RepeatsAFailureToTheNextCoordinator) {
   EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));
 }
 
-// The host was suspended for longer than the time limit of the search. After it resumes, the node is elected before it checks
-// the limit. It must not give up then.
+// The host was suspended for longer than the time limit of the search. After the host has resumed, the node is elected before
+// it checks the limit. The node must not give up in this case.
 TEST_F(OneMember, FollowsItselfAfterALongSearch) {
   time_ += std::chrono::hours(1);
   const auto actions = feed(node_event::LinkOpened{kSelfLink, ""});

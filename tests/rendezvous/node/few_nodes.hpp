@@ -28,8 +28,8 @@ class FewNodes {
 
   struct Agent {
     std::optional<Node> node{};
-    RecordGate gate{};               // holds messages back until the record is written, which takes up to one millisecond
-    std::optional<Release> works{};  // the round in which the agent's workers run; nullopt if no workers run
+    RecordGate gate{};               // delays messages until the record is written, which takes up to one millisecond
+    std::optional<Release> works{};  // the round in which the agent's workers run; nullopt if no worker runs
     bool stuck = false;              // true if the agent's workers do not exit when they are stopped
     coordinator_action::SetDeathNotice death_notice{};
     std::optional<node_action::Finish> finish{};
@@ -103,7 +103,7 @@ class FewNodes {
     if (!agent.stuck) agent.works.reset();
     for (const auto& [link, connection] : std::exchange(agent.links, {})) end(connection, number);
   }
-  // The host loses its power. Messages in flight are lost, and no other node receives the end of a connection.
+  // The host loses power. Messages in flight are lost, and no other node receives the end of a connection.
   void lose_power(int number) {
     cut_off(number);
     kill(number);

@@ -1,5 +1,5 @@
-// Tests a few nodes in cases that the simulator rarely reaches. In some, the coordinator is lost just after it has released
-// (started) a round. In others, a coordinator steps down, continues to run, and dies later.
+// Tests a few nodes in cases that the simulator rarely reaches. In some cases, the coordinator is lost just after it has
+// released (started) a round. In other cases, a coordinator steps down, continues to run, and dies later.
 #include "tests/rendezvous/node/few_nodes.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr Loss kLosses[] = {&FewNodes::kill, &FewNodes::lose_power};
 
 // A round of three nodes ends. The coordinator is lost a few milliseconds after it has released the next round. Depending on
 // the delay, there are three cases: no node has received the release, the new round is not committed, or it is committed. In
-// all of them, the other nodes must continue.
+// all three cases, the other nodes must continue.
 void lose_the_coordinator_after(Loss lose, int milliseconds_after) {
   FewNodes job(3, /*min_nodes=*/2, /*max_nodes=*/3);
   for (const int number : {0, 1, 2}) job.start(number);
@@ -53,12 +53,12 @@ TEST(CoordinatorLostAfterARelease, OthersElectASuccessorInAGrownRound) {
 }
 
 // Builds a case in which the vote of one node could count twice because of a death notice. The steps are:
-//   1. Node 0 has founded a job of four and is cut off. The next coordinator is lost.
+//   1. Node 0 has started a job of four nodes and is cut off. The next coordinator is lost.
 //   2. Node 3 leads a round with node 2. If node 3 died, its guardian would send a death notice to node 2.
 //   3. The workers of node 3 cannot be killed, so node 3 steps down in favor of another node.
 //   4. Node 0 is connected again, and node 2 is cut off. Node 0 leads with the vote of node 3, and trains.
 //   5. The agent of node 3 is killed, its workers end after all, and node 2 is connected again. Node 2 is still in the round
-//      that node 3 led. With a death notice it would get the vote that node 0 already has.
+//      that node 3 led. With a death notice, node 2 would get the vote that node 0 already has.
 // Returns true if node 0 and node 2 train at the same time.
 bool two_jobs_train(const Rules& rules) {
   FewNodes job(4, /*min_nodes=*/1, /*max_nodes=*/4, rules);

@@ -1,5 +1,5 @@
-// Tests which node leads without an election. The first node of a job decides by the records of earlier processes. It leads
-// immediately, queries other nodes first, waits until no other round can be running, or searches for the recorded job.
+// Tests which node leads without an election. The records of earlier processes determine what the first node of a job does: it
+// leads immediately, queries other nodes first, waits until no other round can be running, or searches for the recorded job.
 #include "rendezvous/node/restored_state.hpp"
 
 #include <gtest/gtest.h>
@@ -117,8 +117,8 @@ TEST_F(FirstNode, ProbesForALeaseAfterAnInterruptedProbe) {
   EXPECT_FALSE(kept_->record.place_is_new);
 }
 
-// All nodes of the job get a signal while the coordinator searches for nodes at other addresses. It must not step down in favor
-// of an election with those nodes, because then no node could save.
+// All nodes of the job get a signal while the coordinator searches for nodes at other addresses. The coordinator must not step
+// down for an election with those nodes, because then no node could save.
 TEST_F(FirstNode, DoesNotStepDownDuringAStop) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .addresses = {{"10.0.0.9", 7}}, .had_storage = true});

@@ -63,7 +63,7 @@ TEST_F(ThreeNodes, CampaignsWithAMajorityAndLeadsAfterItsVotes) {
 }
 
 TEST_F(ThreeNodes, CountsANodeWithTwoLinksOnce) {
-  state_ = state({1, 1}, -1);  // makes the candidate a spare, which has no rank in the round
+  state_ = state({1, 1}, -1);  // now the candidate is a spare, which has no rank in the round
   leader_election_.add(7, hello(3, 1, state({1, 1}, 2)));
   leader_election_.add(8, hello(3, 2, state({1, 1}, 2)));
   EXPECT_FALSE(campaigns());
@@ -105,12 +105,14 @@ ElectionView view_of(LeaderElection& succession, PersistentState state, const Ro
   ElectionView opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
   if (succession.election()) self.state.promised_term = succession.election()->term;
   opinion.won = succession.won(self);
-  if (opinion.won) opinion.won->promised_term = 0;  // The terms are not compared, since the two elections use different ones.
+  // The terms are not compared, because the two elections use different terms.
+  if (opinion.won) opinion.won->promised_term = 0;
   return opinion;
 }
 
 // The coordinator counted a failure of round 1 and released round 2, but no other node received that release. A node that
-// inherits round 1 also inherits the count. If another node reports the same failure again, it must not be counted twice.
+// inherits round 1 also inherits the count. If another node reports the same failure again, the failure must not be counted
+// twice.
 TEST_F(ThreeNodes, DetectsAFailureCountedInTheInheritedBudget) {
   PersistentState newer = state({1, 2}, 0);
   newer.previous = state_.current;
@@ -201,8 +203,8 @@ TEST(Voters, IncrementalCountEqualsAFullCount) {
   EXPECT_GT(with_a_majority, 100);
 }
 
-// Each voter is counted when it joins, when it votes, and a third time when the counted round changes. The total cost must be
-// linear.
+// Each voter is counted when it joins, when it votes, and when the counted round changes. The total cost must be linear in the
+// number of voters.
 TEST(Voters, TenThousandVotersCostTenThousandSteps) {
   constexpr std::int32_t kNodes = 10000;
   const auto state_of_rank = [](std::int32_t rank) {

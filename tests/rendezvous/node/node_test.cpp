@@ -45,8 +45,8 @@ TEST_F(OneNode, AcceptsAPlausibleVoter) {
   EXPECT_EQ(refusal(receive(hello())), nullptr);
 }
 
-// A voter reports a round that cannot exist. If that round counted as the newest, no candidate could win an election, since no
-// majority has it.
+// A voter reports a round that cannot exist. If that round counted as the newest, no candidate could win an election, because
+// no majority has that round.
 TEST_F(OneNode, RefusesAVoterWithImpossibleRounds) {
   Hello voter = hello();
   voter.state.promised_term = ~std::uint64_t{0};

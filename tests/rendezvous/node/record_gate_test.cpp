@@ -91,10 +91,10 @@ TEST_F(RecordGateTest, PongsOvertakeWaitingReleases) {
   roster.roster.origin = {3, 5};
   remember(roster);
   EXPECT_TRUE(to_member(Release{.id = {3, 5}}).empty());
-  // RoundOver waits, since the member must receive the release of this round first.
+  // RoundOver waits, because the member must receive the release of this round first.
   EXPECT_TRUE(to_member(RoundOver{.round = {3, 5}}).empty());
   EXPECT_TRUE(pass(node_action::CloseLink{kMemberLink}).empty());
-  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // StoreAnswer waits too, since messages of a session must keep their order
+  EXPECT_TRUE(to_member(StoreAnswer{}).empty());  // StoreAnswer waits too, because messages of a session must keep their order
   EXPECT_EQ(to_member(Received{}).size(), 1u);
   const auto pong = to_member(Pong{.echo = 1, .stamp = 2, .realtime_ns = 0, .grant_ns = 5, .committed = {3, 5}});
   ASSERT_EQ(pong.size(), 1u);

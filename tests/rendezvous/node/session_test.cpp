@@ -59,7 +59,7 @@ struct BothEnds {
     down.pop_front();
   }
   // Drops all messages in flight. Then both ends exchange their counts and send the missing messages again. Returns false if
-  // that is impossible.
+  // the session cannot be resumed.
   bool reset() {
     up.clear();
     down.clear();
@@ -124,8 +124,8 @@ TEST(Session, DropsConfirmedMessages) {
   EXPECT_TRUE(ends.member.missing().empty());
 }
 
-// A value in the store may have up to 16 MiB. Such a message is confirmed before the next ping, so that the sender can free its
-// copy.
+// A value in the store may have up to 16 MiB. A message with a large value is confirmed before the next ping, so that the
+// sender can free its copy.
 TEST(Session, ConfirmsLargeMessagesImmediately) {
   BothEnds ends;
   StoreQuery large;
@@ -157,7 +157,7 @@ TEST(Session, RefusesAnImpossibleCount) {
   EXPECT_FALSE(ends.member.resume(2));  // the other end claims to have received more messages than this end has sent
   ends.deliver_up();
   ends.member.receive(FromCoordinator(Received{1}));
-  EXPECT_FALSE(ends.member.resume(0));  // the messages that the other end lacks are no longer kept
+  EXPECT_FALSE(ends.member.resume(0));  // this end no longer has copies of the messages that the other end has not received
 }
 
 // ---- Sessions of a coordinator ----

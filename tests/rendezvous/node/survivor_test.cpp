@@ -109,8 +109,8 @@ class Survivor : public testing::Test {
   bool has_led_ = false;
 };
 
-// A healthy coordinator refuses connections too, after it has closed the port at which the nodes first met. A firewall may also
-// refuse connections.
+// A healthy coordinator also refuses connections after it has closed the port to which all nodes first connect. A firewall may
+// also refuse connections.
 TEST_F(Survivor, RefusedConnectionIsNoProofOfDeath) {
   train_with_the_first(/*min_nodes=*/1);
   refused_ = 0;

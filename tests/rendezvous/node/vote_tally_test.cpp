@@ -12,7 +12,8 @@ using Majority = VoteTally::Majority;
 const Config kBefore{.id = {1, 1}, .born = 1, .nodes = 3, .rank = 0};
 const Config kNewest{.id = {1, 2}, .born = 1, .nodes = 5, .rank = 0};
 
-// In both rounds, node N has rank N. The newest round has two more nodes, but too few of its nodes are connected.
+// In both rounds, node N has rank N. The newest round has two more nodes than the previous round, but too few of its nodes are
+// connected.
 class NodesWithoutTheRound : public testing::Test {
  protected:
   void SetUp() override { vote_tally_.count_for(kNewest, before_, released_); }
@@ -76,8 +77,8 @@ TEST_F(NodesWithoutTheRound, MayDisconnectOrInstallIt) {
   EXPECT_EQ(majority(lacks(0)), Majority::kNone);
 }
 
-// Several nodes report the same rank, which may be the candidate's own rank. They count as one rank that does not have the
-// round.
+// Several nodes report the same rank, which may be the candidate's own rank. These nodes count as one rank that does not have
+// the round.
 TEST_F(NodesWithoutTheRound, EachRankCountsOnce) {
   const Hello same_rank = hello(7, lacks(0)), one = hello(2, has(2));
   vote_tally_.add(1, same_rank);
@@ -93,7 +94,7 @@ TEST_F(NodesWithoutTheRound, EachRankCountsOnce) {
   EXPECT_EQ(majority(has(-1)), Majority::kPreviousOnly) << "another node with that rank still lacks it";
 }
 
-// A spare or a new node is not needed to commit the round. So it does not count.
+// The commit of a round does not need a spare or a new node, so these nodes do not count.
 TEST_F(NodesWithoutTheRound, SparesDoNotCount) {
   const Hello spare = hello(7, lacks(-1)), one = hello(1, has(1));
   vote_tally_.add(1, spare);

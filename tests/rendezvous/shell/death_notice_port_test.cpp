@@ -1,5 +1,5 @@
-// Tests the port for death notices. It accepts a notice only with the correct key and for the expected round, and sends it back
-// as a confirmation.
+// Tests the port for death notices. The port accepts a notice only if it has the correct key and is for the expected round,
+// and sends the notice back as a confirmation.
 #include "rendezvous/shell/death_notice_port.hpp"
 
 #include <gtest/gtest.h>

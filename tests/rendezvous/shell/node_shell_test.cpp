@@ -17,7 +17,8 @@ using namespace rendezvous;
 TEST(NodeShell, ReportsASilentCoordinatorOnce) {
   ::unsetenv("HOME");  // prevents the node from writing a record
   ::unsetenv("XDG_STATE_HOME");
-  const std::vector<int> inherited = inherited_sockets();  // sockets that the test process has inherited from its parent
+  // sockets that child processes would inherit before the test opens any socket
+  const std::vector<int> inherited = inherited_sockets();
   Net net;
   const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
   std::vector<std::shared_ptr<Connection>> callers;
@@ -71,7 +72,7 @@ TEST(NodeShell, JoinConnectionIsNotInherited) {
       net.io, std::move(settings), [](const ShellEvent&) {}, [](const std::string&) {});
   const auto transport = net.transport(kToken, kJoinRunId, {}, static_cast<std::uint8_t>(kProtocolVersion));
   const auto call = net.call(*transport, to(shell->meeting_point().port));
-  bool inherits = false;  // checked at every step, since the shell soon closes the connection
+  bool inherits = false;  // checked at every step, because the shell soon closes the connection
   ASSERT_TRUE(net.run_until([&] {
     inherits = inherits || inherited_sockets() != inherited;
     return call->has_value();

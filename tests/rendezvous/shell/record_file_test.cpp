@@ -113,7 +113,8 @@ TEST(RecordFile, NewFolderProvesNothing) {
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// Expects the state that is restored after a record was lost. The loss must be known, because the job may be running elsewhere.
+// Expects the state that is restored after a record was lost. The state must contain the loss, because the job may be running
+// elsewhere.
 void expect_job_elsewhere(const RestoredState& restored) {
   EXPECT_FALSE(restored.self);
   EXPECT_TRUE(restored.job_elsewhere);
@@ -163,8 +164,8 @@ TEST(RecordFile, DamagedRecordIsSetAside) {
   expect_set_aside(record_with(Place("/roster/nodes/0"), nlohmann::json::parse("[[[[[[[[1]]]]]]]]")));
 }
 
-// To open a pipe would block without a limit, and to read a huge file would exhaust the memory. So only a regular file below
-// the size limit is read.
+// Only a regular file below the size limit is read. The attempt to open a pipe would block without a limit, and a huge file
+// would exhaust the memory.
 TEST(RecordFile, NonRegularFileIsSetAside) {
   const test::TemporaryFolder folder;
   auto file = RecordFile::claim(folder.path(), "job");
@@ -221,8 +222,8 @@ TEST(RecordFile, FolderWithoutLocksIsReported) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Tests host names that would change the path if they were used unchanged. (Only root can set such a name.) The record folder
-// must be inside the state folder even then.
+// Tests host names that would change the path if they were used unchanged. (Only root can set these host names.) The record
+// folder must be inside the state folder even then.
 TEST(RecordFolder, HostNameIsOnePathComponent) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to set the host name";
   EXPECT_EXIT(
@@ -292,7 +293,7 @@ TEST(JobMarker, ReportsARunningJobUntilItsEnd) {
   EXPECT_FALSE(read().job_elsewhere);
 }
 
-// A marker file with invalid contents must count as "running", since the job may be running.
+// A marker file with invalid contents must count as "running", because the job may be running.
 TEST(JobMarker, DamagedMarkerCountsAsRunning) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "nodes.json";

@@ -1,5 +1,5 @@
-// Simulates jobs with an arbiter, in which each of two nodes may continue alone. For every seed, exactly one of the two nodes
-// must continue. If a rule about arbiters is turned off, some seed must fail. `./dev test --long` runs 60,000 seeds.
+// Simulates jobs with an arbiter, in which either of two nodes may continue alone. For every seed, exactly one of the two
+// nodes must continue. If a rule about arbiters is turned off, some seed must fail. `./dev test --long` runs 60,000 seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace ddprun::rendezvous::simulation {
 namespace {
 
-// Returns a scenario with an arbiter. The job has two nodes for three of four seeds, and three nodes for the others.
+// Returns a scenario with an arbiter. For three of four seeds the job has two nodes, and for the other seeds it has three
+// nodes.
 Scenario with_arbiter(std::uint64_t seed, const Rules& rules = {}) {
   return {.seed = seed, .rules = rules, .agents = seed % 4 == 3 ? 3 : 2, .arbiter = true};
 }
@@ -31,8 +32,8 @@ std::string trace_with_arbiter(Scenario scenario) {
   return text;
 }
 
-// A process waits for its disk before it starts workers. Meanwhile it is suspended, and it resumes after its lease has expired.
-// It must not start any worker then.
+// A process waits for its disk before it starts workers. Meanwhile it is suspended, and it resumes after its lease has
+// expired. After that, it must not start any worker.
 TEST(ArbiterSimulation, StartDelayedByTheDiskExpires) {
   EXPECT_EQ(simulate(with_arbiter(53168)).violation, "") << trace_with_arbiter(with_arbiter(53168));
 }
@@ -54,7 +55,7 @@ TEST(ArbiterSimulation, OneOfTwoNodesContinues) {
     return;
   }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  // With sanitizers, fewer seeds run: sanitizers are slow, and rarely find errors in pure code on one thread.
+  // With sanitizers, fewer seeds run, because sanitizers are slow, and rarely find errors in pure code on one thread.
   constexpr std::uint64_t kOrdinarySeeds = 60;
 #else
   constexpr std::uint64_t kOrdinarySeeds = 1500;

@@ -1,4 +1,4 @@
-// Implements the arbiter of World (simulated_world.hpp). The arbiter is unreachable for some time, for some or all nodes. Its
+// Implements the arbiter of World (simulated_world.hpp). For some time, some or all nodes cannot reach the arbiter. Its
 // answers may be late, or may be lost after the arbiter has decided.
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr Nanos kArbiterTimeout = kSecond;  // limit for a query to the arbiter:
 void World::build_arbiter() {
   arbiter_random_.seed(scenario_.seed + 9173);
   min_nodes_ = 1;
-  // There are no spares, since spares could start the job again elsewhere.
+  // There are no spares, because spares could start the job again elsewhere.
   max_nodes_ = static_cast<std::int32_t>(agents_.size());
   arbiter_away_.resize(agents_.size());
   const auto some_time = [&] {

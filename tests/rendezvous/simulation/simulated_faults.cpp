@@ -184,7 +184,7 @@ void World::reset(int link_index) {
 }
 
 // Blocks the agent's event loop, like a call that hangs in a resolver or a file system. The guardian, the workers and the disk
-// continue to run. Afterwards the agent handles the overdue timers and the received data in any order.
+// continue to run. After the block, the agent handles the overdue timers and the received data in any order.
 void World::block_loop(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
@@ -198,7 +198,7 @@ Nanos World::resumes_at(const Agent& agent) {
   return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kResumesWithin / 3000 : 0);
 }
 
-// Suspends the whole host, including the guardian. This happens when a laptop is closed or a virtual machine is paused.
+// Suspends the whole host, including the guardian. This simulates that a laptop is closed or a virtual machine is paused.
 void World::sleep(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
@@ -224,8 +224,8 @@ void World::wake(int index) {
   schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
 }
 
-// Deletes the persistent state of a node, as after a restart of its machine or container. Normally the host still shows that
-// there was a state. A new container shows no trace of it.
+// Deletes the persistent state of a node, as after a restart of its machine or container. On a normal host, the next process
+// can still detect that a state existed. In a new container it cannot detect this.
 void World::lose_memory(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.disk.self && !agent.disk.job_elsewhere) return;
@@ -269,8 +269,8 @@ void World::send_death_notice(const Event& event) {
   deliver(to, node_event::DeathNoticeReceived{death_notice.round});
 }
 
-// The workers of one node hang in a call to an unreachable file system. A failure of another node's workers then ends the
-// round.
+// The workers of one node hang in a call to an unreachable file system. After that, a failure of another node's workers ends
+// the round.
 void World::get_stuck(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || job_over_) return;
@@ -336,8 +336,9 @@ void World::write(int index, const member_action::Remember& action) {
   schedule(agent.last_write, Event::Kind::kWritten, index, 0, agent.life);
 }
 
-// Completes a write, even if the process is suspended. A few writes fail. A failed write leaves only the fact that a record
-// existed. If there are spares, no write fails, because spares without records could start the job again elsewhere.
+// Completes a write, even if the process is suspended. A few writes fail. After a failed write, the host stores only the fact
+// that a record existed. If there are spares, no write fails, because spares without records could start the job again
+// elsewhere.
 void World::complete_write(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.writing.empty()) return;
@@ -390,7 +391,7 @@ void World::signal(int index) {
   stop_requested(index);
 }
 
-// Schedules the loss of a node within the 20 ms in which the signals arrive. So the round ends for a second reason. The
+// Schedules the loss of a node within the 20 ms in which the signals arrive. So the round ends for a second reason, but the
 // remaining nodes must still save.
 void World::lose_node_during_signals(int leader) {
   std::mt19937_64 losses(scenario_.seed + 1618);

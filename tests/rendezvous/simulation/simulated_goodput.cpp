@@ -1,6 +1,6 @@
-// Measures the goodput in World (simulated_world.hpp). While no fault disturbs the nodes and enough of them are connected, the
-// job must train. This check finds rules that cost too much time, and states that a job never leaves. The invariants about
-// overlapping rounds cannot find such defects.
+// Measures the goodput in World (simulated_world.hpp). While no fault disturbs the nodes and enough nodes are connected, the
+// job must train. This check finds rules that take too much time, and states that a job never leaves. The invariants about
+// overlapping rounds cannot find these two kinds of defects.
 #include <algorithm>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"
@@ -16,8 +16,8 @@ constexpr Nanos kLongestIdle = 30 * kSecond;
 
 }  // namespace
 
-// Returns true if the job must train now. If nodes have left permanently or lost their records, it returns false: the job may
-// need these nodes for a majority or as its first coordinator.
+// Returns true if the job must train now. If nodes have left permanently or lost their records, it returns false, because the
+// job may need these nodes for a majority or as its first coordinator.
 bool World::is_calm() const {
   if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_ ||
       node_left_)

@@ -55,7 +55,7 @@ class World::Host final : public LauncherHost {
   void leaves_permanently() override { world_.node_left_ = true; }
   void hangs(bool so) override { agent().hangs = so; }
   void finish(int exit_code, const std::string& why) override {
-    // The launcher may exit before its node has sent Finish: after a second signal, or if a worker cannot be killed.
+    // The launcher may exit before its node has sent Finish, after a second signal or if a worker cannot be killed.
     world_.end_agent(index_, {exit_code, why}, !agent().node_is_over);
   }
   void violate(const std::string& what) override { world_.violate(what); }

@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous::simulation {
 
-// Invariant: a term has at most one coordinator.
+// Checks an invariant: a term has at most one coordinator.
 void World::check_coordinator(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   const Coordinator* coordinator = agent.node->coordinator();
@@ -25,8 +25,8 @@ void World::check_coordinator(int index) {
   trace(name(index) + " coordinates term " + std::to_string(agent.term_seen));
   const auto [known, is_new] = leader_of_term_.try_emplace(agent.term_seen, index, agent.life);
   if (!is_new && known->second != std::pair(index, agent.life)) {
-    // This case is excused: a spare belongs to two jobs and has promised to one of them a term of the other. docs/rendezvous.md
-    // gives no guarantee for it.
+    // This case is excused: a spare belongs to two jobs and has promised a term of one job to the other job.
+    // docs/rendezvous.md gives no guarantee for this case.
     result_.excused = std::ssize(agents_) > max_nodes_ && agent.term_seen >> 20U != 0;
     if (result_.excused) return;
     violate("term " + std::to_string(agent.term_seen) + " has two coordinators: agents " + std::to_string(known->second.first) +
@@ -34,7 +34,7 @@ void World::check_coordinator(int index) {
   }
 }
 
-// Invariant: all nodes get the same release of a round. Each rank is assigned once, and the ranks are contiguous.
+// Checks an invariant: all nodes get the same release of a round. Each rank is assigned once, and the ranks are contiguous.
 void World::note_release(int index, std::uint32_t life, const Release& release, int coordinator) {
   Round& round = rounds_[release.id];
   if (round.coordinator < 0) {
@@ -91,9 +91,9 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
   check_failure_is_known(round);
 }
 
-// Invariant: two rounds never train at the same time, except that nodes may leave an older round at different times. While a
-// round trains, no round of another coordinator may train, and no round without a common member. A node of the newer round must
-// not train in the older round. Workers count even if their agent is dead.
+// Checks an invariant: two rounds never train at the same time, except that nodes may leave an older round at different times.
+// While a round trains, no round of another coordinator may train, and no other round that has no node in common with it. A
+// node of the newer round must not train in the older round. Workers count even if their agent is dead.
 void World::check_training(int index) {
   const RoundId self_id = agents_[static_cast<std::size_t>(index)].round;
   for (auto& [id, other] : rounds_) {
@@ -107,9 +107,9 @@ void World::check_training(int index) {
   }
 }
 
-// Returns true if the coordinator of this round was started in a new container, after its record was lost, and could reach no
-// other node while it searched for a running job for one lease. docs/rendezvous.md names this as the only case without a
-// guarantee.
+// Returns true if two conditions are met. The coordinator of this round was started in a new container after its record was
+// lost. And it could reach no other node while it searched for a running job for one lease. docs/rendezvous.md describes this
+// as the only case without a guarantee.
 bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
@@ -131,8 +131,8 @@ void World::check_together(int index, const RoundId& self_id, int b, const Round
     // If there are spares, nodes that are cut off may start the job again. docs/rendezvous.md gives no guarantee for this case.
     const bool restarted_fresh = self_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = started_alone_without_memory(self_id) || started_alone_without_memory(id);
-    // A node of the older round leads the new job, so its workers in the older round have ended. Without them, the other nodes
-    // of the older round cannot finish any step, and their leases expire.
+    // A node of the older round leads the new job, so its workers in the older round have ended. Without these workers, the
+    // other nodes of the older round cannot finish any step, and their leases expire.
     if (restarted_fresh && shared) return;
     if (restarted_fresh && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
@@ -150,8 +150,8 @@ void World::check_together(int index, const RoundId& self_id, int b, const Round
   if (!shared && all_known) violate("disjoint rounds train at the same time: " + both);
 }
 
-// Invariant: if a worker failed and another coordinator continues with the same processes, that coordinator has counted the
-// failure.
+// Checks an invariant: if a worker failed and another coordinator continues with the same processes, that coordinator has
+// counted the failure.
 void World::check_failure_is_known(const Round& round) {
   const Config& previous = round.first.previous;
   const auto found = rounds_.find(previous.origin());
@@ -214,7 +214,7 @@ void World::note_back(int index, int other) {
   if (leads != nullptr) rounds_[leads->round()].lost.erase(other);
 }
 
-// Invariant: a round ends only for one of these reasons. A node failed, got a stop signal, joined before any node had finished,
+// Checks an invariant: a round ends only if a node has failed, has got a stop signal, has joined before any node had finished,
 // or was lost before it had finished.
 void World::check_round_over(int index, const RoundId& id, const std::string& why) {
   const Round& round = rounds_[id];
@@ -237,7 +237,7 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
   violate("round " + name(id) + " is ended without a reason: " + why);
 }
 
-// Invariant: no node waits without a limit for the workers of other nodes.
+// Checks an invariant: no node waits without a limit for the workers of other nodes.
 void World::check_waiting(Agent& agent) {
   const Coordinator* const leads = agent.node->coordinator();
   const bool alone = alive_ == 1;  // true if no other node could lead instead of this one
@@ -251,13 +251,13 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// Returns true if a fault may have kept the end of the job from this node, either a fault of the node or one of the
-// coordinator. Such a node may search for the other nodes until it gives up, or may end alone. A node that has saved after a
-// signal may also end by itself if its coordinator is lost, because the job may continue elsewhere.
+// Returns true if this node may not have received the end of the job, because of a fault of the node or of the coordinator.
+// This node may then search for the other nodes until it gives up, or may end alone. A node that has saved after a signal may
+// also end by itself if its coordinator is lost, because the job may continue elsewhere.
 bool World::may_miss_end(int index) const {
-  // How long after its last fault a node may still miss the end of the job. Normally this is the time in which a session can be
-  // resumed: when a coordinator is killed, its last message may be in flight. The time is longer if nodes are reclaimed: a
-  // signal may end the job before a node that was cut off has dialed again.
+  // How long after its last fault a node may still miss the end of the job. Normally this is the time in which a session can
+  // be resumed, because the last message of a killed coordinator may be in flight. The time is longer if nodes are reclaimed,
+  // because a signal may end the job before a node that was cut off has dialed again.
   const Nanos detection_time = nodes_are_reclaimed_ ? 2 * kSecond : kMaxResume;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + detection_time > job_over_at_; };
   // docs/rendezvous.md gives no guarantee for nodes whose record is lost.
@@ -267,7 +267,7 @@ bool World::may_miss_end(int index) const {
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// Returns true if spares have started the job again. With spares, there may be enough nodes that are cut off from the job to
+// Returns true if spares have started the job again. With spares, the nodes that are cut off from the job may be enough to
 // start it again.
 bool World::started_by_spares(const RoundId& id) const {
   return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
@@ -283,8 +283,9 @@ void World::check_start_after_end(int index, const RoundId& id) {
   if (!leader_may_miss_end(id)) violate(name(index) + " starts workers after the end of the job");
 }
 
-// Invariant: if a node trained when all nodes got a signal, it has saved, or it reports why it has not saved. Exception:
-// another node died while all workers saved together. That save has no result, since no process has the whole state any more.
+// Checks an invariant: if a node trained when all nodes got a signal, it has saved, or it reports why it has not saved. There
+// is one exception: if another node died while all workers saved together, the save has no result, because no process has the
+// whole state any more.
 void World::check_stopped(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);
@@ -295,7 +296,8 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
   if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not report why");
 }
 
-// Invariant: in a job of two nodes, a node that has the vote of the dead other node never exits because of a missing majority.
+// Checks an invariant: in a job of two nodes, a node that has the vote of the other, dead node never exits because of a
+// missing majority.
 void World::check_minority(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const PersistentState& state = agent.node->member().state();
@@ -306,7 +308,7 @@ void World::check_minority(int index, const node_action::Finish& finish) {
   violate(name(index) + " ends as a minority, though it has the vote of the node that is dead");
 }
 
-// Invariant: all nodes of a job end with the same exit code.
+// Checks an invariant: all nodes of a job end with the same exit code.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_miss_end(index)) return;
   const Config& current = agents_[static_cast<std::size_t>(index)].node->member().state().current;
@@ -316,7 +318,7 @@ void World::check_end(int index, const node_action::Finish& finish) {
           std::to_string(result_.exit_code));
 }
 
-// Invariant: the size of a message does not depend on the number of nodes.
+// Checks an invariant: the size of a message does not depend on the number of nodes.
 void World::check_message(const FromCoordinator& message) {
   if (!std::holds_alternative<Release>(message)) return;
   try {

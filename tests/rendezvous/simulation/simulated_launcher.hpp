@@ -1,5 +1,5 @@
 // The interface between a simulated node and its launcher, which manages the workers. Each start of a node creates a launcher,
-// which receives the node's actions. tests/launcher/simulation implements the interface with the real agent. Without a
+// which receives the node's actions. tests/launcher/simulation implements the interface with the real agent. If there is no
 // launcher, World simulates the workers in a simplified way.
 #pragma once
 
@@ -42,9 +42,9 @@ class LauncherHost {
   virtual void worker_may_have_failed() = 0;  // Call this when a worker has failed while it was being stopped.
   virtual void round_is_lost() = 0;           // Call this when the round ends for a reason that does not count as a restart.
   virtual void saves_at(std::int64_t step) = 0;
-  virtual void no_deadline() = 0;  // Call this when the guardian no longer has to kill the workers at a certain time.
+  virtual void no_deadline() = 0;  // Call this when the guardian need not kill the workers at a certain time any more.
   virtual void leaves_permanently() = 0;
-  virtual void hangs(bool so) = 0;  // `so` is true if the workers of this round do not start to train.
+  virtual void hangs(bool so) = 0;  // Call this with true if the workers of this round do not start to train.
 
   virtual void finish(int exit_code, const std::string& why) = 0;
   virtual void violate(const std::string& what) = 0;
@@ -59,7 +59,7 @@ class SimulatedLauncher {
   // Carries out StartWorkers, StopWorkers, DismissHeld, StopAndSave, StopAt or Finish.
   virtual void carry_out(const NodeAction& action) = 0;
   virtual void get_signal(int signal) = 0;
-  // Returns true if all workers could save if they were requested to do so now.
+  // Returns true if all workers could save now.
   virtual bool can_save() const = 0;
   // Makes a worker fail. If `its_device` is true, its device fails too. Returns false if no device has failed.
   virtual bool fail_a_worker(bool its_device) = 0;
@@ -70,7 +70,7 @@ class SimulatedLauncher {
 
 struct LauncherContext {
   std::uint64_t seed = 0;
-  std::uint64_t chance = 0;  // random seed, different for each start
+  std::uint64_t chance = 0;  // random seed, which is different for each start
   int workers = 1;
 };
 

@@ -1,5 +1,5 @@
 // The simulated world of simulator.hpp: hosts with clocks, the network between the hosts, their workers, and the queue of
-// events. simulator.cpp contains the main loop. The other simulated_*.cpp files of this folder implement the remaining members.
+// events. simulator.cpp contains the main loop. The simulated_*.cpp files of this folder implement the other members.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ using Nanos = std::int64_t;  // true time since the start of the simulation
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
-constexpr Nanos kRecovery = 120 * kSecond;  // time limit for the job to end after all faults have ended
-// how long the coordinator waits for workers to end; longer than a graceful stop, which takes up to 9 s
+constexpr Nanos kRecovery = 120 * kSecond;  // after all faults have ended, the job must end within this time
+// how long the coordinator waits until workers have ended; longer than a graceful stop, which takes up to 9 s
 constexpr Nanos kReadyTimeout = 12 * kSecond;
-constexpr Nanos kResume = 900 * kMs;  // how long a session waits for a new connection, on the fastest clock
-// The same wait as kResume, but on the slowest clock, plus the time of messages in flight.
+constexpr Nanos kResume = 900 * kMs;  // how long a session waits for a new connection, by the fastest clock
+// The same wait as kResume, but by the slowest clock, plus the time of messages in flight.
 constexpr Nanos kMaxResume = 1200 * kMs;
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
@@ -64,7 +64,7 @@ struct Link {
   std::uint32_t life[2] = {0, 0};
   LinkId id[2] = {0, 0};
   bool open[2] = {true, true};  // whether each end still considers the connection open
-  Pipe pipe[2];                 // pipe[0] carries the packets of the dialing end, pipe[1] those of the listening end
+  Pipe pipe[2];                 // pipe[0] carries the packets of the dialing end, and pipe[1] the packets of the listening end
 };
 
 struct Agent {
@@ -72,8 +72,8 @@ struct Agent {
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
   bool got_death_notice = false;
-  // The two-node round in which this node also has the other node's vote, because a death notice has arrived; nullopt if there
-  // is none.
+  // The two-node round in which this node also has the vote of the other node, because a death notice has arrived; nullopt if
+  // this node has no second vote.
   std::optional<RoundId> both_votes_round{};
   std::optional<NodeId> known_id;  // the node id that this process last recorded
   // this node has given up its node id, but connections with that id may still be open
@@ -82,7 +82,7 @@ struct Agent {
   RestoredState disk;                               // the persistent state that the next process on this host finds
   bool remembers = true;                            // false if records can't be written, so that the next process finds none
   Nanos probing_since = kNever;                     // in a new container: when this node started to search for a running job
-  // Holds messages back until records are written. Used only if disks are slow.
+  // Delays messages until records are written. Used only if disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
   Nanos disk_stalls_until = 0;
@@ -101,7 +101,7 @@ struct Agent {
   bool got_stop_signal = false;
   bool left = false;
   Nanos guardian_delay = 0;     // at most kMaxGuardianDelay
-  bool must_save = false;       // this node must save, since it trained in a complete round when all nodes got a signal
+  bool must_save = false;       // this node must save, because it trained in a complete round when all nodes got a signal
   bool stuck = false;           // the workers of this node hang in the kernel
   bool end_is_pending = false;  // the workers of this node exit as soon as they no longer hang
   // if this node is the coordinator: the time since which it waits for workers of other nodes; 0 if it does not wait
@@ -110,14 +110,15 @@ struct Agent {
   bool newcomer = false;  // this node starts without a record while the job is already running, so it must not lead
   int local_world_size = 1;
   std::uint32_t life = 0;      // incremented when the process starts and when it ends
-  std::uint32_t id_since = 0;  // value of `life` when this node last started without a record and got a new node id
-  bool outvoted = false;       // the arbiter voted for the other node, and this node has not followed a coordinator since
+  std::uint32_t id_since = 0;  // value of `life` at the last start at which this node had no record and got a new node id
+  // the arbiter has voted for the other node, and after that this node has not followed a coordinator
+  bool outvoted = false;
   Nanos timer_at = kNever;
   std::map<LinkId, int> links;
   LinkId next_accepted = 1;
   std::uint64_t term_seen = 0;
   bool coordinates = false;
-  // Used only with a launcher.
+  // These members are used only if there is a launcher.
   std::unique_ptr<LauncherHost> host;
   std::unique_ptr<SimulatedLauncher> launcher;
   bool has_deadline = false;  // the guardian of this agent kills the workers at until_local
@@ -143,7 +144,7 @@ struct Round {
   std::set<int> training;
   bool full = false;  // true after all nodes of the round have trained at the same time
   // The following fields are possible reasons for the end of the round.
-  std::set<int> finished;  // nodes from which the coordinator has received that they have finished
+  std::set<int> finished;  // nodes that have reported to the coordinator that they have finished
   std::set<int> lost;      // nodes to which the coordinator no longer has a link
   bool failed = false;
   bool worker_failed = false;
@@ -197,7 +198,7 @@ struct Event {
   std::uint64_t order = 0;
   Kind kind{};
   int a = 0;
-  std::int64_t b = 0;  // the meaning depends on `kind`: for example a direction or a link
+  std::int64_t b = 0;  // the meaning depends on `kind`; for example a direction or a link
   std::uint32_t life = 0;
   std::uint32_t job = 0;
   bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
@@ -207,7 +208,7 @@ struct Event {
 struct Before {
   const Coordinator* leads = nullptr;
   RoundId round{};
-  std::int64_t away = 0;  // number of members without a connection, which get the release when they reconnect
+  std::int64_t away = 0;  // number of members that have no connection and get the release when they reconnect
   bool runs = false;      // true while the round is running, before its end has started
 };
 
@@ -225,8 +226,8 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
-  // Returns a random time for a fault that was added later. Such faults have a separate generator, so that the choices of
-  // existing seeds stay the same.
+  // Returns a random time for a fault that was added to the simulator later. These faults have a separate generator, so that
+  // the choices of existing seeds stay the same.
   Nanos later_between(Nanos low, Nanos high) {
     return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -314,7 +315,7 @@ class World {
   std::map<std::int64_t, Call> calls_;
   std::int64_t next_call_ = 0;
   std::map<RoundId, std::int64_t> saved_at_;  // for each round that was saved, the step of the save
-  bool node_left_ = false;                    // true if a node has left permanently although its workers cannot be killed
+  bool node_left_ = false;                    // true if a node with workers that cannot be killed has left permanently
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
@@ -451,10 +452,10 @@ class World {
   std::vector<Agent> agents_;
   std::vector<Link> links_;
   std::vector<Nanos> blocked_;
-  std::map<std::pair<int, int>, Slow> slow_;  // key: sender, receiver
+  std::map<std::pair<int, int>, Slow> slow_;  // the key is the pair of sender and receiver
   Result result_;
   std::uint64_t next_query_ = 1;
-  std::int32_t identity_changes_ = 0;  // number of starts at which a node may have got a different node id
+  std::int32_t identity_changes_ = 0;  // number of starts in which a node may have got a different node id
   // for each query to a single node, the number of the query and that node
   std::map<std::uint64_t, NodeId> single_node_queries_;
   // the received answers, each with the number of its query and the node that answered
@@ -492,11 +493,12 @@ class World {
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
   // The connections between a coordinator and another agent that were reset. The key is the pair of agents. The value is the
-  // time of the reset, and the `life` of the other agent at that time. The coordinator may give up the link later than that.
+  // time of the reset, and the `life` of the other agent at that time. The coordinator may give up the link some time after
+  // the reset.
   std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
   std::vector<RoundId> released_;   // rounds that were released while the current event was handled
   std::vector<int> started_;        // agents whose workers were started while the current event was handled
-  std::vector<std::string> ended_;  // the reasons of the rounds that ended while the current event was handled
+  std::vector<std::string> ended_;  // for each round that ended while the current event was handled: the reason
   bool stop_was_requested_ = false;
   std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
 };

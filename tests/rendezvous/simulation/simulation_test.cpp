@@ -91,7 +91,7 @@ TEST(Simulation, EverySeedKeepsTheInvariants) {
                                    << "failed: " << testing::PrintToString(all.failing);
   std::printf("%llu of %llu seeds ended early in a case without a promise\n", static_cast<unsigned long long>(all.excused),
               static_cast<unsigned long long>(seeds));
-  // Too many runs end early as excused, which means that docs/rendezvous.md gives no guarantee for them.
+  // Only few runs may end early as excused. An excused run is a case for which docs/rendezvous.md gives no guarantee.
   EXPECT_LE(all.excused, 1 + seeds / 100);
 }
 
@@ -107,33 +107,34 @@ TEST(Simulation, QueriesAreAnsweredOnceWithoutSideEffects) {
   EXPECT_GT(answers, 1000);
 }
 
-// Nodes finish while connections break. Regression: with seeds 525 and 1858 the coordinator ended the round of all nodes.
-// Either it treated a finished node without workers as lost, or a finished node's last message was lost with its connection.
+// Nodes finish while connections break. Regression: with seeds 525 and 1858 the coordinator ended the round of all nodes. In
+// one case it treated a finished node without workers as lost. In the other case the last message of a finished node was lost
+// with its connection.
 TEST(Simulation, FinishedNodeIsNotALoss) {
   for (const std::uint64_t seed : {525u, 1858u, 2472u, 2657u}) EXPECT_EQ(failure_text({.seed = seed}), "") << "seed " << seed;
 }
 
-// Workers hang in the kernel. Regression: before the timeout ready_timeout was added, all other nodes waited for them without a
+// Workers hang in the kernel. Regression: before ready_timeout was added, all other nodes waited for these workers without a
 // limit.
 TEST(Simulation, StuckNodeDoesNotBlockOthers) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(failure_text({.seed = seed}), "") << "seed " << seed;
 }
 
-// Regression: a node used the vote of a departed node twice, once together with the round of that node's successor, and later
-// without that round. So one term had two coordinators.
+// Regression: a node used the vote of a departed node twice: first in the round of the departed node's successor, and later in
+// an earlier round. So one term had two coordinators.
 TEST(Simulation, DepartedVoteIncludesTheSuccessorsRounds) {
   EXPECT_EQ(failure_text({.seed = 308882}), "");
 }
 
-// All three nodes lose their power. Regression: two of them gave up their node ids while the third node was elected. The round
-// of the elected node needed the votes of all three nodes, but the two old node ids no longer existed.
+// All three nodes lose power. Regression: two nodes gave up their node ids while the third node was elected. The round of the
+// elected node needed the votes of all three nodes, but the two old node ids no longer existed.
 TEST(Simulation, NoNodeGivesUpDuringAnElection) {
   EXPECT_EQ(failure_text({.seed = 370597}), "");
 }
 
-// The first node loses its record and returns. It is cut off, or (seed 4844) starts in a new container without a trace of the
-// job. If the node led without a check, two rounds would train at the same time. This happened with seed 19440: the node
-// treated a new container as a first start and queried no other node.
+// The first node loses its record and returns. The node is cut off, or (seed 4844) starts in a new container that contains no
+// trace of the job. If the node led without a check, two rounds would train at the same time. This happened with seed 19440:
+// the node treated a new container as a first start and queried no other node.
 TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
   Rules leads_immediately;
   leads_immediately.first_round_is_exclusive = false;
@@ -145,7 +146,7 @@ TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
 }
 
 // Returns the fraction of the undisturbed time in which jobs train. The caller checks a lower bound. In addition, an
-// undisturbed job must never be idle for 30 s. A rule that costs too much time violates one of these two limits.
+// undisturbed job must never be idle for 30 s. If a rule takes too much time, one of these two limits is violated.
 double goodput(std::uint64_t seeds, const Rules& rules) {
   double calm = 0;
   double trained = 0;
@@ -164,7 +165,7 @@ TEST(Simulation, UndisturbedJobTrains) {
 #endif
   EXPECT_GT(goodput(kOrdinarySeeds, Rules{}), 0.8);
   Rules slow;
-  // This is a fraction of the lease. Few grants are that long, so most starts must wait for a later grant.
+  // The value is a fraction of the lease. Few grants are that long, so most starts must wait for a later grant.
   slow.min_grant_to_start = 0.78;
   EXPECT_LT(goodput(kOrdinarySeeds, slow), 0.8);
 }
@@ -192,7 +193,7 @@ TEST(Simulation, FaultsReachAllOutcomes) {
     resumed += result.resumed;
     ends.insert(result.exit_code);
   }
-  EXPECT_GT(successions, 60);  // more coordinators than jobs, so coordinators were also replaced
+  EXPECT_GT(successions, 60);  // there were more coordinators than jobs, so some coordinators were replaced
   EXPECT_GT(rounds, 120);
   EXPECT_GT(resumed, 5);  // number of sessions that were resumed after a reset of their connection
   EXPECT_TRUE(ends.contains(0));
@@ -224,7 +225,7 @@ TEST(Simulation, ClockThatStopsDuringSuspendIsDetected) {
   EXPECT_TRUE(noticed);
 }
 
-// The coordinator of many nodes loses its power. The work of each other node until training resumes must be bounded. This work
+// The coordinator of many nodes loses power. The work of each other node until training resumes must be bounded. This work
 // includes the TLS handshakes of all nodes with the possible successors, which cost the server 0.3 ms each.
 void lose_coordinator_of(int agents) {
   const Result result = simulate({.seed = 5, .agents = agents, .faults = false, .loses_coordinator = true});
@@ -261,7 +262,7 @@ TEST(Simulation, TenThousandAgentsRecoverFromALostCoordinator) {
 struct Mutation {
   const char* name;
   std::function<void(Rules&)> apply;
-  std::uint64_t from = 0;  // the first seed to run; set for a rule whose absence only a few seeds detect
+  std::uint64_t from = 0;  // the first seed to run; set if only a few seeds detect the absence of the rule
 };
 
 class EveryRule : public testing::TestWithParam<Mutation> {};

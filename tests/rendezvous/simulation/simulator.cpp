@@ -114,7 +114,7 @@ void World::build() {
   nodes_are_reclaimed_ = scenario_.faults && reclaims() % 5 == 0;
   for (std::uint64_t left = nodes_are_reclaimed_ ? 1 + reclaims() % 3 : 0; left > 0; --left) {
     const Nanos at = static_cast<Nanos>(reclaims() % static_cast<std::uint64_t>(faults_end_));
-    // In a third of the runs any node may leave, and in the others only the coordinator's node.
+    // In a third of the runs any node may leave, and in the other runs only the coordinator's node.
     const bool any = reclaims() % 3 == 0;
     schedule(at, Event::Kind::kLeave, any ? static_cast<int>(reclaims() % static_cast<std::uint64_t>(count)) : -1,
              static_cast<std::int64_t>(reclaims() % 2));
@@ -190,9 +190,9 @@ Result World::run() {
     time_ = event.time;
     if (job_over_ && alive_ == 0) break;
     if (result_.at_work_again_s >= 0) break;
-    // After the end of the job the time limit is doubled, since nodes that were cut off may not have received the end yet.
+    // After the end of the job the time limit is doubled, because nodes that were cut off may not have received the end yet.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      // For a majority, the job may need nodes that have left permanently or have lost their node id. So it may never end.
+      // The job may need nodes for a majority that have left permanently or have lost their node id. So it may never end.
       if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || node_left_) break;
       trace_states();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
@@ -316,8 +316,8 @@ void World::handle(const Event& event) {
         return;
       }
       agent.end_is_pending = false;
-      // Invalidates other scheduled ends of these workers: if a write was slow, they may have been stopped twice, but their end
-      // must be reported once.
+      // Invalidates other scheduled ends of these workers. If a write was slow, the workers may have been stopped twice, but
+      // their end must be reported once.
       if (disks_are_slow_) ++agent.job;
       return deliver(
           event.a,
@@ -353,7 +353,7 @@ void World::start(int index) {
     agent.left = false;
     agent.newcomer = index != 0 || !memory_is_lost_;
     for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
-  } else if (agent.life > 1) {  // a new node id, which the node uses if it gives up the old one
+  } else if (agent.life > 1) {  // a new node id, which the node uses if it gives up the old node id
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
     // term_apart() depends on this byte, so it must vary between node ids.
@@ -376,7 +376,7 @@ void World::start(int index) {
   deliver(index, node_event::Begin{});
 }
 
-// Ends the process. If `silent` is true, the host has lost its power, so connections are not closed.
+// Ends the process. If `silent` is true, the host has lost power, so connections are not closed.
 void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
@@ -470,7 +470,7 @@ bool World::remember(Agent& agent, const member_action::Remember& action) {
   return agent.remembers;
 }
 
-// Marks the link as closed from the coordinator's decision on, even if a slow disk delays the last message.
+// Marks the link as closed as soon as the coordinator has decided to close it, even if a slow disk delays the last message.
 void World::note_closed(int index, const node_action::CloseLink& close) {
   if ((close.link & kDialled) != 0) return;
   const auto& links = agents_[static_cast<std::size_t>(index)].links;
@@ -637,7 +637,7 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   }
 }
 
-// Returns true if the node ended because it did not find the other nodes. Such a node may return.
+// Returns true if the node ended because it did not find the other nodes. In this case the node may return.
 bool World::is_missing(const node_action::Finish& action) {
   return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
          action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
@@ -650,8 +650,8 @@ bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) 
 
 void World::note_job_over(int index, const node_action::Finish& action) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  // True if the job ended because too few nodes joined. All nodes then delete their records, so their next start begins another
-  // job.
+  // `too_few` is true if the job ended because too few nodes joined. All nodes then delete their records, so their next start
+  // begins another job.
   const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
   if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
   if (!ends_the_job(agent, action) || job_over_) return;

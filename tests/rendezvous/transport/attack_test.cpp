@@ -101,7 +101,7 @@ TEST_F(Attack, ReplayedSessionIsRefused) {
   RawPeer whole(port());
   ASSERT_TRUE(whole.send(member.hello + member.rest));
   EXPECT_TRUE(refused(whole));
-  RawPeer in_turn(port());  // sends the second part only after the reply to the first, as a member does
+  RawPeer in_turn(port());  // sends the second part only after the reply to the first part, as a member does
   ASSERT_TRUE(in_turn.send(member.hello));
   ASSERT_TRUE(net_.run_until([&] { return !in_turn.receive().empty(); }));
   ASSERT_TRUE(in_turn.send(member.rest));
@@ -121,8 +121,8 @@ TEST_F(Attack, ReflectedHelloIsRefused) {
   open();
   RawMember member(port());
   ASSERT_TRUE(net_.run_until([&] { return !member.peer.receive().empty(); }));
-  // Both ends have the same job and token, and therefore the same keys. So the keys alone do not show that a hello was
-  // reflected to its sender.
+  // Both ends have the same job and token, and therefore the same keys. So an end cannot detect from the keys alone that its
+  // own hello was sent back to it.
   std::string answer;
   std::string plaintext;
   const auto server = coordinator_->transport->run();  // the digest of the run id, which identifies the job
@@ -200,7 +200,7 @@ TEST_F(Attack, IdleConnectionsBlockNoMember) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < idle + 1500) GTEST_SKIP() << "ulimit -Hn is " << limit.rlim_max;
-  // The limit is long, so that only an eviction can remove idle connections.
+  // The time limit is long, so that only an eviction can remove idle connections.
   limits_.handshake_time = std::chrono::minutes(10);
   limits_.unauthenticated = 1000;
   open();
@@ -230,7 +230,7 @@ std::size_t open_descriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
   while (::readdir(folder) != nullptr) ++count;
   ::closedir(folder);
-  return count - 3;  // do not count ".", ".." and the descriptor of the folder itself
+  return count - 3;  // does not count ".", ".." and the descriptor of the folder itself
 }
 
 // A child process that opens `count` connections and keeps them open until this object is destroyed.
@@ -310,8 +310,8 @@ TEST_F(Attack, IdleConnectionsAreEvictedWithoutDescriptors) {
   const Flood flood(port(), 300);
   FreeDescriptors few(30);
   ASSERT_TRUE(net_.run_until([&] { return coordinator_->transport->bad_peers().count(PeerFault::kCrowdedOut) > 200; }));
-  // The last thirty connections use all file descriptors. The test needs one more for the member's end, which is in this
-  // process too.
+  // The last thirty connections use all file descriptors. The test needs one more descriptor for the member's end, which is in
+  // this process too.
   few.allow(1);
   member_joins();
 }

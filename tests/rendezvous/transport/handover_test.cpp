@@ -1,5 +1,5 @@
-// Tests two jobs that share one port of a host. Each job gets its own members. The port stays open when the process that
-// listens on it ends.
+// Tests two jobs that share one port of a host. Each job gets its own members. If the process that listens on the port ends,
+// the port stays open.
 #include "rendezvous/transport/handover.hpp"
 
 #include <sys/un.h>

@@ -1,5 +1,5 @@
-// The event loop and the transports for the tests of this folder. All ends of each connection are in this process. A test waits
-// for events, and fails after a minute without an event.
+// Provides the event loop and the transports for the tests of this folder. All ends of each connection are in this process. A
+// test waits for events, and fails after a minute without an event.
 #pragma once
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ inline ConnectOptions to(std::uint16_t port, std::chrono::milliseconds patience 
   return options;
 }
 
-// A coordinator's listening port, and the members that it has accepted.
+// The listening port of a coordinator, and the members that it has accepted.
 struct Coordinator {
   Coordinator(Net& net, TransportLimits limits = {}, ListenOptions options = {})
       : transport(net.transport(kToken, "job", limits)) {

@@ -28,7 +28,7 @@ TEST(Transport, CarriesFramesBothWaysInOrder) {
   Inbox at_coordinator;
   const auto member = coordinator.members.front();
   const std::vector<std::string> frames{"", "a", std::string(1 << 20, 'x'), std::string("\0\n\xff", 3), "last"};
-  // The frames are sent before the receiver has set its handlers, so they must be kept until then.
+  // The frames are sent before the receiver has set its handlers, so the connection must keep them until then.
   for (const std::string& frame : frames) connection->send(frame);
   member->start(at_coordinator.handlers());
   connection->start(at_agent.handlers());
@@ -308,8 +308,8 @@ TEST(Transport, CanceledConnectEndsImmediately) {
   EXPECT_EQ(failure(*result).kind, Kind::kCancelled);
 }
 
-// Cancels a connect after every possible number of events. This includes the time between an awaited event and the resumption
-// of the coroutine.
+// Cancels a connect after every possible number of events. This includes cancellations between an awaited event and the
+// resumption of the coroutine.
 TEST(Transport, ConnectMayBeCanceledAtAnyEvent) {
   bool went_through = false;
   for (int events = 0; !went_through; ++events) {
@@ -382,8 +382,8 @@ TEST(Transport, AnswersAreBatchedAndSentBeforeAClose) {
   EXPECT_EQ(inbox.frames, (std::vector<std::string>{"one", "two"}));
 }
 
-// Measures only the memory of connections, not of agents. Both ends are in this process, so the coordinator's ends use half of
-// the memory.
+// Measures only the memory of connections, not of agents. Both ends of each connection are in this process, so the
+// coordinator's ends use half of the memory.
 TEST(Transport, IdleMemberUsesLittleMemory) {
   Net net;
   Coordinator coordinator(net);

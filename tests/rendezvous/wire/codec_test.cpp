@@ -206,7 +206,7 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
 }
 
 // The longest Hello may arrive in one packet with the end of the handshake, before the peer has proved that it has the token.
-// It must fit into the limit for that phase.
+// It must be within the limit for that phase.
 TEST(RendezvousCodec, LongestHelloFitsTheLimitBeforeTheToken) {
   Hello hello = some_hello();
   hello.role = std::string(kMaxRoleBytes, 'r');
@@ -226,7 +226,7 @@ TEST(RendezvousCodec, LongestHelloFitsTheLimitBeforeTheToken) {
 
 TEST(RendezvousCodec, OversizedLengthAllocatesNothing) {
   std::string body = encode(FromMember{StoreQuery{}});
-  // The number of keys follows the type (1 byte), the round (16), the rank (4), the id (8) and the operation (1).
+  // The number of keys comes after the type (1 byte), the round (16 bytes), the rank (4), the id (8) and the operation (1).
   const std::size_t keys = 1 + 16 + 4 + 8 + 1;
   body[keys] = '\xff';
   body[keys + 1] = '\xff';
@@ -243,7 +243,7 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
 }
 
 // Each seed file of the fuzzer must either be refused or encode to the same bytes. At least one message of each kind must be
-// accepted, because otherwise the fuzzer would only test refusals.
+// accepted. If all were refused, the fuzzer would only test refusals.
 TEST(RendezvousCodec, FuzzerSeedsAreDecoded) {
   std::set<std::size_t> member_types, coordinator_types;
   bool held = false, stay = false;

@@ -1,5 +1,5 @@
 // Tests synced batch norm in real processes. The expected values come from torch::nn::BatchNorm2d, which runs over all samples
-// in one process. A seed chooses how many samples each rank has (some have none), the memory layouts and the types.
+// in one process. A seed determines how many samples each rank has (some ranks have none), the memory layouts and the types.
 #include "trainer/batch_norm/synced_batch_norm.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -31,8 +31,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns the seed of the random cases. It must be the same on every rank, so it is stored in the environment, which child
-// processes inherit. Set DDPRUN_TEST_SEED to repeat a run.
+// Returns the seed of the random cases. The seed must be the same on every rank, so it is stored in an environment variable,
+// which child processes inherit. Set DDPRUN_TEST_SEED to repeat a run.
 std::uint64_t seed_of_this_run() {
   if (const char* given = std::getenv("DDPRUN_TEST_SEED")) return std::strtoull(given, nullptr, 10);
   const std::uint64_t drawn = std::random_device{}();
@@ -43,7 +43,7 @@ std::uint64_t seed_of_this_run() {
 struct Drawn {
   at::Tensor x;                      // the samples of all ranks
   at::Tensor gradient;               // gradient of the loss with respect to the result
-  std::vector<std::int64_t> shares;  // number of samples of each rank; rank 0 always has some, other ranks may have none
+  std::vector<std::int64_t> shares;  // number of samples of each rank; 0 is possible for all ranks except rank 0
   std::string text;
 };
 
@@ -58,8 +58,8 @@ Drawn draw(std::mt19937_64& chance, int world) {
     drawn.shares.push_back(none ? 0 : number(1, 6));
     samples += drawn.shares.back();
   }
-  // Each channel has many values. With only a few, the variance may be nearly zero, and division by its square root amplifies
-  // rounding errors.
+  // Each channel has many values. With only a few values, the variance may be nearly zero, and a division by its square root
+  // amplifies rounding errors.
   const std::vector<std::int64_t> sizes{samples, number(1, 40), number(4, 7), number(4, 7)};
   at::Generator generator = at::detail::createCPUGenerator(chance());
   const double offset = std::array{0.0, 1.0, 100.0}[static_cast<std::size_t>(number(0, 2))];
@@ -75,7 +75,7 @@ Drawn draw(std::mt19937_64& chance, int world) {
   return drawn;
 }
 
-// Returns a batch norm with weights that differ from the initial ones and are the same on every rank.
+// Returns a batch norm whose weights differ from the initial weights and are the same on every rank.
 std::shared_ptr<BatchNorm> norm_of(std::int64_t channels) {
   const auto norm = batch_norm(channels);
   at::Generator generator = at::detail::createCPUGenerator(7);
@@ -110,8 +110,8 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, double to
   EXPECT_LE(off, tolerance * scale) << what;
 }
 
-// Compares this rank's results with those of a batch norm over the samples of all ranks. As in the training loop, a rank
-// without samples passes a stand-in: a sample of another rank, with weight 0.
+// Compares the results of this rank with the results of a batch norm over the samples of all ranks. As in the training loop, a
+// rank that has no samples passes a stand-in: a sample of another rank, with weight 0.
 void expect_plain_over_all(const Rank& rank, const Drawn& drawn) {
   const auto own = static_cast<std::size_t>(rank.environment.rank);
   const std::int64_t first = std::accumulate(drawn.shares.begin(), drawn.shares.begin() + rank.environment.rank, 0L);
@@ -221,7 +221,7 @@ TEST(SyncedBatchNorm, RefusesAModelWithoutBatchNorm) {
 }
 
 // Rank 1 kills itself, and rank 0 must get an exception. If `in_backward` is true, rank 1 kills itself after its forward pass,
-// otherwise before it.
+// and if false, before its forward pass.
 void expect_loss_of_rank_1(bool in_backward) {
   GroupBreaker breaker(2);
   const auto rank = as_rank_of(2, {{1, -SIGKILL}}, &breaker);

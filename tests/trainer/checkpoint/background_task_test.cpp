@@ -1,4 +1,4 @@
-// Tests BackgroundTask, which runs one task at a time on a separate thread and returns the result of each.
+// Tests BackgroundTask, which runs one task at a time on a separate thread and returns the result of each task.
 #include "trainer/checkpoint/background_task.hpp"
 
 #include <gtest/gtest.h>

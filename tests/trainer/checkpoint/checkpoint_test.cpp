@@ -1,4 +1,4 @@
-// Tests how checkpoints are published, kept, found and refused, and how bad ones are moved aside.
+// Tests how checkpoints are published, kept, found and refused, and how bad checkpoints are renamed.
 #include "trainer/checkpoint/checkpoint.hpp"
 
 #include <ATen/ops/ones.h>
@@ -152,12 +152,12 @@ TEST(Checkpoint, AnotherWorldSizeIsNotMixedIn) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // otherwise each later start of the finished run would repeat the last evaluation
+  expected.finished = true;  // without this flag, each later start of the finished run would repeat the last evaluation
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 
-// A run ends at a step whose checkpoint was saved before it was known that the run ends. That checkpoint has a different world
-// size and is marked as one whose evaluation failed. It must nevertheless record the end of the run.
+// A run ends at a step whose checkpoint was saved before the run could know that it ends. The checkpoint has a different world
+// size, and its evaluation is marked as failed. Even in this case, the end of the run must be recorded in the checkpoint.
 TEST(Checkpoint, TheRunEndIsRecordedForAnyWriter) {
   TemporaryFolder folder;
   CheckpointState before = sample_state(400);
@@ -362,8 +362,8 @@ TEST(Checkpoint, ASetAsideCheckpointCanBeLoadedByPath) {
   EXPECT_EQ(list_checkpoints(folder.path()).size(), 1U);
 }
 
-// At its start, a run moves bad checkpoints aside. A checkpoint that cannot be read only because no descriptor is free does
-// not count as bad.
+// At its start, a run renames bad checkpoints. A checkpoint that cannot be read only because no descriptor is free does not
+// count as bad.
 TEST(Checkpoint, IsNotBadForLackOfDescriptors) {
   TemporaryFolder folder;
   const fs::path saved = save_checkpoint(folder.path(), sample_state(100), newest(9)).path;
@@ -430,7 +430,7 @@ TEST(SecondFormat, LoadWeightsReturnsTheAverageIfThereIsOne) {
 }
 
 // Writes a checkpoint of sample_state(400) whose tensor fc1.weight is split over two files. The first file contains the
-// tensor's elements before `first_ends`, and the second file contains those from `second_begins` on.
+// tensor's elements before `first_ends`, and the second file contains the elements from `second_begins` on.
 fs::path divided(const fs::path& folder, std::int64_t first_ends, std::int64_t second_begins,
                  const std::function<void(Manifest&)>& change = {}) {
   const CheckpointState state = sample_state(400);

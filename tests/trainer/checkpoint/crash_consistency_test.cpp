@@ -53,7 +53,8 @@ bool is_in_memory(const fs::path& path) {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
 }
 
-// A new folder must be synced in its parent. Otherwise a power loss can remove the folder together with its checkpoints.
+// The parent of a new folder must be synced. Without this sync, a power loss can remove the folder together with its
+// checkpoints.
 TEST(CrashConsistency, ANewCheckpointFolderIsSyncedInItsParent) {
   const Place place(fs::temp_directory_path());
   const auto is_synced_by = [](const fs::path& parent, const std::function<void(const fs::path&)>& act) {
@@ -63,7 +64,7 @@ TEST(CrashConsistency, ANewCheckpointFolderIsSyncedInItsParent) {
     return std::ranges::any_of(calls, [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); });
   };
   const auto save = [](const fs::path& folder) { save_checkpoint(folder, sample_state(400), newest(2)); };
-  // When a run starts, it claims the checkpoint folder, as its only writer.
+  // When a run starts, it claims the checkpoint folder, so that it is the only writer.
   const auto claim = [](const fs::path& folder) { WriterClaim(folder, {.term = 1}).take(); };
   for (const char* name : {"saved", "claimed"}) fs::create_directory(place / name);
   EXPECT_TRUE(is_synced_by(place / "saved", save));
@@ -202,8 +203,9 @@ TEST_P(CrashConsistency, HoldsAtEverySystemCall) {
 INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Tests the protection against power loss through the order of system calls, because killing a process does not lose data. The
-// content of a file is synced before the file gets its final name, and the new name is synced before an old file is removed.
+// Tests the protection against power loss. A killed process does not lose data, so this test checks the order of the system
+// calls. The content of a file is synced before the file gets its final name, and the new name is synced before an old file is
+// removed.
 TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
   const test::TemporaryFolder place;
   const std::vector<RecordedCall> calls = calls_of_save(place / "checkpoints");

@@ -1,5 +1,5 @@
-// Tests writes of large files that bypass the page cache. The file must be complete for any length, and errors of the thread
-// that writes must be reported.
+// Tests writes of large files that bypass the page cache. The file must be complete for any length, and errors of the writer
+// thread must be reported.
 #include "trainer/checkpoint/direct_writer.hpp"
 
 #include <fcntl.h>
@@ -93,7 +93,7 @@ TEST(HashedFile, LargeFilesHaveTheRightBytesAndChecksum) {
   EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
 }
 
-// Some file systems refuse the flag for direct writes. Others accept the flag and then refuse the first write.
+// Some file systems refuse the flag for direct writes. Other file systems accept the flag and then refuse the first write.
 TEST(HashedFile, UsesThePageCacheIfDirectWritesFail) {
   const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
   for (const auto how : {test::Direct::kFlagRefused, test::Direct::kWritesRefused}) {

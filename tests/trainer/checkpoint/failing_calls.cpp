@@ -53,7 +53,7 @@ enum class Verdict { kGo, kFail, kHalf, kDieInside };
 Verdict judge(const char* name, const char* path, bool needs_space, const char* second = "") {
   Watch& watch = *watching;
   const std::size_t number = watch.calls.size();
-  watching = nullptr;  // the calls that this function itself makes are not counted
+  watching = nullptr;  // turns off the watch, so that the calls in this function are not counted
   watch.calls.push_back({name, path, second, needs_space});
   watching = &watch;
   const CallFault& fault = watch.fault;

@@ -1,6 +1,7 @@
-// Injects faults into file operations. The test program itself defines libc's file functions, so all calls of our code and of
-// the C++ library go through them. They only forward each call until watch() is called. From then on the calls on one folder
-// are counted and recorded, and one of them can fail, write only half of its bytes, or kill the process.
+// Injects faults into file operations. The test program itself defines the file functions of libc, so all calls of our code
+// and of the C++ library use these definitions. Until watch() is called, the functions only forward each call. After that, the
+// calls on one folder are counted and recorded. One of these calls can fail, write only half of its bytes, or kill the
+// process.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,7 @@ TEST(HostCopy, CopiesAnyShapeTypeAndLayout) {
   }
 }
 
-// The tensors are larger than the part that one thread copies, and their sizes do not match the boundaries of these parts.
+// The tensors are larger than the block that one thread copies, and their sizes are not multiples of the block size.
 TEST(HostCopy, CopiesManyMegabytesExactly) {
   CheckpointState live;
   for (const std::int64_t elements : {9'000'001, 1, 7'654'321, 3}) {
@@ -62,7 +62,7 @@ TEST(HostCopy, CopiesManyMegabytesExactly) {
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 
-// Records the calls of a fake GPU module. `pinned` contains the memory that is pinned at present.
+// Records the calls of a simulated GPU module. `pinned` contains the memory that is currently pinned.
 struct Pinning {
   std::mutex mutex;
   std::map<void*, std::size_t> pinned;

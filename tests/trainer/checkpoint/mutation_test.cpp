@@ -1,6 +1,6 @@
 // Damages a folder of checkpoints in random ways. After each mutation a valid checkpoint is found, and a damaged checkpoint is
-// never accepted. The ordinary run makes several hundred mutations; with DDPRUN_LONG_TESTS (./dev test --long) it makes 10,000.
-// Each mutation has its own seed.
+// never accepted. By default, the test makes several hundred mutations. With DDPRUN_LONG_TESTS (./dev test --long) it makes
+// 10,000. Each mutation has its own seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ class Mutation {
  public:
   Mutation(const fs::path& folder, std::uint32_t seed) : folder_(folder), random_(seed) {}
 
-  // Damages a checkpoint, but never that of step `spared`. Returns a description of the damage.
+  // Damages a checkpoint, but never the checkpoint of step `spared`. Returns a description of the damage.
   std::string operator()(std::int64_t spared) {
     std::int64_t step = spared;
     while (step == spared) step = kSteps[random_() % 3];

@@ -1,5 +1,5 @@
-// Simulates a file system that refuses O_DIRECT, or that accepts it and then refuses the writes. The test program itself
-// defines libc's fcntl and pwrite, so the calls of all threads go through them.
+// Simulates a file system that refuses O_DIRECT, or that accepts O_DIRECT and then refuses the writes. The test program itself
+// defines the libc functions fcntl and pwrite, so the calls of all threads use these definitions.
 #pragma once
 
 namespace ddprun::test {

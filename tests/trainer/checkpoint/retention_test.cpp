@@ -30,8 +30,9 @@ TEST(Retention, KeepsAtLeastOneAndTheJustWrittenOne) {
 }
 
 TEST(Retention, KeepsTheFirstAtOrPastEachMultiple) {
-  // With every_steps = 100, the first checkpoint at or after each multiple of 100 is kept, if it comes before the next
-  // multiple. These are 100, 207 (not 250) and 420; between 300 and 400 there is none. Step 480 is kept as the newest.
+  // With every_steps = 100, the first checkpoint at or after each multiple of 100 is kept, if its step is below the next
+  // multiple. These checkpoints are at steps 100, 207 (not 250) and 420. Between 300 and 400 there is no checkpoint. Step 480
+  // is kept as the newest checkpoint.
   EXPECT_EQ(steps_to_remove(plain({30, 100, 150, 207, 250, 420, 450, 480}), {.newest = 1, .every_steps = 100}, 480),
             (Steps{30, 150, 250, 450}));
 }

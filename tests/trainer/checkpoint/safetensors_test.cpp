@@ -1,4 +1,4 @@
-// Tests safetensors files: the written bytes, the tensors that are read back, and the files that are refused.
+// Tests safetensors files: the written bytes, the tensors that are read, and the files that are refused.
 #include "trainer/checkpoint/safetensors.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -108,7 +108,7 @@ TEST(SafetensorsFile, AlignsEachTensorToItsElements) {
   EXPECT_EQ(plan.head.size() % 8, 0U);
   std::vector<std::int64_t> begins;
   for (const TensorLayout& tensor : plan.tensors) begins.push_back(tensor.begin);
-  // The file has the order b, d, c, a: tensors with larger elements come first.
+  // The order in the file is b, d, c, a, because tensors with larger elements come first.
   EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 24, 28, 34}));
   EXPECT_EQ(plan.data_bytes, 37);
 }
@@ -190,7 +190,7 @@ TEST(SafetensorsFile, LimitsTheNumberOfEntries) {
 }
 
 // The header has a gap between tensors, which is detected only after all entries. A parser that visits all entries again for
-// each entry would need minutes for this header.
+// each entry would take minutes for this header.
 TEST(SafetensorsFile, ManyTensorsAreReadInLinearTime) {
   std::string header = "{" + entry("a", "U8", "[1]", "[1,2]");
   for (int i = 0; i < 100'000; ++i) header += "," + entry(std::to_string(i), "U8", "[0]", "[0,0]");

@@ -1,4 +1,5 @@
-// Tests the claim: a file that names the newest writer of a checkpoint folder. Only this writer may publish checkpoints.
+// Tests the checkpoint claim, which is a file that names the newest writer of a checkpoint folder. Only this writer may
+// publish checkpoints.
 #include "trainer/checkpoint/writer_claim.hpp"
 
 #include <gtest/gtest.h>
@@ -142,7 +143,7 @@ TEST(WriterClaim, RemovesLeftoversOfEarlierWriters) {
 // The old writer is suspended at each stage of its save, and continues after a new writer has started. It must not publish.
 TEST(WriterClaim, AnOldWriterCannotPublish) {
   for (const std::string stage : {"begun", "model-half", "model-written", "optimizer-written", "manifest-written"}) {
-    // If `checked`, the old writer is suspended after its check at this stage, and otherwise before this check.
+    // If `checked` is true, the old writer is suspended after its check at this stage, and if false, before the check.
     for (const bool checked : {false, true}) {
       SCOPED_TRACE(stage + (checked ? ", after its check" : ", before its check"));
       TemporaryFolder folder;

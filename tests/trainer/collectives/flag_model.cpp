@@ -27,8 +27,9 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 struct View {
-  std::array<std::uint16_t, kWords> words{};     // for each word, the oldest write that the thread may still read
-  std::array<std::uint16_t, kThreads> clocks{};  // for each thread, the number of its publications that happened before
+  std::array<std::uint16_t, kWords> words{};  // for each word, the oldest write that the thread may still read
+  // for each thread, the number of its publications that happened before this view
+  std::array<std::uint16_t, kThreads> clocks{};
   void join(const View& other) {
     for (std::size_t i = 0; i < kWords; ++i) words[i] = std::max(words[i], other.words[i]);
     for (std::size_t i = 0; i < kThreads; ++i) clocks[i] = std::max(clocks[i], other.clocks[i]);
@@ -51,7 +52,7 @@ struct Location {
   std::uint64_t value = 0;
   std::size_t writer = 0;
   std::uint16_t written_at = 0;
-  std::array<std::uint16_t, kThreads> read_at{};  // 0: this thread has not read it
+  std::array<std::uint16_t, kThreads> read_at{};  // 0 if this thread has not read the write
   bool written = false;
 };
 
@@ -65,10 +66,11 @@ struct Fiber {
   bool done = false;
   bool unwinding = false;
   View view{};
-  std::uint64_t trace = 0;                 // hash of the results of all operations; it represents the local state
+  // hash of the results of all operations, which represents the local state of the fiber
+  std::uint64_t trace = 0;
   std::uint64_t loop_trace = 0;            // the trace at the start of a loop that waits
   std::optional<std::size_t> sleeps_on{};  // word for which the fiber sleeps
-  std::optional<std::size_t> loads{};      // word of the load that comes next
+  std::optional<std::size_t> loads{};      // if the next operation is a load in a wait loop: the word that it loads
   bool in_loop = false;                    // the fiber waits in a loop and has read the word at least once
   std::uint32_t awaited = 0;               // the phase for which the fiber waits
   std::uint16_t last_read = 0;             // the newest write that the loop has read
@@ -86,11 +88,12 @@ class Explorer {
   Fiber& current() { return fibers_[current_]; }
   std::size_t current_index() const { return current_; }
 
-  // Stops the fiber before an atomic operation. If the operation is the load of a waiter, `loads` is the word that it loads.
+  // Stops the fiber before an atomic operation. If a waiting fiber is about to load a word, `loads` is the number of this
+  // word.
   void before_operation(std::optional<std::size_t> loads = std::nullopt);
   unsigned choose(unsigned count);
   std::vector<Write>& history(std::size_t word) { return words_[word]; }
-  // Returns false if the explorer need not try the case that the fiber's load returns this write.
+  // Returns false if the explorer can skip the case in which the fiber's load returns this write.
   bool is_useful(const Fiber& fiber, std::size_t word, std::size_t time) const;
   std::uint32_t modify(std::size_t word, std::uint32_t value, bool release);
   void wake(std::size_t word);
@@ -126,7 +129,7 @@ class Explorer {
 
 Explorer* explorer = nullptr;
 
-// An atomic word of the model. The templates of flag_word.hpp use it in place of a real one.
+// An atomic word of the model. The templates of flag_word.hpp use it instead of a real atomic word.
 class ModelWord {
  public:
   explicit ModelWord(std::size_t index) : index_(index) {}
@@ -356,8 +359,8 @@ bool Explorer::is_useful(const Fiber& fiber, std::size_t word, std::size_t time)
   return scenario_.waiting != Waiting::kSpin && time + 1 == words_[word].size();
 }
 
-// Positions in a history count from the oldest write that a rank can still read. Without this, two executions that differ only
-// in the number of earlier sleeps would never reach the same state.
+// Positions in a history are counted from the oldest write that a rank can still read. If they were counted from the start,
+// two executions that differ only in the number of earlier sleeps would never reach the same state.
 std::uint64_t Explorer::state() const {
   std::array<std::uint16_t, kWords> oldest{};
   oldest.fill(0xffff);

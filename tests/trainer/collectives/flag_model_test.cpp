@@ -9,8 +9,8 @@
 namespace ddprun::trainer::collectives::model {
 namespace {
 
-// An exchange whose steps access the data of the model instead of memory. Each chunk has its own value. So if a rank reads the
-// data of a different chunk, this is a violation too.
+// An exchange whose steps access the data of the model instead of memory. Each chunk has a different value. So it is a
+// violation too if a rank reads the data of a different chunk.
 class ModelExchange final : public Exchange {
  public:
   ModelExchange(Transport& transport, std::uint64_t chunks, bool combines, std::uint64_t number)

@@ -1,5 +1,6 @@
-// Tests reductions: rounding of 16-bit types, NaN, overflow of integers, order, and the reductions that each type has. Tests of
-// whole collectives (shared_memory/collectives_test.cpp) compare all types and operations with closed forms.
+// Tests reductions: rounding of 16-bit types, NaN, overflow of integers, the order of operations, and the reductions that each
+// type supports. Tests of whole collectives (shared_memory/collectives_test.cpp) compare all types and operations with closed
+// forms.
 #include "trainer/collectives/reduction.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ TEST(Reduction, HalfAndBfloat16ConvertExactlyAndRoundToTheNearestEven) {
   EXPECT_EQ(float_of_half(0x3c01), 1.0009765625f);
   EXPECT_EQ(float_of_half(0x0001), 0x1p-24f);
   EXPECT_EQ(float_of_bfloat16(0x3f81), 1.0078125f);
-  // The values are floats of all sizes, and ties between two halves.
+  // The values are floats of all sizes, and values exactly between two 16-bit numbers.
   for (std::uint32_t bits = 0x2f000000; bits < 0x477fe000; bits += 0x1000 - (bits % 7 == 0 ? 1 : 0)) {
     for (const std::uint32_t sign : {0u, 0x80000000u}) {
       const float value = std::bit_cast<float>(bits | sign);
@@ -71,7 +72,8 @@ TEST(Reduction, HalfAndBfloat16ConvertExactlyAndRoundToTheNearestEven) {
 }
 
 TEST(Reduction, HalfRoundsAfterEachAddition) {
-  // If the sum is rounded after each addition, 2048 + 1 is 2048 each time. The exact sum is 2051, which rounds to 2052.
+  // If the sum were rounded after each addition, 2048 + 1 would be 2048 each time. The exact sum is 2051, which rounds to
+  // 2052.
   const std::uint16_t large = half_of_float(2048), one = half_of_float(1);
   const auto sum = reduce_all<std::uint16_t>(ElementType::kF16, Reduction::kSum, {{large}, {one}, {one}, {one}});
   EXPECT_EQ(float_of_half(sum[0]), 2048.0f);

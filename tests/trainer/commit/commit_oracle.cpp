@@ -5,15 +5,15 @@
 namespace ddprun::trainer::simulation {
 namespace {
 
-// Returns the newest step that must not be lost, according to the state of this rank. It is the step whose agreed values
-// (gradient norm, learning rate) the rank has. If gradients are not kept, it is the last step whose update the rank has
+// Returns the newest step that must not be lost, according to the state of this rank. This is the step for which the rank has
+// the agreed values (gradient norm, learning rate). If gradients are not kept, this is the last step whose update the rank has
 // finished.
 std::int64_t committed_on(const World& world, const SimulatedRank& rank) {
   return world.keeps_gradients || rank.truth().next ? rank.agreed().step : rank.truth().made;
 }
 
-// Returns true if the rank can provide its own pieces of the state at step `step`: it has them at that step, or can complete
-// the step from its gradients.
+// Returns true if the rank can provide its own pieces of the state at step `step`: it has these pieces at that step, or it can
+// complete the step from its gradients.
 bool can_make(const World& world, const SimulatedRank::Truth& truth, std::int64_t step) {
   return truth.made == step || (world.keeps_gradients && truth.made == step - 1 && truth.gradients == step);
 }

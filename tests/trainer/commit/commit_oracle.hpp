@@ -1,5 +1,6 @@
-// The part of the oracle (simulated_job.hpp) that checks the decision of a regroup. It uses only the true state of the ranks
-// and the definition of a layout. To be independent, it does not call the code that makes decisions.
+// The part of the oracle (simulated_job.hpp) that checks the decision of a regroup. This part uses only the true state of the
+// ranks and the definition of a layout. It does not call the code that makes decisions, so that an error in that code cannot
+// affect the check.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace ddprun::trainer::simulation {
 
-// Sets world.violation if the decision loses a step or an evaluation, or returns to the checkpoint although a rank has the
+// Sets world.violation if the decision loses a step or an evaluation, or returns to the checkpoint even though a rank has the
 // state.
 void judge_decision(World& world, const std::vector<std::unique_ptr<SimulatedRank>>& ranks, const CommitDecision& decision);
 

@@ -1,4 +1,4 @@
-// Tests the commit rule with single cases: each test passes reports and expects a decision. commit_simulation_test.cpp tries
+// Tests the commit rule with single cases: each test passes reports and expects a decision. commit_simulation_test.cpp tests
 // random cases.
 #include "trainer/commit/commit_rule.hpp"
 
@@ -25,8 +25,8 @@ CommitDecision decide(const Reports& reports, const StateLayout& layout) {
   return decide_commit(reports, std::span(&known, 1), layout);
 }
 
-// These functions return the reports of two ranks that wait in a collective. The first rank waits in agree() of step k + 1. The
-// second has passed agree() and waits in the gather of the new weights.
+// These functions return the reports of two ranks that wait in a collective. The first rank waits in agree() of step k + 1.
+// The second rank has passed agree() and waits in the gather of the new weights.
 StepReport in_agree(int rank, std::int64_t k) {
   return {.place = LayoutPlace{.rank = rank}, .made = k, .received = k, .gradients = k + 1, .agreed = k};
 }
@@ -142,7 +142,7 @@ TEST(CommitRule, RankWithTwoLayoutsIsAHolderInBoth) {
   const StateLayout next = layout_for(shapes, {.strategy = StrategyKind::kFsdp, .mirror = false}, {0, 0});
   const std::vector<NumberedLayout> known{{.layout_number = 4, .layout = &before}, {.layout_number = 5, .layout = &next}};
   // The job shrinks from three ranks to two. Rank 2 of the old layout sent its pieces of the state, and was lost before the
-  // switch to the new layout. Rank 1 has received all pieces that it needs, rank 0 has not.
+  // switch to the new layout. Rank 1 has received all pieces that it needs, but rank 0 has not.
   StepReport first = finished(0, 7);
   first.place = LayoutPlace{.layout_number = 4, .rank = 0};
   StepReport second = finished(1, 7);
@@ -162,9 +162,9 @@ TEST(CommitRule, UnknownLayoutIsAnInternalError) {
   EXPECT_THROW(decide({report}, layout), InternalError);
 }
 
-// With strategy ddp, the commit rule must agree with the older rule of trainer/state/state_sharing.cpp: the most advanced
-// state is sent to the other ranks. There is one difference. A rank whose state lacks only the result of the evaluation
-// receives only that result.
+// With strategy ddp, the commit rule must make the same decision as the older rule in trainer/state/state_sharing.cpp: the
+// most advanced state is sent to the other ranks. There is one difference. If the state of a rank is complete except for the
+// result of the evaluation, the rank receives only that result.
 TEST(CommitRule, DdpFollowsTheMostAdvancedRank) {
   int complete = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxWorld = 8;
 constexpr std::int64_t kMaxActions = 20000;
-constexpr std::int64_t kElementBytes = 4;  // size of an element; also the alignment, so that no piece is padded
+constexpr std::int64_t kElementBytes = 4;  // size of an element; the alignment has the same value, so that no piece is padded
 
 const char* text_of(CommitOutcome outcome) {
   switch (outcome) {
@@ -114,7 +114,7 @@ class SimulatedJob {
       break_group();
     }
     note_checkpoint();
-    // A regroup has many actions. They are counted only if the next failure must occur in a regroup. Otherwise only training
+    // A regroup has many actions. They are counted only if the next failure must occur in a regroup. If not, only training
     // actions are counted.
     if (breaking_ || losses_ == 0 || (!loss_in_regroup_ && !trained)) return;
     if (--until_loss_ <= 0) lose();
@@ -147,7 +147,7 @@ class SimulatedJob {
       }
     }
     if (kind == 8) victims = {first, up_to(world - 1), up_to(world - 1)};
-    // For the other values of `kind`, no rank is lost: the process group breaks because the number of ranks changes.
+    // For the other values of `kind`, no rank is lost. The process group breaks because the number of ranks changes.
     bool interrupts = false;
     for (const auto& rank : ranks_) interrupts |= !rank->trains();
     result_.interrupted += interrupts ? 1 : 0;
@@ -162,8 +162,8 @@ class SimulatedJob {
     break_group();
   }
 
-  // Returns true if two ranks can provide each piece of the state. This uses only the definition of the strategies, not the
-  // layouts.
+  // Returns true if two ranks can provide each piece of the state. The function uses only the definitions of the strategies
+  // and not the layouts.
   bool has_second_holders() const {
     const int world = static_cast<int>(ranks_.size());
     const bool has_replicas = parallelism_.strategy == StrategyKind::kDdp ||
@@ -194,7 +194,7 @@ class SimulatedJob {
     }
   }
 
-  // Returns true if all ranks can continue to use the newest layout of the state. Otherwise the regroup adds a layout.
+  // Returns true if all ranks can continue to use the newest layout of the state. If they cannot, the regroup adds a layout.
   bool newest_layout_fits(const StateLayout& now) const {
     const auto newest = static_cast<std::int64_t>(layouts_.size()) - 1;
     if (*layouts_.back() != now) return false;
@@ -304,12 +304,12 @@ class SimulatedJob {
   std::mt19937_64 random_;
   ModelShapes shapes_;
   Parallelism parallelism_;
-  std::vector<int> nodes_;                             // the node of each rank; index: rank in the process group
-  std::vector<std::unique_ptr<StateLayout>> layouts_;  // index: layout number
+  std::vector<int> nodes_;                             // the node of each rank; the index is the rank in the process group
+  std::vector<std::unique_ptr<StateLayout>> layouts_;  // the index is the layout number
   std::unique_ptr<Model> model_;
   std::unique_ptr<History> history_;
   World world_;
-  std::vector<std::unique_ptr<SimulatedRank>> ranks_;  // index: rank; null if the rank is lost
+  std::vector<std::unique_ptr<SimulatedRank>> ranks_;  // the index is the rank; null if the rank is lost
   Group group_;
   int losses_ = 0;  // number of failures that are still to be injected
   int until_loss_ = 0;

@@ -6,18 +6,19 @@
 // repeats a step without any error message.
 //
 // The idea. All decisions are pure, so a whole job can run on one thread. The simulator performs one action of one rank at a
-// time, in an order that a seed chooses. A collective consists of two actions: a rank enters it, and leaves it when all ranks
-// of the group have entered. The value of each element is a hash of its history (simulated_values.hpp), so a wrong step gives a
-// wrong value. The seed also chooses the model, the strategy, the mirrors, the nodes, and one to four failures with their
-// points and victims. It chooses whether lost ranks are replaced or the job shrinks or grows. After a loss the survivors
-// continue for a random number of actions, until their group breaks.
+// time, in an order that a seed determines. A collective consists of two actions: a rank enters it, and leaves it when all
+// ranks of the group have entered. The value of each element is a hash of its history (simulated_values.hpp), so a wrong step
+// gives a wrong value. The seed also determines the model, the strategy, the mirrors, the nodes, and one to four failures with
+// their points and victims. It determines whether lost ranks are replaced, or whether the job shrinks or grows. After a loss
+// the survivors continue for a random number of actions, until their group breaks.
 //
-// The oracle. The simulator knows the true state of each rank, independent of reports and decisions. It checks these rules:
+// The oracle. The oracle uses the true state of each rank in the simulator, independent of reports and decisions. It checks
+// these rules:
 //  - No step is lost: the job continues after the newest step for which a survivor has agreed values.
 //  - No step is made twice, and all holders of an element have the same value. When a rank starts a step, each of its elements
 //    has the value of a run in which no rank is lost.
-//  - The job returns to the checkpoint only if some element has no holder left. If the strategy has replicas or mirrors, it
-//    never returns after the loss of one rank.
+//  - The job returns to the checkpoint only if no rank has some element any more. If the strategy has replicas or mirrors, the
+//    job never returns to the checkpoint after the loss of one rank.
 //  - The result of an evaluation survives if a rank that has it survives.
 //  - The job ends.
 //
@@ -45,7 +46,7 @@ struct CommitResult {
   std::string violation{};  // the first violation; empty if the oracle found none
   std::vector<std::string> story{};
   std::int64_t actions = 0;
-  // The numbers of regroups of each kind. One regroup may be of several kinds.
+  // The numbers of regroups of each kind. One regroup may belong to several kinds.
   int regroups = 0;
   int returns = 0;
   int completions = 0;

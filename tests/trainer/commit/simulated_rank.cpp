@@ -103,8 +103,8 @@ void SimulatedRank::train(Group& group, std::mt19937_64& random, bool may_fail_u
       return;
     case Point::kLeaveAgree:
       leave_agree();
-      // If gradients are not kept, no collective follows agree(). So the update cannot be interrupted, and is a part of this
-      // action.
+      // If gradients are not kept, no collective follows agree(). So the update cannot be interrupted, and this action
+      // includes it.
       if (!world_.keeps_gradients) update(random, may_fail_update);
       return;
     case Point::kUpdate:
@@ -355,8 +355,8 @@ Values& SimulatedRank::target() {
   return receives_next_ ? next_ : receives_aside_ && world_.mistake != Mistake::kReceivesInPlace ? aside_ : values_;
 }
 
-// Collects the pieces that this rank already has for the new layout: pieces of its present layout, and pieces that it
-// received for a later layout in an interrupted regroup.
+// Collects the pieces that this rank already has for the new layout: pieces of its current layout, and pieces for a later
+// layout that it received in an interrupted regroup.
 void SimulatedRank::prepare(const Group& group) {
   if (receives_aside_) aside_ = values_;
   if (!receives_next_) return;

@@ -1,6 +1,6 @@
-// One rank of the simulated job (simulated_job.hpp). It has values, a StepProgress, and the point that it has reached in a
-// step or in a regroup. Each call to act() performs one action. A collective takes two actions: the rank enters it, and
-// leaves it when all ranks of its process group have entered.
+// Simulates one rank of the job (simulated_job.hpp). A rank has values, a StepProgress, and the point that it has reached in a
+// step or in a regroup. Each call to act() performs one action. A collective takes two actions: the rank enters it, and leaves
+// it when all ranks of its process group have entered.
 #pragma once
 
 #include <cstdint>
@@ -40,15 +40,16 @@ struct Group {
   int world = 0;
   const StateLayout* layout = nullptr;
   std::int64_t layout_number = 0;
-  std::deque<Board> boards{};                                         // one board for each collective of the group, in order
-  std::map<std::pair<int, int>, std::deque<SentMessage>> channels{};  // messages in flight; key: sender and receiver
+  std::deque<Board> boards{};  // one board for each collective of the group, in order
+  // messages in flight; the key is the pair of sender and receiver
+  std::map<std::pair<int, int>, std::deque<SentMessage>> channels{};
 };
 
 // Data that all ranks share.
 struct World {
   const Model* model = nullptr;
   History* history = nullptr;
-  std::vector<const StateLayout*> layouts{};  // index: layout number
+  std::vector<const StateLayout*> layouts{};  // the index is the layout number
   bool gathers_blocks = false;                // true if parameters are sharded: fsdp and hybrid
   bool publishes = false;  // true if each rank sends the parameters that it updated to the other ranks: zero1 and zero2
   bool keeps_gradients = true;
@@ -64,7 +65,7 @@ class SimulatedRank {
 
   bool can_act(const Group& group) const;
   void act(Group& group, std::mt19937_64& random, bool may_fail_update);
-  // Leaves the process group. A collective that is running stays incomplete, as it does after the loss of another rank.
+  // Leaves the process group. A collective that is running stays incomplete, as after the loss of another rank.
   void interrupt(std::mt19937_64& random);
   StepReport report() const;
   // Starts the actions that a decision requires of this rank. `rank` is the rank in the new process group.
@@ -126,17 +127,18 @@ class SimulatedRank {
   int rank_;
   int node_;
   StepProgress progress_;
-  Values values_;                         // values of the elements that the layout in truth_.place assigns to this rank
-  Values aside_;                          // receives new values while the old ones in values_ must be kept
-  Values next_;                           // values for the layout in truth_.next, or for the layout that is being received
-  std::optional<Values> buffers_before_;  // copy of values_ from before the forward pass; only its buffers are used
+  Values values_;  // values of the elements that the layout in truth_.place assigns to this rank
+  Values aside_;   // receives new values while the old values in values_ must be kept
+  Values next_;    // values for the layout in truth_.next, or for the layout that is being received
+  // copy of values_ that was made before the forward pass; only the buffers in it are used
+  std::optional<Values> buffers_before_;
   Hash gradients_ = 0;
   Hash seen_ = 0;  // digest of the weights that the forward pass has used
   AgreedValues agreed_;
   std::optional<AgreedValues> values_aside_;  // agreed values that this rank has received, but may not use yet
   Truth truth_;
   Point point_ = Point::kBegin;
-  std::size_t collectives_ = 0;  // number of this process group's collectives that the rank has left
+  std::size_t collectives_ = 0;  // number of collectives of this process group that the rank has left
   bool entered_ = false;
   // The following members are used only during a regroup.
   std::deque<RegroupAction> actions_;

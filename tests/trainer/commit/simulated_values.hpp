@@ -1,6 +1,7 @@
-// The values of a simulated training run. Each element of the state is a hash of its history. A step that is lost, made twice,
-// or made from wrong weights, gradients or agreed values therefore gives a different hash. History computes the correct values
-// of all steps in a single place. Each simulated rank computes the same values from the elements that it has.
+// Computes the values of a simulated training run. Each element of the state is a hash of its history. A step that is lost,
+// made twice, or made from wrong weights, gradients or agreed values therefore gives a different hash. The class History
+// computes the correct values of all steps in a single place. Each simulated rank computes the same values from the elements
+// that it has.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ class Model {
 
   // Returns the summed gradients of the step after `step`. `values` must have all weights and buffers.
   Hash gradients(std::int64_t step, const Values& values) const;
-  // Changes the buffers as the forward passes of a step would.
+  // Changes the buffers in the same way as the forward passes of a step.
   void forward(Values& values) const;
   // Returns the values that the collective agree() exchanges (gradient norm, finite flag and learning rate) as one hash.
   static Hash agreed(Hash gradients);

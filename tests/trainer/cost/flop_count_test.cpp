@@ -1,5 +1,5 @@
-// Tests the operation counts of PyTorch's operators. The formulas are those of torch.utils.flop_counter. test_step_parts.py
-// compares the counts of whole models with those of torch.utils.flop_counter.
+// Tests the operation counts of PyTorch's operators. The formulas are the same as in torch.utils.flop_counter.
+// test_step_parts.py compares the counts of whole models with the counts of torch.utils.flop_counter.
 #include "trainer/cost/flop_count.hpp"
 
 #include <ATen/ops/addmm.h>

@@ -1,4 +1,4 @@
-// Tests the table of the peak performance of GPUs, which is looked up by CUDA's device name.
+// Tests the table of the peak performance of GPUs, whose key is the device name in CUDA.
 #include "trainer/cost/gpu_peak.hpp"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@ namespace {
 TEST(HostPeak, RisesWithTouchedMemoryAndStays) {
   constexpr std::int64_t kMore = 64 << 20;
   const std::int64_t before = host_peak_memory();
-  // This is more than the old peak, even if some memory was freed before.
+  // This amount exceeds the old peak, even if some memory was freed before.
   const auto bytes = static_cast<std::size_t>(before + kMore);
   EXPECT_GT(before, 1 << 20);
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -80,7 +80,8 @@ TEST(Cifar, SamplesAreLimitedAndTheShapeNeedsNoFile) {
   EXPECT_THROW(load_images(config, Split::kTest), UsageError);
 }
 
-// Memory is allocated for all records in advance. So a huge file that is not CIFAR must be refused before the allocation.
+// Memory for all records is allocated in advance. So a huge file that does not have the CIFAR format must be refused before
+// the allocation.
 TEST(Cifar, AFileWithTooManyRecordsIsRefused) {
   TemporaryFolder folder;
   write_cifar10(folder);

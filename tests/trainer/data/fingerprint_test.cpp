@@ -1,4 +1,4 @@
-// Tests which differences between data sets change their fingerprint, and which ones do not.
+// Tests which differences between data sets change the fingerprint, and which differences do not.
 #include "trainer/data/fingerprint.hpp"
 
 #include <ATen/ops/arange.h>
@@ -38,7 +38,7 @@ TEST(Fingerprint, ChangesWithLabelsPixelsAndSize) {
   EXPECT_NE(fingerprint_of(sets_of(41)), one);
 }
 
-// If the data is too large to be read completely, the fingerprint still covers its first and last part.
+// If the data is too large to be read completely, the fingerprint still depends on the first and the last bytes.
 TEST(Fingerprint, LargeDataIsSampled) {
   const std::string one = fingerprint_of(sets_of(4000, 32));
   DataSets other = sets_of(4000, 32);

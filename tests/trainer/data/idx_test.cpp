@@ -193,8 +193,8 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   expect_images(load(), 12);
 }
 
-// A compressed file must be refused if its header claims more data than the file can contain. This must happen before memory is
-// allocated for the data.
+// A compressed file must be refused if its header declares more data than the file can contain. This must happen before memory
+// is allocated for the data.
 TEST_F(IdxTest, RefusesAGzipFileThatClaimsTooMuch) {
   write_labels(labels(12));
   std::string noise;

@@ -1,5 +1,5 @@
-// Tests the batches of the loader. Pixels have torchvision's values, and a batch has the samples that the sampler chooses. The
-// augmentation does not depend on the thread that makes the batch.
+// Tests the batches of the loader. Pixels have the same values as with torchvision, and a batch has the samples that the
+// sampler chooses. The augmentation does not depend on the thread that makes the batch.
 #include "trainer/data/loader.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -144,7 +144,7 @@ TEST(Augmentation, CropsFromABlackBorderAndMirrors) {
   }
 }
 
-// The parameter is the side of an image. The loader prepares small images in next(), and large ones on its thread.
+// The parameter is the side of an image. The loader prepares small images in next(), and large images on its thread.
 class LoaderTest : public testing::TestWithParam<std::int64_t> {
  protected:
   std::int64_t side() const { return GetParam(); }
@@ -269,7 +269,8 @@ TEST_P(LoaderTest, MixupDoesNotDependOnTheWorld) {
   const Dataset data = counted_data(23, side());
   const auto source = image_source(data, kNormalization, {.crop_padding = 1, .flip = true});
   const auto mixed_by = [&](int world, std::int64_t micro) {
-    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;  // key: position in the epoch; value: batch, index in it
+    // the key is the position in the epoch; the value is the batch, and the index in the batch
+    std::map<std::int64_t, std::pair<Batch, std::int64_t>> found;
     for (int rank = 0; rank < world; ++rank) {
       Loader loader(*source,
                     {.batch_size = 10, .micro_batch_size = micro, .seed = 3, .mixup = 0.4, .world = world, .rank = rank}, 3, 6);
@@ -331,7 +332,7 @@ TEST_P(LoaderTest, AQueueOfOneDeliversManyBatches) {
   }
 }
 
-// Batches are the same for any number of threads. The configuration covers ends of epochs, micro-batches, random draws and
+// Batches are the same for any number of threads. The configuration includes ends of epochs, micro-batches, random draws, and
 // ranks with few samples.
 TEST_P(LoaderTest, ThreadsKeepBatchesAndOrder) {
   const auto source = image_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to this file: PyTorch's values for the sampler's permutations and for the normalization of pixels.
+"""Writes golden.json next to this file: the values of PyTorch for the permutations of the sampler and for the normalization of
+pixels.
 
-Run it with a Python that has torch; the C++ tests only read the file."""
+Run this script with a Python that has torch. The C++ tests only read the file."""
 
 import json
 import pathlib

@@ -79,7 +79,7 @@ TEST(Graph, AWrappedNumberDecidesNoType) {
       "%0 = buffer count\n%1 = batch x\n%2 = op aten::add_.Tensor %0 i1 default\n%3 = op aten::mul.Tensor %1 f0.5\n"
       "return %2 %3\n",
       {count, half});
-  EXPECT_EQ(count.item<std::int64_t>(), 1);  // the graph increments its input in place, as batch norm does with its counter
+  EXPECT_EQ(count.item<std::int64_t>(), 1);  // the graph increments its input in place, as batch norm increments its counter
   EXPECT_EQ(results[1].scalar_type(), at::kHalf);
 }
 

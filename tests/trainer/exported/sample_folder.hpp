@@ -1,6 +1,6 @@
-// A small exported model in the exporter's format, which is written by hand. It computes out = scale * (x w^T + x v^T). w and v
-// are the same tensor, scale is frozen, and the buffer `seen` counts the training batches. The loss is the mean square of (out
-// - y).
+// A small exported model, written by hand in the format of the exporter. It computes out = scale * (x w^T + x v^T). w and v
+// are the same tensor, scale is frozen, and the buffer `seen` counts the training batches. The loss is the mean of
+// the squares of (out - y).
 #pragma once
 
 #include <filesystem>

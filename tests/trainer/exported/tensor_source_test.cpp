@@ -127,7 +127,8 @@ TEST_F(TensorFiles, IncompleteFilesAreRefused) {
   EXPECT_THROW(tensor_source(file, kWanted, 0, ""), UsageError);
 }
 
-// The file is opened once for both reads. With two calls to open() the name could refer to another file at the second call.
+// The file is opened once for both reads. If open() were called twice, the name could refer to another file at the second
+// call.
 TEST_F(TensorFiles, TheCheckedFileIsTheOneRead) {
   const auto file = written({{"good", good()}, {"tokens", kTokens}});
   ddprun::test::Opened opened(file);

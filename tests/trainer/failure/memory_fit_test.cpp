@@ -1,4 +1,5 @@
-// Tests the limits on batch sizes that a run records when it is out of memory, and the changes after which it ignores them.
+// Tests the limits on batch sizes that a run records when it runs out of memory, and the changes after which the run ignores
+// these limits.
 #include "trainer/failure/memory_fit.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Replaces libddptrain_cuda.so on a machine without a GPU. It supports everything before the first kernel, but it cannot
-// compute. It has $FAKE_CUDA_DEVICES GPUs, which have the same UUID. If $FAKE_CUDA_VERSION is set, it behaves like a module of
-// a different version.
+// Replaces libddptrain_cuda.so on a machine without a GPU. It supports all calls before the first kernel, but it cannot
+// compute. It simulates $FAKE_CUDA_DEVICES GPUs, which have the same UUID. If $FAKE_CUDA_VERSION is set, it behaves like a
+// module of a different version.
 #include <cstdlib>
 #include <stdexcept>
 

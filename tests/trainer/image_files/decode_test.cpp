@@ -1,5 +1,5 @@
-// Tests image files: the pixels of decoded JPEG and PNG files, the files that are refused, and resizing, which must have the
-// same values as with Pillow.
+// Tests image files: the pixels of decoded JPEG and PNG files, the files that are refused, and resized images, which must have
+// the same values as with Pillow.
 #include "trainer/image_files/decode.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(DecodeImage, OtherPngFormatsBecomeEightBitRgb) {
   const Bytes grey{0, 100, 255}, clear{10, 20, 30, 0, 40, 50, 60, 128, 70, 80, 90, 255};
   EXPECT_EQ(decode_image(test::png_of(1, 3, PNG_FORMAT_GRAY, grey.data()), "cat").pixels,
             (Bytes{0, 0, 0, 100, 100, 100, 255, 255, 255}));
-  // A transparent pixel keeps its stored colour; it is not mixed with a background.
+  // A transparent pixel keeps its stored colour and is not mixed with a background.
   EXPECT_EQ(decode_image(test::png_of(1, 3, PNG_FORMAT_RGBA, clear.data()), "cat").pixels,
             (Bytes{10, 20, 30, 40, 50, 60, 70, 80, 90}));
 }
@@ -169,8 +169,8 @@ PixelRows patterned() {
   return image;
 }
 
-// The expected values are those of Image.resize((width, height), Image.BILINEAR) of Pillow 12. The results must be
-// bit-identical to them.
+// The expected values were computed by Image.resize((width, height), Image.BILINEAR) of Pillow 12. The results must be
+// bit-identical to these values.
 TEST(Resampled, MatchesPillow) {
   EXPECT_EQ(resampled(patterned(), 4, 3).pixels,
             (Bytes{49,  132, 174, 130, 161, 100, 169, 87,  106, 129, 143, 92,  157, 112, 120, 130, 143, 104,

@@ -1,5 +1,5 @@
-// Tests folders of images as samples: the samples themselves, that they do not depend on threads or batches, and the folders
-// that are refused.
+// Tests data sets that are folders of images: the samples, which must not depend on threads or batches, and the folders that
+// are refused.
 #include "trainer/image_files/image_folder.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -148,8 +148,8 @@ TEST_F(ImageFolders, UnusedFilesAreCounted) {
                                      "expected *.jpg, *.jpeg and *.png files in the folder of their class"});
 }
 
-// Older versions of ddptrain applied gamma. A run that started with such a version must not silently continue with different
-// pixels, so the fingerprint changes.
+// Older versions of ddptrain applied the gamma value. If a run started with an older version, it must not continue with
+// different pixels without a message. So the fingerprint changes.
 TEST_F(ImageFolders, AGammaOnceAppliedChangesTheFingerprint) {
   const std::string before = read_image_folders(config_).train->fingerprint();
   EXPECT_EQ(before.find("gamma"), std::string::npos);
@@ -171,7 +171,7 @@ TEST_F(ImageFolders, OtherImagesHaveAnotherFingerprint) {
   EXPECT_NE(read_image_folders(config_).train->fingerprint(), before);
 }
 
-// The crop must be that of torchvision's CenterCrop. If 3 pixels are surplus, 2 are before the crop and 1 is after it. A
+// The crop must be the same as in torchvision's CenterCrop. Of 3 surplus pixels, 2 are before the crop and 1 is after it. A
 // single surplus pixel is after the crop.
 TEST(ImageChange, WithoutDrawsTheCropIsCentered) {
   DataConfig config;
@@ -210,7 +210,7 @@ TEST(ImageChange, DrawsCoverAllValidPositions) {
   EXPECT_EQ(tops, (std::set<std::int64_t>{-2, -1, 0, 1, 2}));
 }
 
-// The random numbers of an epoch must not be those of the previous epoch, shifted by some positions.
+// The random numbers of an epoch must not be the numbers of the previous epoch, shifted by some positions.
 TEST(ImageChange, NoDrawIsRepeated) {
   DataConfig config;
   config.image_size = 8;

@@ -1,5 +1,5 @@
-// Tests a worker that loses its process group. The worker waits with its state until the agent assigns a rank to it. It exits
-// if the error is its own. The test process simulates the agent.
+// Tests a worker that loses its process group. The worker waits with its state until the agent assigns a rank to it. If the
+// worker itself has failed, it exits. The test process simulates the agent.
 #include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
@@ -136,8 +136,8 @@ TEST_F(RecoveryTest, ItsOwnErrorsEndItDespiteOrders) {
   EXPECT_FALSE(recovery_.survives(std::make_exception_ptr(DivergedError("the loss is NaN"))));
 }
 
-// A worker that fails before its first group must not try again. It would fail with the same error each time, and use a CPU
-// without end.
+// A worker that fails before its first process group must not try again. It would fail with the same error each time, and
+// would use a CPU without end.
 TEST_F(RecoveryTest, AnErrorBeforeTheFirstGroupEndsTheWorker) {
   const auto error = std::make_exception_ptr(std::runtime_error("weights.bin is not there"));
   EXPECT_FALSE(recovery_.survives(error));

@@ -1,4 +1,4 @@
-// Models for the tests of layouts and of the commit rule. They have only names and shapes, and no tensors.
+// Defines models for the tests of layouts and of the commit rule. These models have only names and shapes, and no tensors.
 #pragma once
 
 #include <random>
@@ -49,7 +49,7 @@ ModelShapes random_model(Random& random, std::int64_t max_size = 9) {
   return shapes;
 }
 
-// Returns the node of each rank. Nodes have random numbers of ranks, and ranks are in the order of the nodes.
+// Returns the node of each rank. Each node has a random number of ranks, and ranks are in the order of the nodes.
 template <class Random>
 std::vector<int> random_nodes(Random& random, int world) {
   std::vector<int> nodes{0};

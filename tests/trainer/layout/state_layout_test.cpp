@@ -12,8 +12,8 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-// Returns the layout of the example in the header. Tensor 0 is a weight, and all ranks have each of its slices. Tensor 1 is
-// an optimizer moment, and two ranks have each slice. Tensor 2 is a gradient.
+// Returns the layout of the example in the header. Tensor 0 is a weight, and all ranks have each of its slices. Tensor 1 is an
+// optimizer moment, and two ranks have each of its slices. Tensor 2 is a gradient.
 StateLayout example() {
   StateLayout layout{.nodes = {0, 0, 1}};
   layout.tensors = {{.name = "fc.weight", .shape = {5, 2}},

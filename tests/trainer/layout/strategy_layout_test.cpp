@@ -1,5 +1,5 @@
-// Tests the layouts of the strategies: the examples and the table of memory in the header, and rules that hold for 500 random
-// models.
+// Tests the layouts of the strategies: the examples and the table of memory in the header, and rules that must hold for 500
+// random models.
 #include "trainer/layout/strategy_layout.hpp"
 
 #include <gtest/gtest.h>

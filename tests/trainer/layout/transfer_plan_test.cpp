@@ -1,4 +1,4 @@
-// Tests transfer plans: the example in the header, and rules that hold for random pairs of layouts. The tests follow each
+// Tests transfer plans: the example in the header, and rules that must hold for random pairs of layouts. The tests follow each
 // element through the transfers.
 #include "trainer/layout/transfer_plan.hpp"
 
@@ -44,7 +44,7 @@ Elements held_by(const StateLayout& now, std::span<const StateSource> sources) {
 struct Traffic {
   std::vector<std::int64_t> sent{};  // number of bytes that each rank sends
   std::int64_t read = 0;             // number of bytes that are read from the checkpoint
-  // The number of times that a node receives an element; key: node, tensor, element.
+  // The number of times that a node receives an element. The key consists of node, tensor and element.
   std::map<std::tuple<int, std::size_t, std::int64_t>, int> enters_node{};
 };
 
@@ -228,8 +228,8 @@ TEST(TransferPlan, EveryStrategyLoadsEveryOthersCheckpoint) {
   EXPECT_EQ(pairs, 400);
 }
 
-// Plans transfers between random layouts, with lost ranks and with ranks at two different steps. Each plan is complete, or
-// the elements that it reports as missing are on no rank.
+// Plans transfers between random layouts, with lost ranks and with ranks at two different steps. Each plan must be complete,
+// or no rank has the elements that the plan reports as missing.
 TEST(TransferPlan, RandomPlansAreCompleteAndBalanced) {
   int without_source = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {

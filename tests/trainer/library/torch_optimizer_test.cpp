@@ -1,5 +1,5 @@
-// Tests LibTorch's optimizers behind our interface. A new optimizer that loads a saved state must continue with bit-identical
-// results.
+// Tests the optimizers of LibTorch through our interface. A new optimizer that loads a saved state must continue with
+// bit-identical results.
 #include "trainer/library/torch_optimizer.hpp"
 
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
-// Tests how the workers of a machine share an inflated file: one worker inflates it, and the others map its memory. A worker
-// that joins later must find that memory, too, although the store of its round (the next start of the job) is empty and the
+// Tests how the workers of a machine share an inflated file: one worker inflates it, and the other workers map its memory. A
+// worker that joins later must find that memory too. In its round (the next start of all workers), the store is empty and the
 // node may have a different rank.
 #include "trainer/life/inflated_file_exchange.hpp"
 
@@ -56,7 +56,7 @@ TEST(InflatedFileExchange, AWorkerThatInflatedNothingOffersNothing) {
   const InflatedFiles none = alone.files(worker(0, 0), nullptr);
   EXPECT_FALSE(none.offer);
   EXPECT_FALSE(none.find);
-  round.agent.disconnect();  // the worker must not send anything over its channel, so a closed channel causes no error
+  round.agent.disconnect();  // the worker must not send anything over its channel, so the closed channel must cause no error
   EXPECT_NO_THROW(alone.offer_again(worker(0, 0), round.first));
 }
 

@@ -1,4 +1,4 @@
-// Tests parts of the trainer that use no files, sockets or threads: the position of a step in the run, injected faults, the
+// Tests code of the trainer that uses no files, sockets or threads: the position of a step in the run, injected faults, the
 // command line, seeds, and the classification of errors.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ TEST(RunLength, CountsTheRaggedLastBatchAsAStep) {
   config.batch_size = 30;
   config.epochs = 2;
   const RunLength length = run_length(config, 640);
-  EXPECT_EQ(length.steps_per_epoch, 22);  // 640 samples: 21 batches of 30 and one of 10
+  EXPECT_EQ(length.steps_per_epoch, 22);  // 640 samples: 21 batches of 30 samples and one batch of 10
   EXPECT_EQ(length.total_steps, 44);
   EXPECT_EQ(length.epoch_of(21), 0);
   EXPECT_EQ(length.position_of(21), 630);

@@ -1,4 +1,4 @@
-// Tests where a worker gets its training state from. This process is a job of one rank. The tests cover the worker's state
+// Tests where a worker gets its training state from. This process is a job of one rank. The tests check the worker's state
 // before it joins a process group, within a group, and after another rank is lost during an operation.
 // tests/whole_program/test_live_recovery.py tests the state that survivors send.
 #include "trainer/life/state_source.hpp"
@@ -133,8 +133,8 @@ TEST_F(StateSourceTest, ALossInTheUpdateInvalidatesTheState) {
   EXPECT_EQ(source_.state().stage, Stage::kBetweenSteps);
 }
 
-// Another rank had finished an evaluation when the process group broke, and sent the result to this rank. This rank writes
-// the checkpoints, so it must use the result to choose the best one.
+// Another rank had finished an evaluation when the process group broke, and sent the result to this rank. This rank writes the
+// checkpoints, so it must use the result to choose the best checkpoint.
 TEST_F(StateSourceTest, AnEvaluationOfASurvivorCountsForTheBest) {
   begin_group();
   std::optional<Workspace> work;

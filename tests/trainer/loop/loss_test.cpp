@@ -1,5 +1,5 @@
-// Tests the weights of micro-batches. However the batch is split into ranks and micro-batches, DDP's average of the weighted
-// gradients must equal the gradient of the mean loss over the whole batch.
+// Tests the weights of micro-batches. For every split of the batch into ranks and micro-batches, the average of the weighted
+// gradients in DDP must equal the gradient of the mean loss over the whole batch.
 #include "trainer/loop/loss.hpp"
 
 #include <ATen/core/Reduction.h>

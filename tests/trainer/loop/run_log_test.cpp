@@ -89,7 +89,7 @@ TEST_F(RunLogTest, LogsFlopsPerSecondAndUtilization) {
   log.step({.step = 2, .loss = 1.0, .lr = 0.1});
   log.set_peak_flops(1e15);
   log.step({.step = 3, .loss = 1.0, .lr = 0.1});
-  log.set_flops_per_sample(0);  // a count of 0, as of a model without matrix products, is not logged
+  log.set_flops_per_sample(0);  // a count of 0 (a model without matrix products) is not logged
   EXPECT_TRUE(log.knows_flops());
   log.step({.step = 4, .loss = 1.0, .lr = 0.1});
   const auto steps = entries("step");

@@ -56,7 +56,8 @@ class DamagedSource : public Source {
 class TrainTest : public testing::Test {
  protected:
   TrainTest() {
-    at::set_num_threads(1);  // the tensors are small, so more threads would only wait for each other
+    // one thread is enough, because the tensors are so small that more threads would only wait for each other
+    at::set_num_threads(1);
     std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
     config_.model.type = ModelConfig::Type::kMlp;
@@ -81,7 +82,8 @@ class TrainTest : public testing::Test {
     Outcome outcome = Outcome::kDone;
   };
 
-  // Simulates one process that trains in the run directory `name`. It resumes from the checkpoint there, if one exists.
+  // Simulates one process that trains in the run directory `name`. It resumes from the checkpoint in that directory, if there
+  // is one.
   Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
     StopGate own_gate;
     Status status;
@@ -131,7 +133,7 @@ class TrainTest : public testing::Test {
 
   std::filesystem::path folder_;
   TrainConfig config_;
-  std::int64_t damaged_ = -1;  // index of a training sample that cannot be read; -1: none
+  std::int64_t damaged_ = -1;  // index of a training sample that cannot be read; -1 if all samples can be read
   bool of_rank_0_ = true;      // false: this process acts as another rank than 0, which normally writes no checkpoints
   Dataset set_;
   Normalization normalization_{0.5, 0.25};
@@ -259,8 +261,8 @@ TEST_F(TrainTest, AFailureBeforeAnEarlyEndChangesNothing) {
   expect_same(run("struck").state, calm.state);
 }
 
-// An extra evaluation at the end of a run must not change the learning rate. A run that was planned with the greater length
-// from the start does not make this evaluation.
+// An extra evaluation at the end of a run must not change the learning rate. A run that had the greater length from the start
+// would not make this evaluation.
 TEST_F(TrainTest, AnExtendedRunHasTheRatesOfALongRun) {
   config_.eval_every_epochs = 0;
   config_.eval_every_steps = 4;
@@ -373,7 +375,7 @@ TEST_F(TrainTest, BadDataOnAnyRankCostsNoStep) {
   }
 }
 
-// If all ranks read a truncated file, all of them try to save. Only the first of them must write the checkpoint.
+// If all ranks read a truncated file, all ranks try to save. Only the first rank must write the checkpoint.
 TEST_F(TrainTest, ASecondWriterSkipsAPublishedStep) {
   const Result result = run("run");
   Status status;
@@ -409,7 +411,8 @@ TEST_F(TrainTest, NaNWeightsAreNotSaved) {
   }
 }
 
-// The agent treats a worker that is silent for a long time as hanging. So the worker sends messages during a long write.
+// The agent assumes that a worker hangs if it sends no messages for a long time. So the worker sends messages during a long
+// write.
 TEST_F(TrainTest, TheLastSaveReportsProgress) {
   const Result result = run("run");
   FakeAgent agent;
@@ -428,8 +431,8 @@ TEST_F(TrainTest, TheLastSaveReportsProgress) {
   EXPECT_GT(std::ranges::count(saving, channel::Phase::kSaving, &channel::PhaseChange::phase), 2);
 }
 
-// Training pauses only while the state is copied. The checkpoint must have the state at the time of the copy, although training
-// then changes the original.
+// Training pauses only while the state is copied. The checkpoint must contain the state at the time of the copy, even though
+// training then changes the original.
 TEST_F(TrainTest, TheLastSaveUsesTheHostCopy) {
   config_.checkpoint.background = true;
   Result result = run("run");
@@ -510,7 +513,7 @@ TEST_F(TrainTest, KeepsTheBestByTheEvaluationAfterItsStep) {
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
 }
 
-// The writer of a checkpoint runs out of host memory. This must not be treated as a batch that is too large.
+// The writer of a checkpoint runs out of host memory. This must not be reported as a batch that is too large.
 TEST_F(TrainTest, ALackOfMemoryLosesOnlyTheCheckpoint) {
   try {
     run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));  // fails at each save from step 4 on

@@ -1,4 +1,4 @@
-// Tables of metrics and the lines that compare them with a constant prediction.
+// Tests the lines that compare the metrics of a model with the metrics of a constant prediction.
 #include "trainer/metrics/baseline.hpp"
 
 #include <gtest/gtest.h>

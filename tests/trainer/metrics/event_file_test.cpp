@@ -169,8 +169,8 @@ TEST(EventFile, ReportsAFullDiskOnceAndContinues) {
   EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);
 }
 
-// A network file system is unavailable for a short time. The file is created later, and must then also contain the records
-// from before.
+// A network file system is unavailable for a short time. The file is created later, and must then also contain the earlier
+// records.
 TEST(EventFile, RetriesCreationAndLosesNothing) {
   TemporaryFolder folder;
   std::vector<std::string> messages;

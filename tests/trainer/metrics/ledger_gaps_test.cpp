@@ -27,7 +27,7 @@ RunLength length() {
 
 class LedgerGapsTest : public testing::Test {
  protected:
-  // Writes the lines of rank `rank` of `world` for the steps after `first` up to `last`, as in training.
+  // Writes the lines of rank `rank` of `world` ranks for the steps after `first` up to `last`, as in training.
   void trains(int rank, int world, std::int64_t first, std::int64_t last) {
     Ledger ledger(folder_.path(), rank, on_trouble_);
     for (std::int64_t done = first; done < last; ++done) {

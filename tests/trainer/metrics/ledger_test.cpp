@@ -1,5 +1,5 @@
-// Tests that the ledger, which lists the samples of each step, contains each valid step once, whatever lines a crash has left
-// in its files.
+// Tests the ledger, which lists the samples of each step. It must contain each valid step once, no matter which lines a crash
+// has left in its files.
 #include "trainer/metrics/ledger.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests metrics.jsonl: which lines are written, which are kept or cut off when a run resumes, and the behaviour on a full
-// disk.
+// Tests metrics.jsonl: which lines are written, which lines are kept or removed when a run resumes, and the behaviour on a
+// full disk.
 #include "common/metrics/metrics_log.hpp"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(MetricsLog, RetriesAFailedOpen) {
   EXPECT_EQ(collector.messages.size(), 1U);
 }
 
-// The open file is stale (ESTALE) on a network file system, and its path now leads to another file or to none. No record may be
+// The open file is stale (ESTALE) on a network file system, and its path now names another file or no file. No record may be
 // lost. A record that could not be written is written later, to the same file as the next record.
 TEST(MetricsLog, ReopensAStaleFile) {
   TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// Tests the comparison of a run's model with the config.json next to the weights. It must find differences that the shapes of
-// the weights do not show.
+// Tests the comparison of a run's model with the config.json next to the weights. The comparison must find differences that
+// are not visible in the shapes of the weights.
 #include "trainer/models/foreign_config.hpp"
 
 #include <gtest/gtest.h>

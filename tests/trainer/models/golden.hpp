@@ -1,4 +1,4 @@
-// Values that PyTorch computed, for the tests of this folder. make_golden.py writes them to golden.json.
+// Reads the values that PyTorch computed for the tests of this folder. make_golden.py writes them to golden.json.
 #pragma once
 
 #include <fstream>

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to this file: the names, shapes and logits of ddptrain's models, computed with plain PyTorch. Run it
-with a Python that has torch; the C++ tests only read the file.
+"""Writes golden.json next to this file: the names, shapes and logits of ddptrain's models, computed with plain PyTorch. Run
+this script with a Python that has torch. The C++ tests only read the file.
 
-The weights are given by formulas that the C++ tests use as well. In the image models, element i of the k-th parameter is
-mixed(i, k), which looks random. Weights of norms are 1 + mixed(i, k). Sines would be too regular for image models: in the batch
-norms of resnet50 over four nearly equal values, they amplified a difference in the last bit to 1e-3. The last bit differs
-between processors. In the language models, element i is sin(i + k) * 0.05, computed in double and rounded to float32.
+The weights come from formulas that the C++ tests use as well. In the image models, element i of the k-th parameter is mixed(i,
+k), which looks random. Weights of norms are 1 + mixed(i, k). Sines would be too regular for image models. The batch norms of
+resnet50 had four nearly equal values as input, and amplified a difference in the last bit to 1e-3. The last bit differs
+between processors. In the language models, element i of the k-th parameter is sin(i + k) * 0.05, computed in double and
+rounded to float32.
 
 The logits are computed in double. In float32, twenty batch norms over four values would amplify the rounding differences
 between CPU kernels to 1e-3. "eval" is computed after "train", so it depends on the running statistics of one forward pass.
@@ -49,9 +50,9 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision's BasicBlock. The layers of its shortcut are created before the other layers, as in torchvision's
-    _make_layer, which determines their random initial weights. Without `convolution`, it has the shortcut of He et al. for
-    CIFAR."""
+    """The BasicBlock of torchvision. The layers of its shortcut are created before the other layers, as in torchvision's
+    _make_layer, which determines their random initial weights. If `convolution` is false, the block has the shortcut of He et
+    al. for CIFAR."""
 
     def __init__(self, inputs, width, stride, convolution):
         super().__init__()
@@ -74,7 +75,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """torchvision's Bottleneck. The layers of its shortcut are created before the other layers, as in BasicBlock."""
+    """The Bottleneck of torchvision. The layers of its shortcut are created before the other layers, as in BasicBlock."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -137,8 +138,8 @@ class Conv1d(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Its attention is written out instead of calling
-    PyTorch's."""
+    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Its attention is computed step by step and does not
+    call the attention function of PyTorch."""
 
     def __init__(self, layers, heads, width, vocabulary, positions):
         super().__init__()

@@ -1,4 +1,4 @@
-// Tests the models against the same networks in Python (golden.json): names, shapes, the initial weights for a seed, and
+// Compares the models with the same networks in Python (golden.json): names, shapes, the initial weights for a seed, and
 // logits.
 #include "trainer/models/model.hpp"
 
@@ -144,7 +144,7 @@ TEST_P(ModelTest, EqualSeedsGiveEqualBits) {
   EXPECT_FALSE(first[0].equal(other[0]));
 }
 
-// If the model does not fit into the device's memory, this must be detected before the host draws random numbers for it.
+// If the model is too large for the device's memory, this must be detected before the host draws random numbers for the model.
 TEST(MakeModel, AllocatesDeviceMemoryFirst) {
   if (at::globalContext().hasCUDA()) GTEST_SKIP() << "this needs a device that has no memory at all";
   const ModelConfig huge{.type = ModelConfig::Type::kMlp, .hidden = {400'000, 400'000}, .init = {}};  // needs 640 GB
@@ -229,7 +229,7 @@ TEST(Mlp, MayHaveNoHiddenLayer) {
 }
 
 // The two matrices of a low-rank update have `rank` times as many elements as the layer has inputs and outputs. A rank above
-// both numbers costs memory without a benefit.
+// both numbers would need more memory without a benefit.
 TEST(LowRank, ATooHighRankIsRefusedBeforeAllocation) {
   const auto refusal = [](std::int64_t rank, std::vector<std::string> modules) -> std::string {
     try {

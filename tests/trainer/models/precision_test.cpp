@@ -95,7 +95,7 @@ TEST(Precision, ChannelsLastChangesNoWeightsOrLogits) {
 }
 
 // For a tensor with one channel, contiguous() does not change the strides. Kernels that check the strides then assume the
-// layout without channels last. On a GPU this selected a slow kernel for the first batch norm.
+// layout without channels last. On a GPU, a slow kernel was therefore selected for the first batch norm.
 TEST(Precision, ChannelsLastAppliesToOneChannelAndOnePixel) {
   const auto suggested = [](const at::Tensor& tensor) { return tensor.suggest_memory_format(); };
   EXPECT_EQ(suggested(images().contiguous(at::MemoryFormat::ChannelsLast)), at::MemoryFormat::Contiguous)

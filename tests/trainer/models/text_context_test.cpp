@@ -1,5 +1,5 @@
-// Tests which tokens a token attends to. One model caches keys and values, and another one has several texts in its window.
-// Both must have the same results as a plain pass over each text.
+// Tests to which tokens a token attends. One model caches keys and values, and another model has several texts in its window.
+// Both models must have the same results as a plain pass over each text.
 #include "trainer/models/text_context.hpp"
 
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// Tests the rule of the loss scale against PyTorch's own kernels, over a series of steps.
+// Compares the rule of the loss scale with the kernels of PyTorch, over a series of steps.
 #include "trainer/optim/grad_scaler.hpp"
 
 #include <ATen/ops/_amp_update_scale.h>
@@ -13,7 +13,8 @@ namespace ddprun::trainer {
 namespace {
 
 TEST(GradScaler, ScaleMatchesPyTorchAfterEachStep) {
-  // The factors are not powers of two, so the scale is rounded. The second initial scale is too large to grow within float32.
+  // The factors are not powers of two, so the scale is rounded. The second initial scale is so large that it cannot grow
+  // without an overflow of float32.
   for (const double init : {65536.0, 3e38}) {
     const GradScalerConfig config{.init_scale = init, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3};
     GradScale ours = initial_grad_scale(config);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to this file. It contains, as hexadecimal floats: steps of torch.optim's fused SGD, AdamW and Adam
-and of Lion, clip_grad_norm_ and clip_grad_value_, the factors of PyTorch's schedules, the moving average of swa_utils, and
-learning rates of ReduceLROnPlateau.
+"""Writes golden.json next to this file. It contains, as hexadecimal floats: steps of the fused SGD, AdamW and Adam of
+torch.optim and of Lion, clip_grad_norm_ and clip_grad_value_, the factors of the schedules in PyTorch, the moving average of
+swa_utils, and learning rates of ReduceLROnPlateau.
 
-Parameters and gradients have a closed form that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
-tests only read the file. The fused CPU kernels are vectorized, so the bits are the same only on CPUs with AVX2 or AVX-512.
+Parameters and gradients have a closed form that the C++ tests repeat: see value(). Run this script with a Python that has
+torch. The C++ tests only read the file. The fused CPU kernels are vectorized, so the bits are the same only on CPUs with AVX2
+or AVX-512.
 """
 
 import json
@@ -82,7 +83,7 @@ for name, make, config, absent in [
     })
 
 class Lion(torch.optim.Optimizer):
-    """The Lion optimizer: Chen et al. 2023, algorithm 2, one tensor at a time."""
+    """The Lion optimizer (Chen et al. 2023, algorithm 2), for one tensor at a time."""
 
     def __init__(self, parameters, lr, betas, weight_decay):
         super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})

@@ -1,4 +1,5 @@
-// Tests that the optimizers are bit-identical to those of PyTorch (golden.json), and that their state can be saved and loaded.
+// Tests that the optimizers are bit-identical to the optimizers of PyTorch (golden.json), and that their state can be saved
+// and loaded.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/ops/empty.h>
@@ -198,8 +199,8 @@ TEST(ClipGradNorm, EqualsPythonsBitForBit) {
   }
 }
 
-// On a GPU the host never reads the clipping coefficient. A CPU can test that the arithmetic of this variant gives the same
-// bits.
+// On a GPU the host never reads the clipping coefficient. This test shows on a CPU that the arithmetic of this variant gives
+// the same bits.
 TEST(ClipGradNorm, OnDeviceVariantHasTheSameBits) {
   for (const Json& entry : golden()["clip"]) {
     const auto parameters = fresh_parameters();
@@ -353,8 +354,9 @@ TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);
 }
 
-// A rank that received its state must be bit-identical to a rank that made all steps. This includes the sign of a zero, since a
-// dead ReLU gives gradients of -0. Otherwise a replacement would be reported as a worker with corrupt memory.
+// A rank that received its state must be bit-identical to a rank that made all steps. This includes the sign of a zero,
+// because a dead ReLU gives gradients of -0. If the signs differed, a replacement would be reported as a worker with corrupt
+// memory.
 TEST(Sgd, ZeroSignsDoNotDependOnALoadedState) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.9};
   const auto buffer_after = [&](bool loads) {

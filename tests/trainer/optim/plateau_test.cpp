@@ -1,4 +1,5 @@
-// Tests that the plateau schedule is bit-identical to that of PyTorch (golden.json), and that early stopping ends a run.
+// Tests that the plateau schedule is bit-identical to the schedule of PyTorch (golden.json), and that early stopping ends a
+// run.
 #include "trainer/optim/plateau.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ TEST(Plateau, TheNameDecidesTheDirectionByDefault) {
   EXPECT_FALSE(higher_is_better(MetricMode::kMin, "accuracy"));
 }
 
-// Returns the number of evaluations after which early stopping ends the run, or 0 if it does not.
+// Returns the number of evaluations after which early stopping ends the run, or 0 if early stopping does not end the run.
 std::size_t ends_after(const EarlyStoppingConfig& config, const std::vector<double>& figures) {
   EarlyStop waiting = initial_early_stop(config);
   for (std::size_t i = 0; i < figures.size(); ++i) {

@@ -1,4 +1,4 @@
-// Tests the schedules against their closed forms, at the steps where a schedule starts, changes or ends.
+// Compares the schedules with their closed forms, at the steps where a schedule starts, changes or ends.
 #include "trainer/optim/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -92,8 +92,7 @@ TEST(Schedule, HandlesAnEpochWithoutSteps) {
   EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
 }
 
-// The expected values are PyTorch's for a learning rate of 1. PyTorch computes some of them from the value of the previous
-// step.
+// PyTorch computed the expected values for a learning rate of 1. It computes some values from the value of the previous step.
 TEST(Schedule, MatchesPyTorch) {
   const std::map<std::string, Type> types{
       {"one_cycle", Type::kOneCycle}, {"polynomial", Type::kPolynomial}, {"warmup_stable_decay", Type::kWarmupStableDecay}};

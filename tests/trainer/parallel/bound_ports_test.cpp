@@ -1,4 +1,4 @@
-// Tests bind() while a BoundPorts object exists: port 0 then means a port of the range.
+// Tests bind() while a BoundPorts object exists: port 0 then means a free port of the range.
 #include "trainer/parallel/bound_ports.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests data-parallel training in real processes, against closed forms. Gradients are means over the ranks, and all ranks start
+// Compares data-parallel training in real processes with closed forms. Gradients are means over the ranks, and all ranks start
 // with the state of rank 0. A run that is interrupted after any step continues with bit-identical results.
 #include "trainer/parallel/data_parallel.hpp"
 
@@ -50,7 +50,7 @@ TEST(DataParallel, AveragesGradientsOverRanks) {
       linear_step(parallel, {w.tensor, v.tensor}, at::full({4}, 3.0 * rank->environment.rank + step));
       // The mean over the ranks is (3 * 0 + 3 * 1 + 3 * 2) / 3 + step.
       EXPECT_TRUE(w.tensor.grad().allclose(at::full({4}, 3.0 + step))) << w.tensor.grad();
-      // The gradient of v is close but not bit-identical to that of w, because its position in the bucket differs.
+      // The gradient of v is close to the gradient of w but not bit-identical, because its position in the bucket differs.
       EXPECT_TRUE(v.tensor.grad().allclose(w.tensor.grad()));
       parallel.zero_grad();
       EXPECT_FALSE(w.tensor.grad().defined());
@@ -372,7 +372,7 @@ TEST(DataParallel, ResumesBitwiseAfterAnyStepWithThreeRanks) {
 }
 
 // Shows why checkpoints contain the bucket order. If this test ever fails, Gloo's sums no longer depend on the position of an
-// element in its bucket. In that case the tests of this file prove nothing.
+// element in its bucket. In that case, the tests of this file do not prove anything.
 TEST(DataParallel, AnotherBucketOrderGivesOtherBits) {
   const auto rank = as_rank_of(3);
   if (!rank) return;

@@ -40,7 +40,7 @@ void expect_sum_of_two(const Rank& rank) {
   EXPECT_TRUE(tensors[0].equal(at::full({10}, 3.0)));
 }
 
-// Simulates NCCL: after an abort, a waiting rank gets arbitrary numbers instead of an error.
+// Simulates NCCL. After an abort, a waiting rank gets arbitrary numbers instead of an error.
 class SilentBackend final : public c10d::Backend {
  public:
   SilentBackend() : Backend(0, 2) {}
@@ -142,7 +142,8 @@ testing::AssertionResult ended_immediately(const std::string& how) {
   return testing::AssertionFailure() << how;
 }
 
-// The ports of the ranks decide which rank connects and which one accepts. The test runs several times to cover both cases.
+// The ports of the ranks determine which rank connects and which rank accepts. The test runs several times, so that both cases
+// occur.
 TEST(GroupBreaker, EndsTheWaitForARankThatDiedBeforeItConnected) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int generation = 0; generation < 10; ++generation) {
@@ -194,7 +195,7 @@ std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, in
   } catch (const std::exception& error) {
     ended = error.what();
   }
-  // If the collective has not ended, leak the group: its destructor would wait for the collective.
+  // If the collective has not ended, leak the group, because its destructor would wait for the collective.
   if (!breaker.collectives().all_ended(std::chrono::milliseconds(50))) std::ignore = group.release();
   return ended;
 }
@@ -272,8 +273,8 @@ TEST(GroupBreaker, KeepsForeignSockets) {
   after.expect_undisturbed();
 }
 
-// These sockets are created while the group forms, but they are not TCP sockets: a listening Unix socket, and a connected pair
-// of Unix sockets. The breaker must not shut them down.
+// This test creates sockets that are not TCP sockets while the group forms: a listening Unix socket, and a connected pair of
+// Unix sockets. The breaker must not shut them down.
 TEST(GroupBreaker, KeepsNonTcpSockets) {
   GroupBreaker breaker(2);
   std::array<int, 2> pair{-1, -1};
@@ -284,7 +285,7 @@ TEST(GroupBreaker, KeepsNonTcpSockets) {
     const GroupBreaker::GroupCreation creation(breaker);
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);
     listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    // Binds the socket to a free name.
+    // An address without a name makes the kernel bind the socket to a free name.
     ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address.sun_family), 0);
     ASSERT_EQ(::listen(listener, 5), 0);
   }

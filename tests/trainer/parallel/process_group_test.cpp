@@ -1,5 +1,5 @@
-// Tests process groups of real processes. The processes find each other through a store and reduce over Gloo. If a process is
-// killed, the survivors get an error.
+// Tests process groups of real processes. The processes find each other through a store and make reductions over Gloo. If a
+// process is killed, the survivors get an error.
 #include "trainer/parallel/process_group.hpp"
 
 #include <ATen/ops/full.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Device = TrainConfig::Device;
 
-// Sums rank + 1 over all ranks, for many elements, and checks the result.
+// Computes the sum of rank + 1 over all ranks, for many elements, and checks the result.
 void expect_sum_of_ranks(const Rank& rank) {
   const int size = rank.environment.world_size;
   std::vector<at::Tensor> tensors{at::full({1000}, rank.environment.rank + 1.0)};

@@ -7,7 +7,8 @@
 //       ... rank->group ...
 //     }
 //
-// Each rank runs this test program again, with a filter that selects the same test and with torchrun's environment variables.
+// Each rank runs this test program again, with a filter that selects the same test, and with the environment variables of
+// torchrun.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +54,7 @@ inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr,
   return rank;
 }
 
-// The expected end of each rank: an exit code, or -N for death by signal N.
+// The expected end of each rank: an exit code, or -N if signal N kills the rank.
 using Endings = std::map<int, int>;
 
 inline bool is_rank() {

@@ -1,5 +1,5 @@
-// Tests the backend in shared memory through c10d's process group, in real processes: each call against its closed form, and
-// what happens after a lost rank, an abort and a mismatch.
+// Tests the shared-memory backend through the process group of c10d, in real processes. The tests compare each call with its
+// closed form. They also test a lost rank, an abort and a mismatch.
 #include "trainer/parallel/shared/shared_backend.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -38,12 +38,12 @@ at::Tensor values_of(int rank, std::int64_t elements) {
   return at::arange(elements, at::kFloat) + 100.0 * rank;
 }
 
-// Element i of the sum of values_of() over all ranks.
+// Returns the sum of values_of() over all ranks.
 at::Tensor sum_of(int ranks, std::int64_t elements) {
   return at::arange(elements, at::kFloat) * ranks + 100.0 * ranks * (ranks - 1) / 2;
 }
 
-// Larger than a chunk, and odd.
+// A number of elements that is odd and needs several chunks.
 constexpr std::int64_t kLarge = 300'001;
 
 TEST(SharedBackend, ReductionsMatchTheirClosedForms) {
@@ -186,7 +186,7 @@ TEST(SharedBackend, MessagesBetweenTwoRanks) {
     return;
   }
   Tensors large_copy{at::empty({kLarge})}, small_copy{at::empty({3})};
-  rank->group->recv(large_copy, 0, 8)->wait();  // in the other order
+  rank->group->recv(large_copy, 0, 8)->wait();  // receives the two messages in the opposite order
   rank->group->recv(small_copy, 0, 7)->wait();
   EXPECT_TRUE(large_copy[0].equal(large[0]));
   EXPECT_TRUE(small_copy[0].equal(small[0]));

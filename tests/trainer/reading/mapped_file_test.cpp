@@ -11,8 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Maps the file while `resource` is limited to `limit`. Exits with the exit code of the Error that the mapping throws, or
-// with 0.
+// Maps the file while `resource` is limited to `limit`. Exits with the exit code of the Error that the mapping throws, or with
+// 0 if it throws no error.
 [[noreturn]] void map_within(const std::filesystem::path& file, __rlimit_resource resource, rlim_t limit) {
   const rlimit few{.rlim_cur = limit, .rlim_max = limit};
   ::setrlimit(resource, &few);

@@ -60,7 +60,8 @@ TEST_F(MappingWatch, ATruncatedFileReadsAsZerosAndIsNamed) {
   EXPECT_EQ(complaint(), "") << "nothing is mapped";
 }
 
-// Reads beyond the new end but within the last page give zeros without a signal. The change must still be detected.
+// If a read is beyond the new end but within the last page, it gives zeros without a signal. The change must still be
+// detected.
 TEST_F(MappingWatch, AFileTruncatedWithinAPageIsNamed) {
   const MappedFile mapped(file_);
   std::filesystem::resize_file(file_, 5 * 4096 - 10);

@@ -1,4 +1,5 @@
-// Tests facts that are read from the files of a run: how often it failed, and whether it has state worth keeping.
+// Tests two facts that are read from the files of a run: how often the run failed, and whether it has a state that must be
+// kept.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -50,7 +50,7 @@ fs::path step(const fs::path& checkpoints, const char* number) {
   return checkpoints / (std::string("step-00000000") + number);
 }
 
-// Saves a checkpoint. If `other` is true, its content differs from that of the checkpoint for the same step, as if the run had
+// Saves a checkpoint. If `other` is true, its content differs from the normal checkpoint of the same step, as if the run had
 // continued differently.
 void save(const fs::path& checkpoints, std::int64_t step, bool other = false, const std::string& run = kSampleRun) {
   CheckpointState state = sample_state(step);
@@ -166,7 +166,7 @@ TEST(Resume, ADamagedCopyIsSetAside) {
   EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 0), "9")));
 }
 
-// The newest checkpoint of the run directory is damaged. Node 1 has a copy of it, and node 0 has none.
+// The newest checkpoint of the run directory is damaged. Node 1 has a copy of this checkpoint, and node 0 has no copy.
 TEST(Resume, AMissingCheckpointIsSent) {
   const auto rank = as_node([](const fs::path& root) {
     save(shared(root), 8), save(shared(root), 9), save(copy(root, 1), 9);
@@ -187,8 +187,8 @@ TEST(Resume, TheNewestCheckpointOfAnyNodeIsUsed) {
   expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), step(own(root_of_ranks(), 1), "9"));
 }
 
-// Node 1 was absent while the other nodes resumed from an earlier step. So its copy of step 9 differs from the step 9 that
-// the job has reached since.
+// Node 1 was absent while the other nodes resumed from an earlier step. So its copy of step 9 differs from the later
+// checkpoint of step 9 on the other nodes.
 TEST(Resume, ACopyWithOtherContentIsIgnored) {
   const auto rank = as_node(
       [](const fs::path& root) { save(shared(root), 9), save(copy(root, 0), 9), save(copy(root, 1), 9, /*other=*/true); });
@@ -370,7 +370,7 @@ TEST(Resume, AbandonedCopiesAreIgnoredBeforeTheFirstSave) {
   EXPECT_FALSE(choose(*rank, own_dir_of(*rank)).from);
 }
 
-// Without --fresh a new start still belongs to the same run. So the checkpoints of a node that was absent are used when the
+// A new start without --fresh still belongs to the same run. So the checkpoints of a node that was absent are used when the
 // node returns.
 TEST(Resume, CheckpointsThatReturnAreResumed) {
   const auto rank = as_node([](const fs::path& root) {

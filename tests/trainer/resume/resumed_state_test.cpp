@@ -1,5 +1,5 @@
-// Tests the resume of three ranks, of which only some can read the checkpoint. Afterwards all ranks must have its state, as if
-// each of them had read it.
+// Tests the resume of three ranks, of which only some can read the checkpoint. After the resume, all ranks must have the state
+// of the checkpoint, as if each rank had read it.
 #include "trainer/resume/resumed_state.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -48,7 +48,7 @@ TrainingState new_state(const TrainConfig& config) {
   return new_training_state(*classification(config), {.tensors = {{.sizes = {1, 4, 4}}}}, config, c10::kCPU);
 }
 
-// Returns a state whose values differ from those of a new state.
+// Returns a state whose values differ from the values of a new state.
 TrainingState trained_state(const TrainConfig& config) {
   const at::NoGradGuard no_gradients;
   TrainingState state = new_state(config);
@@ -80,7 +80,8 @@ void expect_checkpoint_state(const TrainingState& state, const TrainConfig& conf
   }
 }
 
-class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // parameter: the ranks that can read the checkpoint
+// the parameter is the list of ranks that can read the checkpoint
+class ResumedState : public testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(ResumedState, IsEqualOnReadersAndReceivers) {
   const TrainConfig config = config_of_test();
@@ -153,7 +154,7 @@ TEST(SharedState, ANewRankGetsTheNewestMetrics) {
   EXPECT_EQ(state.evaluation->result.samples, 9);
 }
 
-// The sender is lost during the transfer. The receiver must keep its old state, which may be the newest one that remains.
+// The sender is lost during the transfer. The receiver must keep its old state, which may be the newest state that remains.
 TEST(SharedState, AnInterruptedTransferKeepsTheOldState) {
   const auto rank = as_rank_of(2, {{0, -SIGKILL}});
   if (!rank) return;
@@ -176,7 +177,7 @@ TEST(SharedState, AnInterruptedTransferKeepsTheOldState) {
   exit_now(testing::Test::HasFailure() ? 1 : 0);
 }
 
-// The checkpoint contains a position in the data that does not match this config at that step.
+// The checkpoint contains a position in the data that is impossible at that step with this config.
 TEST(ResumedStateRefusal, AMismatchIsRefusedByTheReadingRank) {
   const TrainConfig config = config_of_test();
   const test::TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// Tests the config.json of an exported model: ddprun must read it back as the same model.
+// Tests the config.json of an exported model: when ddprun reads the file, it must get the same model.
 #include "trainer/saved/exported_config.hpp"
 
 #include <gtest/gtest.h>

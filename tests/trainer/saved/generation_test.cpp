@@ -51,7 +51,7 @@ TEST(ChooseToken, TopKIncludesTies) {
   EXPECT_EQ(among(100), (std::set<std::int64_t>{0, 1, 2, 3}));
 }
 
-// A division of the logits by such a temperature overflows. The likeliest token must still be chosen.
+// A division of the logits by a tiny temperature overflows. The token with the highest probability must still be chosen.
 TEST(ChooseToken, ATinyTemperatureTakesTheLikeliest) {
   for (const double temperature : {1e-38, 1e-40, 5e-324}) {
     EXPECT_EQ(chosen(logits_of({1, 30, 2, -90}), {.temperature = temperature, .top_k = 2}, 2),
@@ -61,7 +61,8 @@ TEST(ChooseToken, ATinyTemperatureTakesTheLikeliest) {
   }
 }
 
-// A lower temperature makes the likeliest token likelier. With logits 0 and 1, token 1 is e^(1/T) times as likely as token 0.
+// A lower temperature increases the probability of the token that already has the highest probability. With logits 0 and 1,
+// token 1 is e^(1/T) times as likely as token 0.
 TEST(ChooseToken, FollowsTheTemperature) {
   for (const double temperature : {0.5, 1.0, 4.0}) {
     const auto tokens = chosen(logits_of({0, 1}), {.temperature = temperature, .seed = 1}, 4000);

@@ -1,5 +1,5 @@
-// Tests the samples that are held out of training. The same seed selects the same samples, each sample is in exactly one part,
-// and its content does not change.
+// Tests the samples that are held out of training. The same seed must select the same samples. Each sample must be in exactly
+// one of the two sets, and its content must not change.
 #include "trainer/splits/held_out.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -63,7 +63,7 @@ TEST(HeldOut, BothPartsMakeSamplesLikeTheWhole) {
   EXPECT_EQ(labels_of(*parts.train), split.train);
   EXPECT_EQ(labels_of(*parts.validation), split.validation);
   EXPECT_EQ(parts.test, whole.test);
-  // The augmentation depends on the index of the sample in the whole data set, so it is the same in the held-out part.
+  // The augmentation depends on the index of the sample in the whole data set, so it is the same for the held-out samples.
   const Draws draws{.seed = 9, .epoch = 2};
   const std::array<std::int64_t, 2> places{3, 11};
   const std::array<std::int64_t, 2> numbers{split.train[3], split.train[11]};

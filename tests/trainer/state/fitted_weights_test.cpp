@@ -1,4 +1,5 @@
-// Tests how weights of other programs are adapted to the names and shapes of a language model, and the files that hold them.
+// Tests how weights of other programs are adapted to the names and shapes of a language model, and the files that contain
+// these weights.
 #include "trainer/state/fitted_weights.hpp"
 
 #include <ATen/ops/arange.h>

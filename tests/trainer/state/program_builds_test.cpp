@@ -18,7 +18,7 @@ TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
   const auto rank = as_rank_of(3);
   if (!rank) return;
   const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
-  // Calls agree() with the build of each rank in `of_ranks`. `holds` lists which ranks have a state; a rank without a state
+  // Calls agree() with the build of each rank in `of_ranks`. `holds` lists which ranks have a state. A rank that has no state
   // is a new process.
   ProgramBuilds builds;
   const auto refusal = [&](const std::vector<StateDigest>& of_ranks, const std::vector<bool>& holds) -> std::string {

@@ -32,7 +32,7 @@ TEST(RunIdentity, HistoryOfTheParentCountsUpToTheBranch) {
   EXPECT_FALSE(second.has("", 4));
   const RunIdentity third = new_run_from(second, second.id, 6);
   EXPECT_EQ(third.earlier, (Earlier{{"a", 4}, {second.id, 6}}));
-  // The new run starts before the point at which the second run branched off.
+  // The new run starts at an earlier step than the step at which the second run started.
   EXPECT_EQ(new_run_from(third, "a", 2).earlier, (Earlier{{"a", 2}}));
   EXPECT_EQ(new_run_from(third, "b", 9).earlier, (Earlier{{"b", 9}}));  // the new run starts from an unrelated run
   EXPECT_EQ(new_run_from({}, "", 3).earlier, (Earlier{{"", 3}}));
@@ -45,7 +45,7 @@ TEST(RunIdentity, TheFileStoresAllFields) {
   const RunIdentity run = new_run_from({.id = "a"}, "a", 4);
   write_run_identity(file, run);
   EXPECT_EQ(read_run_identity(file), run);
-  write_run_identity(file, {});  // an unknown identity does not replace a known one
+  write_run_identity(file, {});  // an unknown identity does not replace a known identity
   EXPECT_EQ(read_run_identity(file), run);
   const RunIdentity other = new_run();
   write_run_identity(file, other);

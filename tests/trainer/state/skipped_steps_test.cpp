@@ -46,7 +46,7 @@ TEST(SkippedSteps, NothingIsStoredWithoutSkipping) {
   EXPECT_FALSE(is_skipped(values, config));
 }
 
-// The scaler starts with a scale that is deliberately too large, so it normally skips several steps in a row.
+// The scaler intentionally starts with a scale that is too large, so it normally skips several consecutive steps.
 TEST(SkippedSteps, StepsOfTheScalerDoNotCountConsecutively) {
   for (const auto rule : {TrainConfig::NotFinite::kStop, TrainConfig::NotFinite::kSkip}) {
     const TrainConfig config = config_with(rule, TrainConfig::Precision::kFp16);

@@ -17,7 +17,8 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-// Calls judge_states(). Each rank has a digest of one number. Only the ranks in `witnesses` vote, or all ranks if it is empty.
+// Calls judge_states(). Each rank has a digest of one number. Only the ranks in `witnesses` vote. If `witnesses` is empty, all
+// ranks vote.
 StateVerdict judged(const std::vector<std::int64_t>& digests, Ranks witnesses = {}) {
   std::vector<StateDigest> of_ranks;
   for (const std::int64_t digest : digests) of_ranks.push_back({7, digest});
@@ -54,8 +55,8 @@ TEST(StateComparison, BothHalvesOfADigestCount) {
   EXPECT_EQ(judge_states(of_ranks, Ranks{0, 1, 2}).corrupt, Ranks{2});
 }
 
-// A rank that received its state must not vote. Otherwise a corrupt survivor could win against the other survivor: its
-// replacement has the same corrupt state and would vote with it.
+// A rank that received its state from another rank must not vote. If it voted, a corrupt survivor could win against the other
+// survivor, because a replacement with the same corrupt state would vote for it.
 TEST(StateComparison, ARankThatReceivedItsStateHasNoVote) {
   const StateVerdict torn = judged({9, 5, 9}, {0, 1});
   EXPECT_FALSE(torn.majority);
@@ -64,7 +65,7 @@ TEST(StateComparison, ARankThatReceivedItsStateHasNoVote) {
   EXPECT_TRUE(named.majority);
   EXPECT_EQ(named.corrupt, (Ranks{0, 3, 4}));
   EXPECT_EQ(judged({5, 5}, {0}).corrupt, Ranks{});
-  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // the receiver is corrupt: the state changed while it was sent
+  EXPECT_EQ(judged({5, 9}, {0}).corrupt, Ranks{1});  // the receiver is corrupt, because the state changed while it was sent
 }
 
 TEST(StateComparison, NamesTheDifferentTensors) {
@@ -112,7 +113,7 @@ TEST(StateComparison, AnInjectedFlipHappensOncePerRunDirectory) {
   const Faults meant(faults, 1, 0, folder.path());
   EXPECT_FALSE(meant.flips(4));
   EXPECT_FALSE(meant.poisons(5));
-  meant.at(FaultPhase::kStep, 5);  // does nothing, since the training loop itself injects a bit flip
+  meant.at(FaultPhase::kStep, 5);  // does nothing, because the training loop itself injects a bit flip
   EXPECT_TRUE(meant.flips(5));
   EXPECT_FALSE(meant.flips(5));  // the flip is injected only once, even if the same process repeats the step
   EXPECT_FALSE(Faults(faults, 1, 1, folder.path()).flips(5));

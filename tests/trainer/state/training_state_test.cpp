@@ -42,7 +42,7 @@ TEST(TrainingState, AStepInterruptedInAnExchangeIsUndone) {
   EXPECT_EQ(state.step, 7);
 }
 
-// Without undo, buffers are not copied. On a GPU the copies would cost a kernel launch in each step.
+// If undo is off, buffers are not copied. On a GPU, the copies would need a kernel launch in each step.
 TEST(TrainingState, NoBackupIsKeptWithoutUndo) {
   TrainingState state = state_with_a_buffer();
   state.can_undo = false;
@@ -187,7 +187,7 @@ TEST(TrainingState, ParametersAreFrozenByPatterns) {
   EXPECT_EQ(refusal_of_freeze({}, {{.parameters = "second"}}), "");
 }
 
-// The tensors in the map share memory with the state. A rank that receives a state writes it through the map.
+// The tensors in the map share memory with the state. A rank that receives a state writes the received values through the map.
 TEST(TrainingState, TheMapHasAllSavedTensors) {
   using Role = StateTensor::Role;
   const auto model = std::make_shared<TiedAndFrozen>();
@@ -212,7 +212,7 @@ TEST(TrainingState, TheMapHasAllSavedTensors) {
   EXPECT_FALSE(all_finite(state));
 }
 
-// Loads these weights into the model. Returns the error message, or an empty string if they are accepted.
+// Loads these weights into the model. Returns the error message, or an empty string if the weights are accepted.
 std::string refusal_of_file(const std::shared_ptr<torch::nn::Module>& model, const std::vector<NamedTensor>& weights) {
   ddprun::test::TemporaryFolder folder;
   const std::filesystem::path file = folder / "w.safetensors";
@@ -242,8 +242,8 @@ TEST(TrainingState, TwoNamesOfATensorShareIt) {
   EXPECT_TRUE(model->tied.detach().equal(other));
 }
 
-// As in PyTorch's load_state_dict(), a missing buffer is an error. Otherwise its initial values would be used as if they were
-// learned.
+// As in PyTorch's load_state_dict(), a missing buffer is an error. If a missing buffer were accepted, its initial values would
+// be used as if they were learned.
 TEST(TrainingState, AMissingBufferIsReported) {
   const auto model = std::make_shared<TiedAndFrozen>();
   model->register_buffer("running_mean", at::zeros({2}));
@@ -267,7 +267,7 @@ TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromTwo) {
 }
 
 // The seed determines the order of samples within an epoch, and the choice of held-out samples. So the seed must not change
-// within an epoch, and not at all if samples are held out.
+// within an epoch. If samples are held out, it must never change.
 TEST(TrainingState, AnotherSeedIsRefusedWithHeldOutSamples) {
   TrainConfig config;
   config.batch_size = 100;
@@ -348,8 +348,8 @@ TEST(TrainingState, AConfigNextToModelInitIsCompared) {
   }
 }
 
-// The path of the weights is the folder of a checkpoint or a file in it. The config.json of the run directory that contains the
-// checkpoint is compared.
+// The path of the weights is the folder of a checkpoint or a file in it. The model is compared with the config.json of the run
+// directory that contains the checkpoint.
 TEST(TrainingState, TheConfigOfTheRunThatWroteTheWeightsIsCompared) {
   ddprun::test::TemporaryFolder folder;
   const std::filesystem::path checkpoint = folder / "checkpoints" / "step-000000001";
@@ -388,7 +388,7 @@ struct OneWeight : torch::nn::Module {
   at::Tensor weight;
 };
 
-// A task whose weights are drawn from the default generator, as torch::nn::Linear does.
+// A task whose weights are drawn from the default generator, like the weights of torch::nn::Linear.
 struct DrawsByDefault : Fitting {
   std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
     return std::make_shared<OneWeight>(at::rand({4}));

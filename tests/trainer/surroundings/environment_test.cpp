@@ -68,7 +68,7 @@ TEST(Environment, AStandbyHasAJobButNoRank) {
   EXPECT_EQ(environment.local_world_size, 3);
   EXPECT_EQ(environment.channel_fd, 3);
   EXPECT_EQ(environment.source, "ddprun");
-  // Without a channel the agent could not assign a rank.
+  // If there is no channel, the agent cannot assign a rank.
   EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);
   EXPECT_THROW(of({{"DDPRUN_CHANNEL", "fd:3"}}), UsageError);
 }

@@ -1,6 +1,6 @@
-// An agent for tests. It serves one store to the channels of several workers, and keeps all other messages. A request that
-// waits for a key is answered when the key is set. A bounded wait for a key that starts with "never" times out immediately, so
-// that tests are fast.
+// Simulates an agent for tests. It serves one store to the channels of several workers, and stores all other messages. A
+// request that waits for a key is answered when the key is set. A wait with a time limit for a key that starts with "never"
+// times out immediately, so that tests are fast.
 #pragma once
 
 #include <sys/socket.h>
@@ -103,7 +103,7 @@ class FakeAgent {
         const std::lock_guard lock(mutex_);
         if (auto* request = std::get_if<channel::StoreRequest>(&*message)) {
           if (!answer(fd, *request)) parked_.emplace_back(fd, *request);
-          // The request may have set a key for which other requests wait.
+          // If the request has set a key for which other requests wait, these requests are answered too.
           std::erase_if(parked_, [&](const auto& waiting) { return answer(waiting.first, waiting.second); });
         } else {
           received_.push_back(std::move(*message));

@@ -1,4 +1,4 @@
-// Tests how a standby (a process without a rank) waits for its rank. The agent's message may arrive before or during the
+// Tests how a standby (a process without a rank) waits for its rank. The message of the agent may arrive before or during the
 // wait, or the connection to the agent may be lost.
 #include "trainer/surroundings/standby.hpp"
 
@@ -12,7 +12,7 @@ namespace {
 
 TEST(Standby, ReceivesItsRankBeforeOrWhileWaiting) {
   Standby early;
-  early.on_message(channel::IgnoreSignal{});  // not a rank assignment, so it is ignored
+  early.on_message(channel::IgnoreSignal{});  // this message is not a rank assignment, so it is ignored
   early.on_message(channel::AssignRank{.rank = 2, .local_rank = 1, .restart_count = 4});
   early.on_agent_gone();  // the rank assignment had already arrived, so it still applies
   EXPECT_EQ(early.wait().rank, 2);

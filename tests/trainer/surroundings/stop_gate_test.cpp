@@ -1,4 +1,4 @@
-// Tests that all ranks stop at the same step, whichever rank is ahead when the stop is requested.
+// Tests that all ranks stop at the same step, no matter which rank is ahead when the stop is requested.
 #include "trainer/surroundings/stop_gate.hpp"
 
 #include <gtest/gtest.h>

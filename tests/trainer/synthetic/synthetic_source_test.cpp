@@ -1,4 +1,5 @@
-// Tests generated samples. They are the same for every caller, match the config's description, and have a pattern to learn.
+// Tests generated samples. They must be the same for every caller, match the config, and have a pattern that a model can
+// learn.
 #include "trainer/synthetic/synthetic_source.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -104,8 +105,8 @@ TEST(Synthetic, ANumberIsTheStrengthOfATexture) {
   EXPECT_LT((found - targets).square().mean().item<double>(), 0.05);
 }
 
-// The noise of a sample is the sum of two pieces, each of which occurs in many samples. No two samples may have the same two
-// pieces.
+// The noise of a sample is the sum of two noise tensors. Each of these tensors is used in many samples, but no two samples may
+// have the same two tensors.
 TEST(Synthetic, SamplesAreDistinct) {
   TrainConfig config = config_of(ModelConfig::Type::kMlp, {3});
   config.data.predict = DataConfig::Predict::kNumber;

@@ -1,4 +1,4 @@
-// Tests the network for tables: its unit, its embeddings, and its names.
+// Tests the network for tables: its basic unit, its embeddings, and the names of its parameters.
 #include "trainer/table_network/table_network.hpp"
 
 #include <ATen/TensorOperators.h>

@@ -22,7 +22,7 @@ namespace {
 using test::TemporaryFolder;
 using test::write_text;
 
-// Returns the bytes of a file as numpy.save() writes it.
+// Returns the bytes of a file in the format of numpy.save().
 std::string npy(const std::string& type, const std::string& shape, const std::string& bytes,
                 const std::string& order = "False") {
   std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
@@ -142,7 +142,8 @@ TEST_F(Arrays, ErrorsAreNamed) {
   EXPECT_EQ(refusal(), "'train_inputs.txt' does not name an array; expected FILE.npy or FILE.safetensors:NAME");
 }
 
-// The file is opened once for both reads. With two calls to open() the name could refer to another file at the second call.
+// The file is opened once for both reads. If open() were called twice, the name could refer to another file at the second
+// call.
 TEST_F(Arrays, TheCheckedFileIsTheOneRead) {
   write("x.safetensors", encode_safetensors({{"x", at::arange(6, at::kFloat).view({3, 2})}}));
   for (const char* what : {"train_inputs.npy", "x.safetensors:x"}) {

@@ -91,8 +91,8 @@ TEST_F(Csv, ClassesMayHaveNamesAndNumbersArePredictedAsFloats) {
   EXPECT_EQ(data.train->describe().tensors[1].sizes, describe_csv(config_.data).tensors[1].sizes);
 }
 
-// Mean and standard deviation are those of the training rows only, without the test set and held-out samples. A column with a
-// single value is not divided by its deviation of 0.
+// The mean and the standard deviation are computed from the training rows only. The test set and the held-out samples do not
+// count. A column in which all values are equal is not divided by its deviation of 0.
 TEST_F(Csv, ColumnsAreStandardisedByTheTrainingRows) {
   std::string text = "a,b,y\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i * i) + ",7,0\n";
@@ -161,7 +161,7 @@ TEST_F(Csv, ErrorsAreNamedWithTheirPosition) {
             "train.csv:2: column 'y': expected one of data.class_names, 'no', 'yes', found 'maybe'");
 }
 
-// Real tables often have several columns of text. One message must name all of them.
+// Real tables often have several columns of text. One message must name all these columns.
 TEST_F(Csv, AllNonNumericColumnsAreNamed) {
   EXPECT_EQ(
       refusal_of("a,sex,class,y\n1,male,3,0\n2,female,first,0\n"),

@@ -1,4 +1,4 @@
-// Tables of cells and the inputs that the encoder makes from them.
+// Tests which inputs the encoder computes from the cells of a row.
 #include "trainer/tables/encode_row.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TablePlan plan_with(ColumnPlan column) {
   return {.columns = {std::move(column)}, .target = {.name = "y"}, .missing_values = {"-9"}, .rows = 3};
 }
 
-// The inputs for a cell of the plan's only column.
+// Returns the inputs for a cell. The plan has only one column.
 Inputs inputs_of(const TablePlan& plan, std::string_view cell) {
   Inputs inputs(static_cast<std::size_t>(width_of(plan).all()), 7);
   std::vector<std::size_t> misfits;

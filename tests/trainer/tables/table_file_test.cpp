@@ -1,4 +1,5 @@
-// Tests the samples of data.type "table", the plan that a later start reads, and the messages about cells that do not fit.
+// Tests the samples of data.type "table", the plan that a later start reads, and the messages about cells that do not match
+// the plan.
 #include "trainer/tables/table_file.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -77,7 +78,7 @@ TEST_F(TableFile, ClassesMayBeText) {
   EXPECT_EQ(data.notes[0], "test rows that are not used, since the training rows lack their class: 1");
 }
 
-// A resumed run must encode rows as its training did, also if the table has changed.
+// A resumed run must encode rows in the same way as at its start, even if the table has changed.
 TEST_F(TableFile, AStoredPlanIsUsed) {
   write("train.csv", "a,y\n0,1\n2,3\n");
   write("test.csv", "a,y\n1,2\n");

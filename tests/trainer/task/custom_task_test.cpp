@@ -30,8 +30,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Sample s has x = s / 10, weight s mod 3 + 1, and y = 3 x + 1, plus an offset where the weight is 3. Batches are {x, y,
-// weights}.
+// Sample s has x = s / 10, weight s mod 3 + 1, and y = 3 x + 1. If the weight is 3, an offset is added to y. Batches are {x,
+// y, weights}.
 class Points : public Source {
  public:
   explicit Points(std::int64_t size) : size_(size) {}
@@ -146,7 +146,8 @@ class CustomTaskTest : public testing::Test {
   TrainConfig config_;
 };
 
-// Returns the expected slope and offset. It computes gradient descent on the weighted mean of each global batch in double.
+// Returns the expected slope and offset. The function computes gradient descent on the weighted mean of each global batch, in
+// double precision.
 std::vector<double> by_hand(std::uint64_t seed) {
   double slope = 0, offset = 0;
   const Points points(37);
@@ -271,7 +272,7 @@ TEST_F(CustomTaskTest, AFailedEvaluationSavesFirst) {
   }
 }
 
-// A label is out of range. PyTorch's error does not name the sample, so our message must.
+// A label is out of range. The error of PyTorch does not name the sample, so our message must name it.
 TEST_F(CustomTaskTest, AnIndexOutOfRangeNamesItsSample) {
   struct Indexes : Regression {
     at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
@@ -306,8 +307,8 @@ TEST_F(CustomTaskTest, ABadSampleKeepsThePreviousSteps) {
   EXPECT_EQ(load_checkpoint(std::filesystem::canonical(folder_ / "refused" / "checkpoints" / "latest")).step, 3);
 }
 
-// The test source may store samples differently from the training source, and then needs a different conversion on the
-// device.
+// The test source may store samples in a different format than the training source. In this case it needs a different
+// conversion on the device.
 TEST_F(CustomTaskTest, TestSamplesAreFinishedByTheTestSource) {
   struct Halved : Points {
     using Points::Points;

@@ -1,4 +1,5 @@
-// Tests byte-level BPE against Hugging Face's tokenizers (golden.json), and vocabulary files that are refused.
+// Compares byte-level BPE with the library tokenizers of Hugging Face (golden.json), and tests vocabulary files that are
+// refused.
 #include "trainer/tokens/bpe.hpp"
 
 #include <gtest/gtest.h>
@@ -74,7 +75,7 @@ TEST(Bpe, MatchesHuggingFaceWithATokenizerJson) {
   }
 }
 
-// A tokenizer.json with the pre-tokenizer and normalizer of Llama 3 or Qwen2.
+// Returns a tokenizer.json with the pre-tokenizer and normalizer of Llama 3 or Qwen2.
 GoldenJson tokenizer_with_words(const std::string& name) {
   GoldenJson json = golden_tokens()["tokenizer"];
   json.update(golden_tokens()["other_words"][name]);
@@ -171,7 +172,7 @@ TEST(VocabularyFile, UnsupportedSettingsAreRefused) {
 }
 
 TEST(VocabularyFile, LimitsAreNamed) {
-  // An array with an entry for each id would need three gigabytes.
+  // An array with an entry for each id would take three gigabytes, so a large gap between ids is refused.
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["ab"] = 99'999'999; }).substr(0, 60),
             "the id of token 'ab' is 99999999; with 423 tokens it must be");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["content"] = std::string(257, 'a'); }),

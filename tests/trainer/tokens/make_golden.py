@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes golden.json next to this file: a small byte-level BPE vocabulary of Hugging Face's tokenizers, texts as hexadecimal
-bytes, and their tokens. Run it with a Python that has tokenizers; the C++ tests only read the file.
+"""Writes golden.json next to this file: a small byte-level BPE vocabulary of the library tokenizers of Hugging Face, texts as
+hexadecimal bytes, and their tokens. Run this script with a Python that has tokenizers. The C++ tests only read the file.
 
 With the arguments "classes FILE" it writes the tables of trainer/tokens/character_classes.cpp instead: the class of each
-character according to that library's pattern. With "normalization FOLDER" it writes decompositions.cpp and combining_classes.cpp of
-trainer/tokens, the tables of the normalization form NFC according to that library."""
+character according to the pattern of that library. With "normalization FOLDER" it writes decompositions.cpp and
+combining_classes.cpp of trainer/tokens, the tables of the normalization form NFC according to that library."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ LLAMA3, QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + dig
 
 
 def tokenizer_of(plain, pattern, normalizer=None, ignore_merges=False):
-    """The same vocabulary with the word pattern of another model, as in its tokenizer.json."""
+    """Returns the same vocabulary with the word pattern of another model, as in the tokenizer.json of that model."""
     json_text = json.loads(plain.to_str())
     json_text["model"]["ignore_merges"] = ignore_merges
     made = tokenizers.Tokenizer.from_str(json.dumps(json_text))
@@ -45,7 +45,8 @@ def tokenizer_of(plain, pattern, normalizer=None, ignore_merges=False):
 
 
 def trained(folder):
-    """Writes the vocabulary of an existing golden.json, or trains one. Its docs may have changed, and the tokens would change too."""
+    """Writes the vocabulary of an existing golden.json, or trains a new vocabulary. An existing vocabulary is kept, because
+    the docs that are the training text may have changed, and the tokens would change too."""
     if (HERE / "golden.json").exists():
         written = json.loads((HERE / "golden.json").read_text())
         (folder / "vocab.json").write_text(json.dumps(written["vocabulary"]))
@@ -78,8 +79,8 @@ def golden():
 
 
 def classes(file):
-    """Writes the class of each character. The class follows from the way in which the library splits ".", the character and
-    "a"."""
+    """Writes the class of each character. The class is derived from the way in which the library splits the text ".", the
+    character, "a"."""
     cut = ByteLevel(add_prefix_space=False).pre_tokenize_str
     found = {"kLetter": [], "kNumber": [], "kSpace": []}
     for code in range(0x110000):
@@ -87,7 +88,8 @@ def classes(file):
             continue
         pieces = [end - begin for _, (begin, end) in cut(f".{chr(code)}a")]
         kind = {(1, 2): "kLetter", (1, 1, 1): None, (2, 1): "kOther"}[tuple(pieces)]
-        if kind is None:  # a number or a space: before ".", the library splits two spaces, but not two numbers
+        # the character is a number or a space: before ".", the library splits two spaces, but not two numbers
+        if kind is None:
             kind = "kSpace" if [end - begin for _, (begin, end) in cut(f"{chr(code)}{chr(code)}.")] == [1, 1, 1] else "kNumber"
         if kind in found:
             ranges = found[kind]
@@ -95,7 +97,7 @@ def classes(file):
                 ranges[-1][1] = code
             else:
                 ranges.append([code, code])
-    # The loop skips the space character, which the library puts into one piece with the next character.
+    # The loop skips the space character, because the library does not split it from the next character.
     found["kSpace"].insert(1, [0x20, 0x20])
     lines = []
     for kind, ranges in found.items():
@@ -112,7 +114,7 @@ def classes(file):
 
 
 def rows_of(entries):
-    """Joins entries to lines of at most 126 characters."""
+    """Joins entries into lines of at most 126 characters."""
     rows = ["   "]
     for entry in entries:
         if len(rows[-1]) + len(entry) + 2 > 126:
@@ -122,9 +124,10 @@ def rows_of(entries):
 
 
 def class_of(code, decompose):
-    """The combining class according to this Python, or 0 if the library's version of Unicode does not sort the character."""
+    """Returns the combining class according to this Python, or 0 if the Unicode version of the library does not sort the
+    character."""
     mark, number = chr(code), unicodedata.combining(chr(code))
-    pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 the class 230
+    pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 has the class 230
     return number if number and decompose("a" + pair) != "a" + pair else 0
 
 

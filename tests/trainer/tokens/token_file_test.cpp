@@ -28,7 +28,7 @@ std::string as_bytes(const std::vector<std::uint16_t>& tokens) {
   return bytes;
 }
 
-// Returns a header in llm.c's format.
+// Returns a header in the format of llm.c.
 std::string header(std::int32_t magic, std::int32_t version, std::int32_t count) {
   std::array<std::int32_t, 256> numbers{magic, version, count};
   std::string bytes(sizeof numbers, '\0');
@@ -176,7 +176,7 @@ TEST(Tokens, InvalidFilesAreRefused) {
   EXPECT_THROW(token_source(folder.path(), 4, 1000, 0, ""), UsageError);
 }
 
-// Files inside a container must be refused. Otherwise the bytes of the container would be used as training data.
+// Files inside a container must be refused. If they were accepted, the bytes of the container would be used as training data.
 TEST(Tokens, FilesInsideAContainerAreRefused) {
   TemporaryFolder folder;
   const std::string rest(600, '\1');

@@ -1,4 +1,4 @@
-// Tests the word patterns, Unicode's normalization, and how bytes that are not UTF-8 are treated.
+// Tests the word patterns, the normalization of Unicode, and how bytes that are not UTF-8 are handled.
 #include "trainer/tokens/words.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(FirstWord, IncludesThePrecedingSpace) {
 
 TEST(FirstWord, IsOfOneCharacterClass) {
   EXPECT_EQ(words_of("abc123, 45!?"), (Words{"abc", "123", ",", " 45", "!?"}));
-  // The second word is a Roman numeral.
+  // The second word contains a Roman numeral, which counts as a number.
   EXPECT_EQ(words_of("\xc3\xa9t\xc3\xa9 \xe2\x85\xa7"), (Words{"\xc3\xa9t\xc3\xa9", " \xe2\x85\xa7"}));
 }
 
@@ -66,7 +66,7 @@ TEST(Composed, FollowsUnicode) {
   EXPECT_EQ(composed("e\u0300\u0301"), "\u00e8\u0301") << "the second accent is of the same class";
 }
 
-// The examples are those of table 3-8 of the Unicode standard. Python's b"...".decode(errors="replace") has the same results.
+// The examples are from table 3-8 of the Unicode standard. Python's b"...".decode(errors="replace") has the same results.
 TEST(Utf8, InvalidSequencesAreReplacedByMaximalSubparts) {
   const std::string no = "\xef\xbf\xbd";
   EXPECT_EQ(as_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),

@@ -1,5 +1,5 @@
-"""Ignores and blocks signals like a process that starts a launcher. Child processes inherit this: the forks of
-torchrun_server.py, and ddprun."""
+"""Ignores and blocks signals like a process that starts a launcher. The child processes inherit these settings. They are the
+forks of torchrun_server.py, and ddprun."""
 
 import signal
 

@@ -1,6 +1,6 @@
 """Trains the Python models of exported_zoo.py in eager PyTorch with DistributedDataParallel. The order of the samples and the
-random seeds are those of ddptrain. torchrun starts it with W workers. One process trains several models, because starting
-Python takes longer than training a model.
+random seeds are the same as in ddptrain. torchrun starts it with W workers. One process trains several models, because the
+start of Python takes longer than the training of a model.
 
 usage: torchrun ... exported_ddp.py OUT TRAIN.json...
 writes OUT/<name>-W.json (losses) and OUT/<name>-W.safetensors (weights)"""
@@ -77,7 +77,9 @@ def main() -> None:
             (out / f"{name}.json").write_text(json.dumps(losses), encoding="utf-8")
             safetensors.torch.save_file(weights, out / f"{name}.safetensors")
     dist.destroy_process_group()
-    os._exit(0)  # skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
+    # skips the normal exit of the interpreter, because threads of PyTorch's process group may abort the process during that
+    # exit
+    os._exit(0)
 
 
 main()

@@ -1,4 +1,4 @@
-"""Test models for the exporter (test_exported_models.py), written as a user would write them. Each function returns a dict in
+"""Test models for the exporter (test_exported_models.py), written in the style of user code. Each function returns a dict in
 the form that ddprun.export requires."""
 
 import pathlib
@@ -148,7 +148,7 @@ class BranchesInPython(nn.Linear):
 
 
 class Branches(nn.Linear):
-    """Cannot be exported: a branch with torch.cond, an operator that takes graphs as arguments."""
+    """Cannot be exported: a branch with torch.cond, which is an operator that has graphs as arguments."""
 
     def forward(self, image):
         return super().forward(torch.cond(image.sum() > 0, lambda x: x + 1, lambda x: x - 1, (image,)))
@@ -168,8 +168,8 @@ class Counts(nn.Linear):
 
 
 class Drifts(nn.Linear):
-    """Cannot be exported correctly: depends on a counter outside the model. The graph would contain the value that the counter
-    had when the model was traced."""
+    """Cannot be exported correctly: the result depends on a counter outside the model. The graph would contain the value that
+    the counter had when the model was traced."""
 
     runs = 0
 
@@ -201,7 +201,7 @@ twice.register_autograd(lambda context, gradient: gradient * 2)
 
 
 class Owns(nn.Linear):
-    """Uses a custom operator."""
+    """Returns a model that uses a custom operator."""
 
     def forward(self, image):
         return twice(super().forward(image))
@@ -237,7 +237,7 @@ class Loops(nn.Linear):
 
 
 class Repeats(nn.Linear):
-    """Cannot be exported by ddprun: a loop that torch.export accepts and turns into an operator that takes graphs as
+    """Cannot be exported by ddprun: a loop that torch.export accepts, but converts to an operator that has graphs as
     arguments."""
 
     def forward(self, image):
@@ -291,7 +291,8 @@ class Warms(nn.Linear):
 
 
 class Alone(nn.Linear):
-    """Cannot be exported: with a single sample, training mode fails, and evaluation mode computes a different function."""
+    """Cannot be exported: with a single sample, training mode fails. Evaluation mode does not fail, but computes a different
+    function."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs)
@@ -311,7 +312,7 @@ class Turned(nn.Linear):
 
 
 class Leaves(nn.Linear):
-    """Cannot be exported: computes a part with numpy instead of PyTorch."""
+    """Cannot be exported: some values are computed with numpy instead of PyTorch."""
 
     def forward(self, image):
         return super().forward(torch.from_numpy(image.detach().numpy() * 2))

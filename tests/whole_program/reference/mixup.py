@@ -10,8 +10,8 @@ _WORD = (1 << 32) - 1
 
 
 def philox(seed: int, subsequence: int, offset: int) -> Iterator[int]:
-    """Yields the 32-bit words of the Philox generator of Salmon et al. 2011, with the counter and the key in PyTorch's
-    layout."""
+    """Yields the 32-bit words of the Philox generator of Salmon et al. 2011, with the same layout of the counter and the key
+    as in PyTorch."""
     while True:
         counter = [offset & _WORD, offset >> 32, subsequence & _WORD, subsequence >> 32]
         key = [seed & _WORD, seed >> 32]

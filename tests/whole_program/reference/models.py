@@ -101,7 +101,7 @@ class Resnet(nn.Module):
 
 
 class Conv1d(nn.Module):
-    """Hugging Face's Conv1D, which is a linear layer with a transposed weight."""
+    """The Conv1D of Hugging Face, which is a linear layer with a transposed weight."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -147,8 +147,8 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Only the output layer has no name, since it shares the
-    weight of the token embedding."""
+    """GPT-2 with the parameter names of Hugging Face's GPT2LMHeadModel. Only the output layer has no name, because it shares
+    the weight of the token embedding."""
 
     def __init__(self, settings: dict, vocabulary: int, positions: int, end: int | None):
         super().__init__()
@@ -185,7 +185,7 @@ class VitBlock(nn.Module):
 
 
 class Vit(nn.Module):
-    """A vision transformer (ViT) with the parameter names and operators of timm's VisionTransformer."""
+    """A vision transformer (ViT) with the parameter names and operators of VisionTransformer in timm."""
 
     def __init__(self, settings: dict, size: int, channels: int, classes: int):
         super().__init__()
@@ -264,8 +264,8 @@ class Llama(nn.Module):
 
 
 class LoraLinear(nn.Module):
-    """LoRA like peft's lora.Linear, without dropout. The wrapped layer is the attribute `layer`. The parameters of the update
-    have the names that peft gives them."""
+    """LoRA, like lora.Linear in peft without dropout. The wrapped layer is the attribute `layer`. The parameters of the update
+    have the same names as in peft."""
 
     def __init__(self, layer: nn.Module, settings: dict):
         super().__init__()
@@ -282,8 +282,8 @@ class LoraLinear(nn.Module):
 
 
 def with_lora(model: nn.Module, settings: dict) -> nn.Module:
-    """Replaces the layers that match settings["modules"] by layers with a LoRA update, and freezes all other parameters. In the
-    parameter names of a replaced layer, ".layer" follows the name of the layer."""
+    """Replaces the layers that match settings["modules"] by layers with a LoRA update, and freezes all other parameters. In
+    the parameter names of a replaced layer, ".layer" comes after the name of the layer."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for name, layer in list(model.named_modules()):
@@ -298,7 +298,7 @@ def with_lora(model: nn.Module, settings: dict) -> nn.Module:
 
 
 def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1, end: int | None = None) -> nn.Module:
-    """Builds the model that `settings`, the "model" part of a train.json, describes.
+    """Builds the model that `settings` describes, which is the section "model" of a train.json.
 
     For images, `size` is their width and height. For a table, `size` is the number of columns, and `channels` is 0. For a
     language model, `size` is the number of tokens in a sample, `classes` is the size of the vocabulary, and `end` is the token

@@ -56,7 +56,7 @@ def main() -> None:
     def report(message: dict) -> None:
         link.sendall(json.dumps({"node": node, **message}).encode() + b"\n")
 
-    # The test counts the attempts itself, because torchrun's agents on several nodes have different values of
+    # The test counts the attempts itself, because with torchrun the agents on several nodes have different values of
     # TORCHELASTIC_RESTART_COUNT.
     report({"place": f"{rank} {os.environ['TORCHELASTIC_RUN_ID']}"})
     attempt = link.makefile("rb", buffering=0).readline().decode().strip()
@@ -78,7 +78,7 @@ def main() -> None:
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    # Output and files are written first, since the launcher may stop this worker after another one exits.
+    # Output and files are written first, because the launcher may stop this worker after another worker exits.
     for action in actions:
         verb, _, text = action.partition(" ")
         if verb == "error":  # the error file that @record of torch.distributed.elastic would write

@@ -1,5 +1,5 @@
-"""Trains in eager PyTorch under torch.autocast with bfloat16, in one process. The settings are those of a train.json, and the
-order of samples is that of ddptrain. Writes the initial weights and the loss of each batch.
+"""Trains in eager PyTorch under torch.autocast with bfloat16, in one process. The settings come from a train.json, and the
+order of samples is the same as in ddptrain. Writes the initial weights and the loss of each batch.
 
 usage: python_autocast.py TRAIN.json OUT
 OUT must exist. Writes OUT/init.safetensors and OUT/losses.json.
@@ -54,7 +54,7 @@ def main() -> None:
                 break
         epoch += 1
     (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
-    os._exit(0)  # skips the normal exit of the interpreter, in which threads of PyTorch may abort the process
+    os._exit(0)  # skips the normal exit of the interpreter, because threads of PyTorch may abort the process during that exit
 
 
 main()

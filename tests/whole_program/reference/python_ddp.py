@@ -1,7 +1,7 @@
-"""Trains with Python's DistributedDataParallel and the settings of a train.json, in the order of samples that ddptrain uses.
-The order is torch.randperm(n), seeded with seed + epoch and split into global batches. Rank r of W takes the positions r, r +
-W, ... of each global batch. Writes the mean loss of every global batch, the final weights, the state of the gradient scaler,
-and the metrics that `ddprun plot` draws.
+"""Trains with PyTorch's DistributedDataParallel in Python and the settings of a train.json, in the order of samples that
+ddptrain uses. The order is torch.randperm(n), seeded with seed + epoch and split into global batches. Rank r of W takes the
+positions r, r + W, ... of each global batch. Writes the mean loss of every global batch, the final weights, the state of the
+gradient scaler, and the metrics that `ddprun plot` draws.
 
 usage: torchrun ... python_ddp.py TRAIN.json OUT
 writes OUT/losses.json, OUT/model.safetensors, OUT/scaler.json and OUT/metrics.jsonl"""
@@ -65,7 +65,7 @@ def read_csv(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
         if name == data["target"] or name in data["leave_out"]:
             continue
         values = [float(line[name]) for line in lines]
-        # Python's sum() compensates for rounding errors, which ddptrain does not do. So reduce() adds the values.
+        # In Python, sum() compensates for rounding errors, but ddptrain does not. So the values are added with reduce().
         mean = functools.reduce(operator.add, values) / len(values)
         deviation = math.sqrt(functools.reduce(operator.add, ((value - mean) * (value - mean) for value in values)) / len(values))
         columns.append([(value - mean) / deviation for value in values])
@@ -116,7 +116,7 @@ def groups_of(settings: dict, network) -> list[dict]:
 
 
 class Lion(torch.optim.Optimizer):
-    """The optimizer Lion of Chen et al. 2023, algorithm 2."""
+    """The optimizer Lion (Chen et al. 2023, algorithm 2)."""
 
     def __init__(self, parameters, lr, weight_decay):
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
@@ -270,8 +270,8 @@ def main() -> None:
         safetensors.torch.save_file(weights, out / "model.safetensors")
         (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()
-    # Skips the normal exit of the interpreter, in which threads of PyTorch's group may abort the process
-    # (docs/internals/decisions/tests/python-sigabrt.md).
+    # Skips the normal exit of the interpreter, because threads of PyTorch's process group may abort the process during that
+    # exit (docs/internals/decisions/tests/python-sigabrt.md).
     os._exit(0)
 
 

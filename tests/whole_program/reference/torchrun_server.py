@@ -1,8 +1,8 @@
-"""Runs torchrun many times but imports torch only once. contract.py starts this process once. It imports torch.distributed.run,
-which takes 2.5 s of CPU time. It then reads orders from its standard input. An order is a JSON object that describes one start
-of torchrun. For each order the process forks. The child calls torchrun's own main() with the arguments, environment, folder,
-output files and signals of the order. No part of torchrun is replaced. The children use the modules that the parent has
-imported, and skip the teardown of modules at exit, which takes 0.5 s of CPU time.
+"""Runs torchrun many times but imports torch only once. contract.py starts this process once. It imports
+torch.distributed.run, which takes 2.5 s of CPU time. It then reads orders from its standard input. An order is a JSON object
+that describes one start of torchrun. For each order the process forks. The child calls the original main() of torchrun with
+the arguments, environment, folder, output files and signals of the order. No part of torchrun is replaced. The children use
+the modules that the parent has imported, and skip the teardown of modules at exit, which takes 0.5 s of CPU time.
 
 Each input line is a JSON list with the orders of all agents of one job. The answer is a line with their pids, and later a line
 with their exit codes."""
@@ -42,7 +42,7 @@ def options() -> list:
 
 
 def run_and_end(arguments: list[str]) -> None:
-    """Calls torchrun's main(). Then ends this process with the exit code that Python would have returned."""
+    """Calls main() of torchrun. Then ends this process with the exit code that Python would have returned."""
     code = 0
     try:
         torch.distributed.run.main(arguments)
@@ -62,8 +62,8 @@ def main() -> None:
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", buffering=1)
     print(json.dumps(options()), file=answers)
     gc.collect()
-    # Moves torch's objects out of garbage collection. Otherwise a collection would write to their memory, and so copy it in
-    # each child.
+    # Excludes the objects of torch from garbage collection. A collection would write to their memory, so each child would copy
+    # this memory.
     gc.freeze()
     for line in orders:
         agents = []

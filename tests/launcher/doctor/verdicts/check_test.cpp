@@ -1,4 +1,5 @@
-// Tests the two forms of the checks: the table for users, and the lines of --json, which the doctor's children also send.
+// Tests the two output formats of the checks: the table for users, and the lines of --json. The child processes of the doctor
+// send the second format too.
 #include "launcher/doctor/verdicts/check.hpp"
 
 #include <gtest/gtest.h>

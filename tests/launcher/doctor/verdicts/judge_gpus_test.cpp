@@ -22,7 +22,7 @@ Gpu gpu(const std::string& uuid) {
           .total_bytes = 80ULL << 30};
 }
 
-// A machine with two GPUs. `visible` is CUDA_VISIBLE_DEVICES.
+// Returns the facts about a machine with two GPUs. `visible` is the value of CUDA_VISIBLE_DEVICES.
 GpuFacts two(const std::optional<std::string>& visible = std::nullopt, int usable = 2) {
   return {.has_nvml = true,
           .driver_answers = true,

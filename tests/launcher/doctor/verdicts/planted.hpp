@@ -1,5 +1,5 @@
-// For tests of verdicts: rows with the checks of a machine that has one planted defect, and the expected finding. A finding is
-// a check that is not ok. The checks of a healthy machine contain no finding.
+// Defines table rows for the tests of verdicts. Each row has the checks of a machine that has one planted defect, and the
+// expected finding. A finding is a check that is not ok. The checks of a healthy machine contain no finding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ inline const JobNeeds kScript{.work = JobNeeds::Work::kPython, .workers = 2};
 
 struct Planted {
   std::string defect;
-  Checks checks;  // judged from facts with this defect
+  Checks checks;  // the checks of a machine with this defect
   CheckVerdict verdict;
   std::string check;
-  std::string found;   // a part of the text
-  std::string remedy;  // a part of the text
+  std::string found;   // a substring of the finding's text
+  std::string remedy;  // a substring of the remedy's text
 };
 
-// Expects exactly one finding for each defect: the planted one.
+// Expects exactly one finding for each row: the planted defect.
 inline void expect_found(const std::vector<Planted>& table) {
   for (const Planted& one : table) {
     Checks findings;
@@ -52,7 +52,7 @@ inline void expect_healthy(const std::string& machine, const Checks& checks) {
   }
 }
 
-// A healthy value with one change.
+// Returns the facts about a healthy machine, after one change.
 template <class Facts, class Change>
 Facts with(Facts facts, Change change) {
   change(facts);

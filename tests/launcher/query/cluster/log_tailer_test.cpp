@@ -1,5 +1,5 @@
-// Tests a query for the log lines of a node's workers. The node answers immediately, or with `follow` as soon as new lines
-// exist.
+// Tests a query for the log lines of a node's workers. The node answers immediately. If `follow` is set, it answers as soon as
+// new lines exist.
 #include "launcher/query/cluster/log_tailer.hpp"
 
 #include <fstream>

@@ -123,8 +123,8 @@ TEST_F(JobStatusTest, AStopIsReported) {
   EXPECT_EQ(now()["state"], "stopping");
 }
 
-// The node is cut off from the coordinator. Its workers have ended, and it tries to reach the other nodes. So its state must
-// not be "running".
+// The node is cut off from the coordinator. The workers of the node have ended, and the node tries to reach the other nodes.
+// So its state must not be "running".
 TEST_F(JobStatusTest, ACutOffNodeIsNotRunning) {
   begin(0);
   status_.on(CutOff{0, 12, kNsOfASecond});

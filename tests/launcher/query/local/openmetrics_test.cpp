@@ -1,4 +1,4 @@
-// Tests the conversion of a status to OpenMetrics. Each series must appear once, whatever the nodes report.
+// Tests the conversion of a status to OpenMetrics. Each series must appear once, even if nodes report different states.
 #include "launcher/query/local/openmetrics.hpp"
 
 #include <set>

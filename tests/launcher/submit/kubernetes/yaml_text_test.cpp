@@ -1,4 +1,5 @@
-// Tests the scalars of the manifests. test_kubernetes.py in tests/whole_program reads them with a YAML parser.
+// Tests how the scalars in the Kubernetes manifests are written. test_kubernetes.py in tests/whole_program reads whole
+// manifests with a YAML parser.
 #include "launcher/submit/kubernetes/yaml_text.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests which ends of a job lead to a requeue, and the budgets that limit requeues.
+// Tests after which exit codes a job is requeued, and the budgets that limit requeues.
 #include "launcher/submit/slurm/requeue_decision.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(Requeue, TheFirstDecisionFollowsTheExitCode) {
   struct Row {
     int code;
     bool requeue;
-    int exit_code;  // exit code of the batch script, if the job ends
+    int exit_code;  // exit code of the batch script if the job is not requeued
     const char* why;
   };
   const std::vector<Row> rows{
@@ -75,7 +75,7 @@ TEST(Requeue, TimeLimitsWithoutNewerCheckpointsHaveALimit) {
   for (const int code : {85, 143}) {
     RequeueDecision last;
     EXPECT_EQ(requeues_of(std::vector<StartEnd>(100, end_with(code, kAtLimit)), last), 3);
-    // With RequeueExit=85 in slurm.conf, the code 85 would requeue the job nevertheless.
+    // With RequeueExit=85 in slurm.conf, Slurm would requeue the job because of the exit code 85.
     EXPECT_EQ(last.exit_code, code == 85 ? 82 : code);
     EXPECT_NE(last.why.find("longer --time"), std::string::npos);
   }
@@ -97,7 +97,7 @@ TEST(Requeue, ACheckpointInTheRunDirectoryIsProgress) {
   EXPECT_EQ(decision_after(end, first.record).record.timeouts, 1);
 }
 
-// A script saves in files that ddprun does not know. Its job ends with 85 only if all ranks have saved.
+// ddprun does not know in which files a script saves its state. But the job ends with 85 only if all ranks have saved.
 TEST(Requeue, AScriptThatHasSavedHasMadeProgress) {
   StartEnd end = end_with(85, kAtLimit);
   end.of_script = true;
@@ -120,7 +120,7 @@ TEST(Requeue, SlurmMaySendItsSignalAMinuteEarly) {
 
 TEST(Requeue, FailuresHaveABudgetForTheWholeJob) {
   RequeueDecision last;
-  // Preemptions and checkpoints between the failures do not restore it.
+  // Preemptions and checkpoints between the failures do not refill the budget.
   const std::vector<StartEnd> ends{end_with(1, kFarFromLimit),   end_with(85, kFarFromLimit, 1), end_with(137, kAtLimit, 2),
                                    end_with(85, kAtLimit, 3),    end_with(80, kFarFromLimit, 4), end_with(7, kFarFromLimit, 5),
                                    end_with(1, kFarFromLimit, 6)};

@@ -1,4 +1,4 @@
-// Tests requeues.json, and the facts that are read from report.json.
+// Tests the file requeues.json, and the facts that a requeue decision reads from report.json.
 #include "launcher/submit/slurm/requeue_record.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests the batch file of `ddprun submit --slurm`: its text, and its quotes with a real bash.
+// Tests the text of the batch file of `ddprun submit --slurm`. A real bash checks the quotes in it.
 #include "launcher/submit/slurm/slurm_batch.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(SlurmBatch, OptionsBecomeLines) {
 
 TEST(SlurmBatch, OptionsMayFollowAConfig) {
   EXPECT_TRUE(has_line(batch_of({"train.json", "--nodes", "3", "epochs=2", "--max-restarts", "1"}), "#SBATCH --nodes=3"));
-  // Arguments of a script are never options of ddprun.
+  // The arguments of a script are never parsed as options of ddprun.
   EXPECT_TRUE(has_line(batch_of({"train.py", "--nodes", "3"}), "  train.py --nodes 3 || code=$?"));
 }
 
@@ -112,7 +112,7 @@ TEST(SlurmBatch, ATaskOfAnArrayHasItsOwnRunDirectory) {
   EXPECT_NE(batch_of({"train.py", "100%a"}).find("100%a"), std::string::npos);  // without an array, %a is text
 }
 
-// bash prints each of its arguments between brackets.
+// In this test, bash prints each argument between brackets.
 TEST(SlurmBatch, BashReadsTheWordsAsGiven) {
   const std::vector<std::string> words{
       "plain", "two words",  "it's", "\"quoted\"", "$HOME",     "`id`", "$(id)", "a\\b",   "a\nb\n",        "",   "*",
@@ -126,7 +126,7 @@ TEST(SlurmBatch, BashReadsTheWordsAsGiven) {
   EXPECT_EQ(output_of({"/bin/bash", "-c", command}).text, expected);
 }
 
-// Runs a whole batch file with commands that print their arguments in place of srun and ddprun.
+// Runs a whole batch file. Instead of srun and ddprun, it runs commands that print their arguments.
 TEST(SlurmBatch, BashRunsTheWholeFile) {
   const std::string path = "/home/a b/it's $x/\"y\"";
   SlurmRequest request = request_of({"--run-dir", path, "train.py", "a\n#SBATCH --nodes=9\n", "$USER"});
@@ -145,7 +145,7 @@ TEST(SlurmBatch, SbatchReadsQuotedValues) {
   EXPECT_EQ(sbatch_value("my job", "x"), "\"my job\"");
   EXPECT_EQ(sbatch_value(R"(a"b\c'd#e)", "x"), R"("a\"b\\c'd#e")");
   EXPECT_THROW(sbatch_value("a\nb", "x"), UsageError);
-  // In the name of a log file, % starts a pattern.
+  // A literal % must be doubled, because % starts a pattern in the name of a log file.
   EXPECT_TRUE(
       has_line(batch_of({"--run-dir", "runs/50%j x", "train.py"}), "#SBATCH --output=\"/home/ann/runs/50%%j x/slurm/%j.out\""));
 }

@@ -1,4 +1,4 @@
-// Tests the readers of the output of Slurm's commands. The output was recorded with Slurm 22.05.
+// Tests the functions that parse the output of Slurm commands. The output was recorded with Slurm 22.05.
 #include "launcher/submit/slurm/slurm_job.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::optional<std::string> job_in(const std::map<std::string, std::string>& valu
 
 TEST(SlurmJob, ATaskOfAnArrayIsNamedByItsIndex) {
   EXPECT_EQ(job_in({{"SLURM_JOB_ID", "17"}}), "17");
-  // The last task has the id of the whole array, so its own id would name all tasks.
+  // The last task of an array has the same id as the array, so a command with this id would apply to all tasks.
   EXPECT_EQ(job_in({{"SLURM_JOB_ID", "3"}, {"SLURM_ARRAY_JOB_ID", "3"}, {"SLURM_ARRAY_TASK_ID", "1"}}), "3_1");
   EXPECT_EQ(job_in({}), std::nullopt);
   EXPECT_EQ(job_in({{"SLURM_JOB_ID", "x"}}), std::nullopt);

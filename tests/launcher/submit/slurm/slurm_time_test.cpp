@@ -1,4 +1,4 @@
-// Tests Slurm's notation of durations, and the check that a time limit leaves time to save.
+// Tests Slurm's notation of durations, and the check that a time limit is long enough for a save at its end.
 #include "launcher/submit/slurm/slurm_time.hpp"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kElementCounts[] = {0, 1, 3, 129, 4999};  // 4999 bytes: 2 chunks; 4999 doubles: 10 chunks
 
-#ifdef __SANITIZE_THREAD__  // races do not depend on the type, so fewer types are enough
+#ifdef __SANITIZE_THREAD__  // data races do not depend on the type, so fewer types are enough with the thread sanitizer
 constexpr ElementType kAllTypes[] = {ElementType::kF32, ElementType::kBool};
 #else
 constexpr ElementType kAllTypes[] = {ElementType::kF64, ElementType::kF32, ElementType::kF16, ElementType::kBf16,
@@ -35,7 +35,7 @@ void for_each_buffer(SharedTransport& transport,
   }
 }
 
-// Returns the test's value of an element: 0 or 1 for bool, otherwise 0 to 7.
+// Returns the value of an element in this test: 0 or 1 for bool, and 0 to 7 for other types.
 double element(ElementType type, int rank, std::size_t index) {
   const std::size_t value = index * 3 + static_cast<std::size_t>(rank) * 5 + index / 1000;
   return static_cast<double>(type == ElementType::kBool ? value % 2 : value % 8);
@@ -112,7 +112,7 @@ TEST_P(Collectives, AllReduceAndReduceOfEachOperation) {
     for_each_buffer(transport, [&](DataAllocator& area, Place place, ElementType type, std::size_t elements) {
       for (const Reduction reduction : kReductions) {
         if (!can_reduce(type, reduction)) continue;
-        // The product of 8 factors of up to 7 does not fit into a small type.
+        // The product of 8 factors of up to 7 is too large for a small type.
         if (reduction == Reduction::kProduct && transport.ranks() > 2 && type != ElementType::kBool) continue;
         const int root = turn++ % transport.ranks();
         TestBuffer all(transport, area, place, type, elements), one(transport, area, place, type, elements);

@@ -70,7 +70,7 @@ TEST(Faults, AbortAtEachPlaceEndsAllRanks) {
   for (int place = 0; aborted; ++place) {
     aborted = false;
     const auto segment = created(small_sizes(kRanks));
-    // Rank 1 aborts the group although it has no error, as the agent would.
+    // Rank 1 aborts the group but has no error itself, like an agent that aborts a group.
     std::optional<CollectiveError> of_rank_1;
     std::jthread rank_1([&] {
       const auto transport = attached(mapped_again(segment), 1, test_waits(kRanks));
@@ -134,7 +134,7 @@ TEST(Faults, KillAtARandomMomentNamesTheLostRank) {
       endless(*attached(segment, 1, test_waits(kRanks)));
       return 0;
     });
-    // From the third call on, rank 1 has attached. Before that, the other ranks do not know its process.
+    // From the third call on, rank 1 has attached. Before that, the other ranks have not recorded its process.
     int calls_left = std::uniform_int_distribution(3, 400)(random);
     int spin = std::uniform_int_distribution(0, 20'000)(random);
     const auto errors = errors_of_ranks(segment, 1, test_waits(kRanks), [&](Transport& transport) {
@@ -176,8 +176,8 @@ TEST(Faults, AStoppedRankExceedsTheLimitAndGetsTheSameErrorWhenItContinues) {
   }
 }
 
-// Rank 1 ends after it has published its phase, so the others do not wait for it. Rank 2 never arrives, so the error must name
-// rank 2.
+// Rank 1 ends after it has published its phase, so the other ranks do not wait for it. Rank 2 never arrives, so the error must
+// name rank 2.
 TEST(Faults, ARankThatHasEndedAfterItsPartIsNotLost) {
   const auto segment = created(small_sizes(kRanks));
   RankProcess child([&] {
@@ -191,7 +191,8 @@ TEST(Faults, ARankThatHasEndedAfterItsPartIsNotLost) {
   EXPECT_EQ(error.rank(), 2);
 }
 
-// The other ranks do not know the process of a rank that has not attached. So only the time limit or the agent ends their wait.
+// If a rank has not attached, the other ranks cannot check its process. So only the time limit or the agent can end their
+// wait.
 TEST(Faults, ARankThatEndsBeforeItAttachesExceedsTheLimit) {
   const auto segment = created(small_sizes(2));
   const auto transport = attached(segment, 0, test_waits(2, std::chrono::milliseconds(100)));

@@ -1,5 +1,5 @@
-// A transport that calls a function before and after each publication and each wait. Tests of faults abort, kill or stop a rank
-// in this function, and so reach each place of the protocol.
+// A transport that calls a function before and after each publication and each wait. In this function, the tests of faults
+// abort, kill or stop a rank. So they can test a fault at each place of the protocol.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace ddprun::trainer::collectives {
 
 class HookedTransport final : public Transport {
  public:
-  // `hook` receives the number of earlier calls of itself.
+  // The argument of `hook` is the number of earlier calls of `hook`.
   HookedTransport(Transport& inner, std::function<void(int)> hook) : inner_(inner), hook_(std::move(hook)) {}
 
   int calls() const { return calls_; }

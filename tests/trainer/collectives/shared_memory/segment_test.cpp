@@ -1,4 +1,4 @@
-// Tests segments: layout, creation, limits of memory, and the checks of a segment that another process has created.
+// Tests segments: their layout and creation, memory limits, and the checks of a segment that another process has created.
 #include "trainer/collectives/shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -102,7 +102,7 @@ TEST(Segment, LimitOfACgroupIsAnErrorAndNoKill) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// The sanitizers themselves need more address space than the limit, so the test is left out.
+// The sanitizers themselves need more address space than the limit, so the test is skipped.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(Segment, LimitOfAddressSpaceIsAnError) {
   RankProcess child([] {
@@ -187,7 +187,7 @@ TEST(PeerProcess, DetectsTheEndOfAProcess) {
 
 TEST(DataAllocator, SameCallsGiveSameOffsets) {
   const auto calls = [] {
-    DataAllocator area(1000);  // 15 cache lines of 64 bytes fit
+    DataAllocator area(1000);  // the area has 15 cache lines of 64 bytes
     std::vector<std::optional<std::uint64_t>> offsets{area.allocate(1), area.allocate(128), area.allocate(0)};
     area.release(64);
     offsets.push_back(area.allocate(64));

@@ -34,8 +34,8 @@ inline std::shared_ptr<const Segment> created(const SegmentSizes& sizes) {
   return std::make_shared<Segment>(std::move(std::get<Segment>(result)));
 }
 
-// Returns another mapping of the same memory. The thread sanitizer finds races only within one mapping, so with it the same
-// mapping is returned.
+// Returns another mapping of the same memory. The thread sanitizer finds races only within one mapping, so with this sanitizer
+// the same mapping is returned.
 inline std::shared_ptr<const Segment> mapped_again(const std::shared_ptr<const Segment>& segment) {
 #ifdef __SANITIZE_THREAD__
   return segment;
@@ -176,9 +176,9 @@ inline void set_value(ElementType type, std::byte* data, std::size_t index, doub
 
 // The location of the buffers of a test.
 enum class Place {
-  kCopied,           // outside the segment
-  kUnaligned,        // outside the segment, at an odd address
-  kExposed,          // in the data area
+  kCopied,           // outside the shared-memory segment
+  kUnaligned,        // outside the shared-memory segment, at an odd address
+  kExposed,          // in the data area of the segment
   kExposedAnywhere,  // in the data area, at odd offsets that differ between ranks
   kMixed,            // in the data area of even ranks only
 };

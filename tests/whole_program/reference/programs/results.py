@@ -1,5 +1,6 @@
-"""Functions with which the programs in this folder write their results and exit. Each rank writes one JSON file to the folder
-in argument 1. All data and initial weights come from fixed seeds, so the results of two runs can be compared bit by bit."""
+"""Functions that the programs in this folder call to write their results and to exit. Each rank writes one JSON file to the
+folder in argument 1. All data and initial weights come from fixed seeds, so the results of two runs can be compared bit by
+bit."""
 
 import json
 import os
@@ -13,7 +14,7 @@ def leave(result: dict) -> None:
 
 
 def end() -> None:
-    """Skips the normal exit of the interpreter, in which threads of PyTorch's Gloo group may abort the process
+    """Skips the normal exit of the interpreter, because threads of PyTorch's Gloo group may abort the process during that exit
     (docs/internals/decisions/tests/python-sigabrt.md)."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""Training that survives restarts in the same way as PyTorch's torchrun tutorials: rank 0 writes a snapshot after every epoch,
-and each worker reads it when it starts. `--fail EPOCH:RESTART,...` makes rank 1 fail in epoch EPOCH after RESTART restarts.
-Each worker appends a line to a file whenever it starts."""
+"""A training program that survives restarts in the same way as in the torchrun tutorials of PyTorch: rank 0 writes a snapshot
+after every epoch, and each worker reads it when it starts. `--fail EPOCH:RESTART,...` makes rank 1 fail in epoch EPOCH after
+RESTART restarts. Each worker appends a line to a file whenever it starts."""
 
 import argparse
 import json

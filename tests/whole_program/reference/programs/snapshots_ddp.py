@@ -49,7 +49,7 @@ def die_after(seconds: float) -> None:
     timer and the kill."""
     libc = ctypes.CDLL(None, use_errno=True)
     event, timer = (ctypes.c_int * 16)(), ctypes.c_void_p()
-    event[2] = 9  # sets the field sigev_signo to SIGKILL; sigev_notify stays SIGEV_SIGNAL
+    event[2] = 9  # sets the field sigev_signo to SIGKILL; the field sigev_notify stays SIGEV_SIGNAL
     assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
     print(f"dies at {time.monotonic() + seconds:.4f}", flush=True)
     assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9)), None) == 0

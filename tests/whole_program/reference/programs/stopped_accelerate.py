@@ -1,5 +1,5 @@
-"""A loop with accelerate and ddprun's tracker on two ranks. It trains until the job is stopped. test_python_helper.py starts
-it; argument 1 is the output folder."""
+"""A loop with accelerate and the tracker of ddprun on two ranks. It trains until the job is stopped. test_python_helper.py
+starts this program. Argument 1 is the output folder."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""Lightning's Trainer with ddprun's callback on two ranks. It trains until the job is stopped. test_python_helper.py starts it;
-argument 1 is the output folder."""
+"""Runs the Trainer of Lightning with the callback of ddprun on two ranks. It trains until the job is stopped.
+test_python_helper.py starts this program. Argument 1 is the output folder."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""transformers.Trainer with ddprun's callback on two ranks. It trains until the job is stopped. test_python_helper.py starts
-it; argument 1 is the output folder."""
+"""Runs transformers.Trainer with the callback of ddprun on two ranks. It trains until the job is stopped.
+test_python_helper.py starts this program. Argument 1 is the output folder."""
 
 import sys
 

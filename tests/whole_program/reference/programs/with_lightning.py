@@ -1,5 +1,5 @@
-"""A training run with Lightning's Trainer, which writes its losses. The Trainer must detect that a launcher has started it, and
-must not start more processes itself."""
+"""A training run with the Trainer of Lightning, which writes its losses. The Trainer must detect that a launcher has started
+it, and must not start more processes itself."""
 
 import os
 import warnings

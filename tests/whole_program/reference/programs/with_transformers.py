@@ -1,5 +1,5 @@
-"""Hugging Face transformers' Trainer on a tiny GPT-2 with random weights. The model is created from a config, so nothing is
-downloaded. Writes the logged losses."""
+"""Runs the Trainer of Hugging Face transformers on a tiny GPT-2 with random weights. The model is created from a config, so
+nothing is downloaded. Writes the logged losses."""
 
 import sys
 

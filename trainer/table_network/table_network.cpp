@@ -88,6 +88,7 @@ class TableNetwork : public Model {
     layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), linear(inputs, outputs, device)));
   }
 
+  // With 0, an input that few rows use, such as a rare category, starts without an effect instead of a random one.
   static void start_at_zero(const Linear& layer) {
     const at::NoGradGuard no_gradients;
     layer.weight.zero_();

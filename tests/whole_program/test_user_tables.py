@@ -118,3 +118,57 @@ def test_parquet_is_refused_with_the_conversion(ddprun_bin, ddptrain_bin, tmp_pa
     (tmp_path / "houses.csv").write_bytes(b"PAR1\x00\x00")
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", write_config(tmp_path)])
     assert done.returncode == 2 and "is a Parquet file; expected CSV. Convert it with: python3 -c" in done.stderr, done.stderr
+
+
+# The cell of row i in a column "extra", and the text that the run prints about this column.
+AWKWARD_COLUMNS = {
+    "constant": (lambda i: "same", "has one value in all rows"),
+    "only missing values": (lambda i: "NA", "has no values"),
+    "half of the values missing": (lambda i: i % 5 if i % 2 else "", "number"),
+    "identifiers": (lambda i: f"id-{i:05}", "most of its texts occur only once"),
+    "numbered rows": (lambda i: 100_000 + i, "number"),
+    "many texts": (lambda i: f"town {i * i % 151}", "embedding"),
+    "dates": (lambda i: f"2024-{1 + i % 12:02}-{1 + i % 28:02}", "date"),
+    "huge and tiny numbers": (lambda i: ("1e30", "-1e-30", "0")[i % 3], "number"),
+    "texts that are not ASCII": (lambda i: ("Zürich", "東京", "")[i % 3], "one-hot"),
+}
+REFUSED_COLUMNS = {
+    "percent signs": (lambda i: f"{i % 100} %", "line 2: column 'extra': '0 %' has a unit"),
+    "decimal commas": (lambda i: f'"{i % 100},5"', "line 2: column 'extra': '0,5' has a decimal comma"),
+    "dates of unknown order": (lambda i: f"{1 + i % 12}/{1 + i % 28}/2024", "line 2: column 'extra': '1/1/2024' is a date whose order of day and month is unknown"),
+    "a text among numbers": (lambda i: i if i != 30 else "about 3", "line 32: column 'extra': 'about 3' is not a number"),
+}
+
+
+def write_awkward(tmp_path, cell, rows: int = 300) -> str:
+    draw = random.Random(3)
+    lines = ["area,extra,price"]
+    for i in range(rows):
+        area = draw.uniform(30, 200)
+        lines.append(f"{area:.1f},{cell(i)},{1_000 * area + draw.gauss(0, 5_000):.0f}")
+    (tmp_path / "houses.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return write_config(tmp_path)
+
+
+@pytest.mark.parametrize("name", AWKWARD_COLUMNS)
+def test_a_table_with_an_awkward_column_trains(ddprun_bin, ddptrain_bin, tmp_path, name):
+    cell, words = AWKWARD_COLUMNS[name]
+    done = trained(ddprun_bin, tmp_path / "run", write_awkward(tmp_path, cell), "min_steps=200", "epochs=1")
+    [line] = [line for line in done.stderr.splitlines() if "  extra " in line]
+    assert words in line, done.stderr
+    last = jobs.metrics(tmp_path / "run", "eval")[-1]
+    assert last["mean_absolute_error"] < 0.5 * last["baseline_mean_absolute_error"], last
+
+
+@pytest.mark.parametrize("name", REFUSED_COLUMNS)
+def test_an_ambiguous_column_is_refused(ddprun_bin, ddptrain_bin, tmp_path, name):
+    cell, words = REFUSED_COLUMNS[name]
+    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", write_awkward(tmp_path, cell)])
+    assert done.returncode == 2 and "houses.csv: 1 problem:" in done.stderr and words in done.stderr, done.stderr
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_twenty_rows_suffice(ddprun_bin, ddptrain_bin, tmp_path):
+    trained(ddprun_bin, tmp_path / "run", write_awkward(tmp_path, lambda i: "ab"[i % 2], rows=20))
+    last = jobs.metrics(tmp_path / "run", "eval")[-1]
+    assert last["mean_absolute_error"] < 0.5 * last["baseline_mean_absolute_error"], last

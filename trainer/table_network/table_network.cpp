@@ -1,6 +1,7 @@
 #include "trainer/table_network/table_network.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
@@ -48,6 +49,8 @@ class TableNetwork : public Model {
     linear_ = register_module("linear", linear(width, outputs, device));
     for (const std::int64_t hidden : config.hidden) add_layer(std::exchange(width, hidden), hidden, device);
     add_layer(width, outputs, device);
+    start_at_zero(*linear_);
+    start_at_zero(*layers_.back());
     if (target_.is_class) return;
     mean_ = add_number("target_mean", target_.mean, device);
     deviation_ = add_number("target_deviation", std::sqrt(target_.variance), device);
@@ -83,6 +86,13 @@ class TableNetwork : public Model {
 
   void add_layer(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
     layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), linear(inputs, outputs, device)));
+  }
+
+  // With 0, an input that few rows use, such as a rare category, starts without an effect instead of a random one.
+  static void start_at_zero(const Linear& layer) {
+    const at::NoGradGuard no_gradients;
+    layer.weight.zero_();
+    layer.bias.zero_();
   }
 
   at::Tensor add_number(const std::string& name, double value, c10::Device device) {

@@ -28,9 +28,12 @@ TEST(TableConfig, AConfigMayNameOnlyTheTable) {
   const TrainConfig config = table_config(kTableOnly);
   EXPECT_EQ(config.model.type, ModelConfig::Type::kMlp);
   EXPECT_EQ(config.data.test_table, "");
-  EXPECT_EQ(config.min_steps, 2000);
+  EXPECT_EQ(config.min_steps, 1000);
   EXPECT_EQ(config.schedule.type, ScheduleConfig::Type::kCosine);
   EXPECT_EQ(config.optimizer.type, OptimizerConfig::Type::kAdamw);
+  ASSERT_EQ(config.optimizer.groups.size(), 1U);
+  EXPECT_EQ(config.optimizer.groups[0].parameters, "fc*");
+  EXPECT_EQ(config.optimizer.groups[0].lr_scale, 0.03);
 }
 
 TEST(TableConfig, GivenKeysReplaceTheDefaults) {
@@ -58,6 +61,7 @@ TEST(TableConfig, OtherDataHasNoSuchDefaults) {
   EXPECT_EQ(config.min_steps, 0);
   EXPECT_EQ(config.data.test_table, "test.csv");
   EXPECT_EQ(config.optimizer.weight_decay, 0.01);
+  EXPECT_TRUE(config.optimizer.groups.empty());
 }
 
 TEST(TableConfig, RulesBetweenKeys) {

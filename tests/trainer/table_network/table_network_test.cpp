@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -50,6 +51,10 @@ TEST(TableNetwork, ResultsAreInTheUnitOfTheTarget) {
 
 TEST(TableNetwork, CodesSelectVectors) {
   const auto model = make_table_network(small(), plan_of_number(), 1, c10::kCPU);
+  {
+    const at::NoGradGuard no_gradients;
+    model->named_parameters()["linear.weight"].fill_(1);  // initially 0, so that no input has an effect
+  }
   const at::Tensor vectors = model->named_parameters()["embedding1.weight"];
   EXPECT_EQ(vectors[0].abs().sum().item<float>(), 0) << "the vector of an unknown text";
   const at::Tensor results = model->forward(at::tensor({0.0F, 0.0F, 0.0F, 1.0F, 0.0F, 2.0F, 0.0F, 1.0F}).view({4, 2}));
@@ -59,14 +64,24 @@ TEST(TableNetwork, CodesSelectVectors) {
   EXPECT_NE(vectors.grad()[1].abs().sum().item<float>(), 0);
 }
 
-TEST(TableNetwork, ClassesAreLogitsAndTheSeedDecides) {
+TEST(TableNetwork, TheFirstPredictionIsTheMean) {
+  const auto model = make_table_network(small(), plan_of_number(), 1, c10::kCPU);
+  EXPECT_TRUE(at::equal(model->forward(at::rand({5, 2}).round()), at::full({5, 1}, 1000.0F)));
+}
+
+TEST(TableNetwork, TheFirstLogitsAreEqual) {
   TablePlan plan = plan_of_number();
   plan.target = {.name = "y", .is_class = true, .classes = {"a", "b", "c"}};
-  const at::Tensor inputs = at::rand({5, 2}).round();
-  const auto results = [&](std::uint64_t seed) { return make_table_network(small(), plan, seed, c10::kCPU)->forward(inputs); };
-  EXPECT_EQ(results(1).sizes(), (std::vector<std::int64_t>{5, 3}));
-  EXPECT_TRUE(at::equal(results(1), results(1)));
-  EXPECT_FALSE(at::equal(results(1), results(2)));
+  const auto model = make_table_network(small(), plan, 1, c10::kCPU);
+  EXPECT_TRUE(at::equal(model->forward(at::rand({5, 2}).round()), at::zeros({5, 3})));
+}
+
+TEST(TableNetwork, TheSeedDecides) {
+  const auto weights = [](std::uint64_t seed) {
+    return make_table_network(small(), plan_of_number(), seed, c10::kCPU)->named_parameters()["fc1.weight"];
+  };
+  EXPECT_TRUE(at::equal(weights(1), weights(1)));
+  EXPECT_FALSE(at::equal(weights(1), weights(2)));
 }
 
 }  // namespace

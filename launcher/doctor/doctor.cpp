@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,11 +10,14 @@
 #include "common/base/error.hpp"
 #include "common/base/version.hpp"
 #include "common/system/host_name.hpp"
+#include "launcher/doctor/libtorch_version.hpp"
 #include "launcher/doctor/observe_folders.hpp"
 #include "launcher/doctor/observe_gpus.hpp"
 #include "launcher/doctor/observe_limits.hpp"
 #include "launcher/doctor/observe_network.hpp"
 #include "launcher/doctor/probes.hpp"
+#include "launcher/doctor/verdicts/node_facts.hpp"
+#include "launcher/machine/kernel_file.hpp"
 
 namespace ddprun::doctor {
 namespace {
@@ -43,6 +47,23 @@ Check late(const std::string& name, const std::string& found, const std::string&
   return warning(name, found + " within " + std::to_string(kQuickLimit.count() / 1000.0).substr(0, 3) + " s", remedy);
 }
 
+void add_fact(Checks& checks, const std::string& name, const std::string& value) {
+  if (!value.empty()) checks.push_back(fact(name, value));
+}
+
+void add_gpu_facts(Checks& checks, const GpuFacts& facts) {
+  std::set<std::string> models;
+  for (const Gpu& gpu : facts.gpus) {
+    if (!gpu.name.empty()) models.insert(gpu.name);
+  }
+  std::string text;
+  for (const std::string& model : models) text += (text.empty() ? "" : ", ") + model;
+  add_fact(checks, "gpu-model", text);
+  add_fact(checks, "gpus", std::to_string(facts.usable));
+  const std::string driver = read_kernel_file("/sys/module/nvidia/version").value_or("");
+  add_fact(checks, "driver", driver.substr(0, driver.find('\n')));
+}
+
 // Makes one probe for each subject, in the order of the table. The probes refer to `job`, which must outlive them.
 class Subjects {
  public:
@@ -67,11 +88,24 @@ class Subjects {
     const std::string remedy = "check the disk or file server that contains the program";
     if (!job_.has_custom_worker) {
       add(
-          "ddptrain", [this] { return judge_trainer(observe_trainer(depth_), kVersion, job_.needs); },
+          "ddptrain",
+          [this] {
+            const TrainerFacts facts = observe_trainer(depth_);
+            Checks checks = judge_trainer(facts, kVersion, job_.needs);
+            if (job_.collects_facts && !checks.empty()) add_fact(checks, "libtorch", libtorch_of(facts.path).value_or(""));
+            return checks;
+          },
           late("ddptrain", "ddptrain was not found or did not answer", remedy), limit());
     }
     add(
-        "python", [this] { return judge_python(observe_python(job_.python, depth_, job_.needs), job_.needs); },
+        "python",
+        [this] {
+          const PythonFacts facts = observe_python(job_.python, depth_, job_.needs);
+          Checks checks = judge_python(facts, job_.needs);
+          if (job_.collects_facts) add_fact(checks, "python", facts.version);
+          if (job_.collects_facts) add_fact(checks, "torch", facts.torch_version);
+          return checks;
+        },
         late("python", "Python did not answer", remedy), limit());
   }
 
@@ -97,8 +131,12 @@ class Subjects {
     const JobNeeds& needs = job_.needs;
     add(
         "limits",
-        [&needs] {
-          Checks checks = judge_limits(observe_limits(), needs);
+        [&needs, collects = job_.collects_facts] {
+          const LimitFacts limits = observe_limits();
+          Checks checks = judge_limits(limits, needs);
+          if (const auto bytes = observe_free_memory(); collects && bytes)
+            add_fact(checks, "free-memory", std::to_string(*bytes));
+          if (collects && limits.open_files) add_fact(checks, "open-files", std::to_string(*limits.open_files));
           for (const Checks& more : {judge_cpus(observe_cpus(), needs), judge_shared_memory(observe_shared_memory(), needs),
                                      judge_clock(observe_clock(), needs), judge_tracing(observe_tracing())}) {
             checks.insert(checks.end(), more.begin(), more.end());
@@ -133,7 +171,13 @@ class Subjects {
 
   void add_gpus() {
     add(
-        "gpus", [this] { return judge_gpus(observe_gpus(), job_.needs); },
+        "gpus",
+        [this] {
+          const GpuFacts facts = observe_gpus();
+          Checks checks = judge_gpus(facts, job_.needs);
+          if (job_.collects_facts) add_gpu_facts(checks, facts);
+          return checks;
+        },
         late("gpus", "the NVIDIA driver did not answer",
              "run nvidia-smi: if it is slow too, start nvidia-persistenced, or check the kernel log for Xid errors"));
   }

@@ -1,9 +1,9 @@
 // Examines this machine for a job. `ddprun doctor` prints the checks. With --preflight, ddprun does not start the job if a
 // check reports an error.
 //
-// The table has this order: programs and their versions, names and interfaces, limits, folders, GPUs, data. Checks that need
-// several nodes or computations on a GPU are not implemented yet: the same versions on all nodes, pairwise connections, an
-// all-reduce, a comparison of results bit by bit.
+// The table has this order: programs and their versions, names and interfaces, limits, folders, GPUs, data.
+// launcher/doctor/nodes compares the nodes of a job. Checks that compute are not implemented yet: an all-reduce, a comparison
+// of results bit by bit.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,7 @@ struct Examination {
   bool has_custom_worker = false;   // a worker program of the user replaces ddptrain
   std::filesystem::path python{};   // the interpreter of a script; empty if the job has none
   std::filesystem::path run_dir{};  // empty if the job has no run directory
+  bool collects_facts = false;      // true: the checks contain the facts of this node too (node_facts.hpp)
 };
 
 Examination examination_of(const Plan& plan);

@@ -148,6 +148,20 @@ TraceFacts observe_tracing() {
   return facts;
 }
 
+std::optional<std::uint64_t> observe_free_memory() {
+  constexpr std::string_view kField = "MemAvailable:";
+  const std::string memory = read_kernel_file("/proc/meminfo").value_or("");
+  const std::size_t at = memory.find(kField);
+  if (at == std::string::npos) return std::nullopt;
+  const std::size_t digits = memory.find_first_not_of(' ', at + kField.size());
+  std::uint64_t kibibytes = 0;
+  if (digits == std::string::npos) return std::nullopt;
+  std::from_chars(memory.data() + digits, memory.data() + memory.size(), kibibytes);
+  std::optional<std::uint64_t> bytes = kibibytes * 1024;
+  keep_smaller(bytes, memory_limit());
+  return bytes;
+}
+
 std::string describe_cgroups() {
   const CgroupFolders folders = cgroups_of_this_process();
   std::string text;

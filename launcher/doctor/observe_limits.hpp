@@ -1,6 +1,10 @@
 // Reads limits of this process, its cgroups, /dev/shm, the clock and the kernel's rules for debuggers.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 #include "launcher/doctor/verdicts/judge_limits.hpp"
 
 namespace ddprun::doctor {
@@ -10,6 +14,9 @@ CpuFacts observe_cpus();
 SharedMemoryFacts observe_shared_memory();
 ClockFacts observe_clock();
 TraceFacts observe_tracing();
+
+// Returns the number of bytes that new processes of this cgroup can use now; Returns nullopt if this is not known.
+std::optional<std::uint64_t> observe_free_memory();
 
 // The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. The text is used only in
 // the doctor's table.

@@ -19,9 +19,12 @@ constexpr std::size_t kMaxBytes = 64U << 10;
 constexpr milliseconds kSearchLimit{2'000};
 constexpr milliseconds kImportLimit{60'000};
 
-// Searches for torch without importing it.
+// Searches for torch without importing it. Its version is in a file of the package.
 constexpr const char* kFindTorch =
-    "import sys, importlib.util as u; print(sys.version.split()[0]); print(int(u.find_spec('torch') is not None))";
+    "import os, sys, importlib.util as u; print(sys.version.split()[0]); s = u.find_spec('torch'); print(int(s is not None))\n"
+    "try: print(open(os.path.join(os.path.dirname(s.origin), 'version.py')).read().split('__version__ = "
+    "')[1].split(\"'\")[1])\n"
+    "except Exception: pass";
 constexpr const char* kImportTorch =
     "import sys, importlib.util as u; print(sys.version.split()[0])\n"
     "if u.find_spec('torch') is None: print(0); sys.exit()\n"
@@ -102,8 +105,9 @@ PythonFacts observe_python(const std::filesystem::path& python, Depth depth, con
     return facts;
   }
   facts.torch = line(1) == "1" ? Torch::kFound : Torch::kMissing;
-  if (!imports || facts.torch == Torch::kMissing) return facts;
+  if (facts.torch == Torch::kMissing) return facts;
   facts.torch_version = line(2);
+  if (!imports) return facts;
   facts.torch_sees_a_gpu = line(3) == "1";
   facts.machine_has_gpu = any_gpu_is_visible();
   return facts;

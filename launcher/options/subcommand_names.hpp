@@ -67,12 +67,15 @@ inline constexpr std::array kSubcommandTable{
         "`ddprun submit --k8s --help` print the options.\n",
         true},
     SubcommandSpec{
-        "doctor", "[--quick] [--json] [options] [TRAIN.json | PROGRAM ...]", "check whether this machine can run a job",
-        "--quick --json",
+        "doctor", "[--quick] [--here] [--json] [options] [TRAIN.json | PROGRAM ...]", "check whether machines can run a job",
+        "--quick --here --json",
         "Checks whether this machine can run a job, and prints a verdict for each subject: ok, warning or error. The job's\n"
-        "options, program and arguments follow as in the job's own command.\n"
-        "  --quick  at most 3 seconds; otherwise ddptrain is started, torch is imported and samples of the data are read\n"
-        "  --json   print one JSON object for each check: check, verdict, found, do\n"
+        "options, program and arguments follow as in the job's own command. With --nnodes above 1, start it on all nodes:\n"
+        "they meet as the nodes of the job do, and the first node prints a table for each node and their differences.\n"
+        "  --quick  at most 3 seconds; otherwise ddptrain is started, torch is imported and samples of the data are read.\n"
+        "           With several nodes: this node only\n"
+        "  --here   several nodes: check this node only, without a meeting\n"
+        "  --json   print one JSON object for each check: node, check, verdict, found, do\n"
         "Exit code 0: no errors; 1: at least one error; 2: wrong options.\n",
         true},
     SubcommandSpec{"bench", "COLLECTIVE [--sizes LIST] [--backend NAME] [--copied] [--json]",

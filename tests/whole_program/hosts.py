@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from node_agents import Nodes, keep_records
+from node_agents import Nodes, keep_records, subcommand_words
 
 NAME = f"ddp{os.getpid()}"
 
@@ -75,7 +75,7 @@ class Hosts(Nodes):
     def start_on(self, host: int, *args, names: dict[str, str] | None = None) -> subprocess.Popen:
         number = len(self.agents)
         words = [str(a) for a in args]
-        first = [words.pop(0), words.pop(0)] if words[0] == "join" else []
+        first = subcommand_words(words)
         with open(self.output(number), "wb") as output:
             self.agents.append(subprocess.Popen(
                 self.on(host, [str(self.ddprun), *first, "--token-file", str(self.token), *words], names), stdin=subprocess.DEVNULL,

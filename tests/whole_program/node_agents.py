@@ -42,6 +42,12 @@ def keep_records(state: pathlib.Path, host: str | None = None) -> str:
     return str(state)
 
 
+def subcommand_words(words: list[str]) -> list[str]:
+    """Removes the words that must precede the options, and returns them."""
+    count = {"join": 2, "doctor": 1}.get(words[0], 0) if words else 0
+    return [words.pop(0) for _ in range(count)]
+
+
 class Nodes:
     """The agents of one job. The output of each agent is in a file. Agents that are still running at the end of the test are
     killed."""
@@ -59,7 +65,7 @@ class Nodes:
         """Starts an agent with these arguments, which follow the option `--token-file`."""
         number = len(self.agents)
         words = [str(a) for a in args]
-        first = [words.pop(0), words.pop(0)] if words and words[0] == "join" else []
+        first = subcommand_words(words)
         command = [str(self.ddprun), *first, "--token-file", str(token or self.token), *words]
         with open(self.output(number), "wb") as output:
             agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

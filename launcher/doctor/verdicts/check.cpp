@@ -55,6 +55,7 @@ std::optional<Check> check_of_json_line(std::string_view line) {
   const auto known = std::ranges::find_if(kVerdicts, [&](CheckVerdict one) { return verdict == name_of(one); });
   if (known == kVerdicts.end()) return std::nullopt;
   check.verdict = *known;
+  if (const auto node = object.find("node"); node != object.end() && node->is_string()) check.node = node->get<std::string>();
   return check;
 }
 
@@ -73,15 +74,15 @@ const char* name_of(CheckVerdict verdict) {
 }
 
 Check ok(std::string check, std::string found) {
-  return {std::move(check), CheckVerdict::kOk, bounded(std::move(found)), ""};
+  return {std::move(check), CheckVerdict::kOk, bounded(std::move(found)), "", ""};
 }
 
 Check warning(std::string check, std::string found, std::string remedy) {
-  return {std::move(check), CheckVerdict::kWarning, bounded(std::move(found)), bounded(std::move(remedy))};
+  return {std::move(check), CheckVerdict::kWarning, bounded(std::move(found)), bounded(std::move(remedy)), ""};
 }
 
 Check error(std::string check, std::string found, std::string remedy) {
-  return {std::move(check), CheckVerdict::kError, bounded(std::move(found)), bounded(std::move(remedy))};
+  return {std::move(check), CheckVerdict::kError, bounded(std::move(found)), bounded(std::move(remedy)), ""};
 }
 
 int count(const Checks& checks, CheckVerdict verdict) {
@@ -105,8 +106,12 @@ std::string table_of(const Checks& checks) {
 std::string json_lines_of(const Checks& checks) {
   std::string text;
   for (const Check& check : checks) {
-    const Json object{
-        {"check", check.check}, {"verdict", name_of(check.verdict)}, {"found", check.found}, {"do", check.remedy}};
+    Json object;
+    if (!check.node.empty()) object["node"] = check.node;
+    object["check"] = check.check;
+    object["verdict"] = name_of(check.verdict);
+    object["found"] = check.found;
+    object["do"] = check.remedy;
     // File names and output of programs may contain bytes that are not UTF-8.
     text += object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }

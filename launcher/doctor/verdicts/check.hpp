@@ -14,7 +14,7 @@
 // A false alarm costs more than a missing check, because users stop reading the table. A check is therefore only added if a
 // user can lose work without it. A healthy container or laptop must pass it.
 //
-// The children send their checks to the doctor in the JSON form. A future check of several nodes can use the same form.
+// The children send their checks to the doctor in the JSON form. The nodes of a job send the same lines to the first node.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,15 @@ struct Check {
   CheckVerdict verdict = CheckVerdict::kOk;
   std::string found;   // what was found, and what was expected if the verdict is not ok
   std::string remedy;  // what to do; empty if and only if the verdict is ok
+  // The node's name in the output of a doctor of several nodes, kAllNodes for a comparison of nodes; otherwise empty.
+  std::string node{};
 
   bool operator==(const Check&) const = default;
 };
 
 using Checks = std::vector<Check>;
+
+inline constexpr const char* kAllNodes = "*";  // not a possible host name
 
 Check ok(std::string check, std::string found);
 Check warning(std::string check, std::string found, std::string remedy);
@@ -52,7 +56,7 @@ int exit_code_of(const Checks& checks);
 // The table: one line per check, with the remedy below it, and a line with the totals. Control characters are escaped.
 std::string table_of(const Checks& checks);
 
-// One line {"check", "verdict", "found", "do"} per check.
+// One line {"check", "verdict", "found", "do"} per check, and "node" before them if it is not empty.
 std::string json_lines_of(const Checks& checks);
 // The inverse of json_lines_of(). Returns nullopt if a line does not have that form.
 std::optional<Checks> checks_of_json_lines(std::string_view lines);

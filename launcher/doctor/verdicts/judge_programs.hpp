@@ -22,7 +22,7 @@ struct PythonFacts {
   std::string version{};
   std::string problem{};  // why the interpreter does not start
   Torch torch = Torch::kUnknown;
-  std::string torch_version{};             // empty if torch was only searched for, not imported
+  std::string torch_version{};             // empty if unknown
   std::string torch_problem{};             // the last line of the failed import; with kUnknown: why it was not finished
   std::optional<bool> torch_sees_a_gpu{};  // nullopt if torch was not imported
   bool machine_has_gpu = false;            // a GPU is visible to this process

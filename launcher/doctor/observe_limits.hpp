@@ -15,7 +15,7 @@ SharedMemoryFacts observe_shared_memory();
 ClockFacts observe_clock();
 TraceFacts observe_tracing();
 
-// Returns the number of bytes that new processes of this cgroup can use now; Returns nullopt if this is not known.
+// Returns the number of bytes that new processes of this cgroup can use now. Returns nullopt if it is not known.
 std::optional<std::uint64_t> observe_free_memory();
 
 // The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. The text is used only in

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -74,6 +75,11 @@ class Transport {
   virtual void arrive_in_lane(int from, int to, LaneEnd end) = 0;
   // Waits until `cells` cells in total were filled (kSender) or emptied (kReceiver).
   virtual void await_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) = 0;
+  // Returns true if `cells` cells in total were filled (kSender) or emptied (kReceiver). Does not wait.
+  virtual bool reached_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) = 0;
+  // Each wait calls `progress` before it sleeps. If it returns true, the sleep is short, since `progress` has more to do when
+  // another rank arrives in a lane. An empty function ends this. `progress` must not wait.
+  virtual void set_progress(std::function<bool()> progress) = 0;
 };
 
 }  // namespace ddprun::trainer::collectives

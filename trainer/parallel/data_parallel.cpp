@@ -18,7 +18,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -26,9 +25,9 @@
 #include "common/base/error.hpp"
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/parallel/compression.hpp"
+#include "trainer/parallel/equal_start.hpp"
 #include "trainer/parallel/peers.hpp"
 #include "trainer/parallel/shared/shared_backend.hpp"
-#include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 
 namespace ddprun::trainer {
@@ -81,62 +80,6 @@ std::size_t megabytes(double size) {
   return static_cast<std::size_t>(std::llround(size * 1024 * 1024));
 }
 
-std::string describe(const NamedTensor& parameter) {
-  std::ostringstream text;
-  text << parameter.name << ' ' << c10::toString(parameter.tensor.scalar_type()) << ' ' << parameter.tensor.sizes();
-  return text.str();
-}
-
-// This call is collective. Throws UsageError on every rank if the models differ. The error contains the ranks and the first
-// difference. PyTorch's verify_params_across_processes() throws a clear error on only some ranks, and the others would only
-// report a lost rank.
-void verify_same_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
-                       const Peers& peers) {
-  std::string own;
-  for (const auto* list : {&parameters, &buffers}) {
-    for (const auto& tensor : *list) own += describe(tensor) + '\n';
-  }
-  std::istringstream rank0_lines(peers.from_rank_0(own));
-  std::istringstream own_lines(own);
-  std::string found, expected, own_line, rank0_line;
-  std::int64_t differs = 0;
-  while (true) {
-    const bool more_own = static_cast<bool>(std::getline(own_lines, own_line));
-    const bool more_rank0 = static_cast<bool>(std::getline(rank0_lines, rank0_line));
-    if (!more_own && !more_rank0) break;
-    if (more_own == more_rank0 && own_line == rank0_line) continue;
-    differs = 1;
-    found = more_own ? '"' + own_line + '"' : "nothing";
-    expected = more_rank0 ? '"' + rank0_line + '"' : "nothing";
-    break;
-  }
-  const auto all = peers.from_all(differs);
-  if (differs) {
-    throw UsageError("the model of this rank differs from the model of rank 0: expected " + expected + ", found " + found +
-                     ". Give all ranks the same config and the same version of ddptrain");
-  }
-  std::string others;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != 0) others += (others.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  if (!others.empty()) {
-    throw UsageError(
-        "the model of rank 0 differs from the model of rank " + others +
-        "; the error message from that rank names the tensor. Give all ranks the same config and the same ddptrain version");
-  }
-}
-
-// Note [Rank 0's state is sent only if the ranks differ]
-// Usually all ranks have made the state from the same seed or checkpoint, so their states are bit-identical. Comparing digests
-// takes much less time than sending the state: 5 ms instead of 100 ms for 45 MB. The comparison also needs no second copy of
-// the state in memory.
-void take_state_of_rank0(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::vector<at::Tensor>& state,
-                         const Peers& peers) {
-  const bool on_cpu = std::all_of(state.begin(), state.end(), [](const at::Tensor& tensor) { return tensor.is_cpu(); });
-  if (on_cpu && peers.all_equal(state_digest(state))) return;
-  c10d::broadcast_coalesced(group, state, kBroadcastBytes);
-}
-
 // Returns the first assignment of parameters to buckets, as Python's wrapper makes it. If the buckets will be rebuilt after the
 // first step, there is a single bucket. Otherwise the buckets are limited by size and in reverse order, because gradients
 // become ready in about the reverse of the order in which parameters are defined.
@@ -175,10 +118,16 @@ void check_order(const BucketOrder& order, std::size_t parameters) {
   }
 }
 
+// Returns the assignment of parameters to buckets that this rank would use. `saved` is not checked.
+std::string assignment_text(const std::vector<at::Tensor>& parameters, const DdpConfig& config, const BucketOrder& saved) {
+  if (!saved.empty()) return json{{"rebuilt", true}, {"buckets", saved}}.dump();
+  return json{{"rebuilt", false}, {"buckets", first_buckets(parameters, config)}}.dump();
+}
+
 }  // namespace
 
 struct DataParallel::Impl {
-  void make_reducer(const DdpConfig& config, const BucketOrder& saved, const Peers& peers);
+  void make_reducer(const DdpConfig& config, const std::string& assignment);
   [[noreturn]] void report_missing() const;
   void rebuild_buckets();
   void note_when_computed(const at::Tensor& output);
@@ -203,17 +152,9 @@ struct DataParallel::Impl {
   std::shared_ptr<c10d::Logger> logger;
 };
 
-void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder& saved, const Peers& peers) {
-  // All ranks use the buckets of rank 0. A replacement rank has no saved buckets, and would otherwise assign parameters to
-  // different buckets (docs/internals/decisions/parallel/bucket-order.md).
-  json own;
-  if (peers.rank() == 0 && saved.empty()) own = {{"rebuilt", false}, {"buckets", first_buckets(parameters, config)}};
-  if (peers.rank() == 0 && !saved.empty()) {
-    check_order(saved, parameters.size());
-    own = {{"rebuilt", true}, {"buckets", saved}};
-  }
-  const json of_rank_0 = json::parse(peers.from_rank_0(own.dump()));
-
+// `assignment` is the text of assignment_text() of rank 0.
+void DataParallel::Impl::make_reducer(const DdpConfig& config, const std::string& assignment) {
+  const json of_rank_0 = json::parse(assignment);
   std::unordered_map<std::size_t, std::string> names_by_index;
   for (std::size_t i = 0; i < names.size(); ++i) names_by_index[i] = names[i];
   const bool rebuilt = of_rank_0.at("rebuilt").get<bool>();
@@ -276,17 +217,24 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
 
   impl_->shared = shared_backend_of(*impl_->group);
   const Peers peers(impl_->group, impl_->group->getRank(), impl_->group->getSize(), impl_->parameters[0].device());
-  verify_same_model(parameters, untrained, peers);
-  c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // also compares the strides of the parameters
+  std::vector<at::Tensor> state;
   if (from == State::kFromRank0) {
-    std::vector<at::Tensor> state;
     for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
     for (const auto& tensor : untrained) {
       if (tensor.tensor.defined()) state.push_back(tensor.tensor.detach());
     }
-    take_state_of_rank0(impl_->group, state, peers);
   }
-  impl_->make_reducer(config, buckets, peers);
+  const std::string model = describe_model(parameters, untrained);
+  std::string assignment = assignment_text(impl_->parameters, config, buckets);
+  const EqualOnAllRanks equal = compare_with_others(model, assignment, state, peers);
+  if (!equal.model) throw_other_model(model, peers);
+  const bool uses_own_order = equal.buckets || peers.rank() == 0;
+  if (uses_own_order && !buckets.empty()) check_order(buckets, impl_->parameters.size());
+  if (!equal.state) c10d::broadcast_coalesced(impl_->group, state, kBroadcastBytes);
+  // All ranks use the buckets of rank 0. A replacement rank has no saved buckets, and would otherwise assign parameters to
+  // different buckets (docs/internals/decisions/parallel/bucket-order.md).
+  if (!equal.buckets) assignment = peers.from_rank_0(assignment);
+  impl_->make_reducer(config, assignment);
 }
 
 DataParallel::~DataParallel() {

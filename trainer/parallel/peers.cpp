@@ -66,14 +66,17 @@ void Peers::smallest_of_each(std::span<std::int64_t> values) const {
 
 // A value is equal on all ranks if its minimum equals its maximum. Since ~ reverses the order of integers, the maximum is ~ of
 // the minimum of ~value. So one collective computes both minima.
-bool Peers::all_equal(std::span<const std::int64_t> values) const {
+std::vector<bool> Peers::each_equal(std::span<const std::int64_t> values) const {
   std::vector<std::int64_t> extremes(values.begin(), values.end());
   for (const std::int64_t value : values) extremes.push_back(~value);
   smallest_of_each(extremes);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (extremes[i] != ~extremes[i + values.size()]) return false;
-  }
-  return true;
+  std::vector<bool> equal;
+  for (std::size_t i = 0; i < values.size(); ++i) equal.push_back(extremes[i] == ~extremes[i + values.size()]);
+  return equal;
+}
+
+bool Peers::all_equal(std::span<const std::int64_t> values) const {
+  return std::ranges::all_of(each_equal(values), [](bool equal) { return equal; });
 }
 
 bool Peers::device_aborts_silently() const {

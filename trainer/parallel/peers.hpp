@@ -34,7 +34,9 @@ class Peers {
   // Replaces each value by its minimum over all ranks.
   void smallest_of_each(std::span<std::int64_t> values) const;
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
-  // Returns true on all ranks if all ranks have passed the same values, otherwise false on all ranks.
+  // For each value, returns true on all ranks if all ranks have passed the same value, otherwise false on all ranks.
+  std::vector<bool> each_equal(std::span<const std::int64_t> values) const;
+  // Returns true on all ranks if all values are equal on all ranks, otherwise false on all ranks.
   bool all_equal(std::span<const std::int64_t> values) const;
   // Both functions return the text of one rank on all ranks: of rank 0, or of rank `source`, which must be the same on all
   // ranks.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::trainer {
@@ -14,5 +15,7 @@ namespace ddprun::trainer {
 // half first. Tensors on a GPU are copied to the CPU one by one. The hash does not depend on shapes, on types or on the
 // boundaries between tensors.
 std::vector<std::int64_t> state_digest(const std::vector<at::Tensor>& tensors);
+// Returns the same hash of a text.
+std::vector<std::int64_t> text_digest(std::string_view text);
 
 }  // namespace ddprun::trainer

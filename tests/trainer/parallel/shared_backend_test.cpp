@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <stdexcept>
@@ -190,6 +191,65 @@ TEST(SharedBackend, MessagesBetweenTwoRanks) {
   rank->group->recv(small_copy, 0, 7)->wait();
   EXPECT_TRUE(large_copy[0].equal(large[0]));
   EXPECT_TRUE(small_copy[0].equal(small[0]));
+}
+
+TEST(SharedBackend, BothRanksMayFirstSendOrFirstReceive) {
+  const auto rank = as_shared_rank_of(2);
+  if (!rank) return;
+  const int own = rank->environment.rank, other = 1 - own;
+  for (const bool sends_first : {true, false}) {
+    // A receive into a tensor that is not contiguous.
+    Tensors sent{values_of(own, kLarge)}, received{at::zeros({kLarge, 2}).select(1, 1)};
+    const auto send = [&] { return rank->group->send(sent, other, 5); };
+    const auto receive = [&] { return rank->group->recv(received, other, 5); };
+    const auto first = sends_first ? send() : receive();
+    EXPECT_FALSE(first->isCompleted());  // the other rank makes its second call only after the all-reduce
+    Tensors sum{values_of(own, 10)};
+    rank->group->allreduce(sum)->wait();  // does not wait for the message
+    EXPECT_TRUE(sum[0].equal(sum_of(2, 10)));
+    const auto second = sends_first ? receive() : send();
+    EXPECT_TRUE(second->wait());
+    EXPECT_TRUE(first->wait());
+    EXPECT_TRUE(first->isCompleted());
+    EXPECT_TRUE(received[0].equal(values_of(other, kLarge)));
+    rank->group->barrier()->wait();
+  }
+}
+
+TEST(SharedBackend, ALostRankEndsAStartedMessage) {
+  const auto rank = as_shared_rank_of(2, {{1, -SIGKILL}});
+  if (!rank) return;
+  if (rank->environment.rank == 1) ::raise(SIGKILL);
+  Tensors received{at::zeros({10})};
+  const auto work = rank->group->recv(received, 1, 5);
+  try {
+    work->wait();
+    FAIL() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_lost_peer(error)) << error.what();
+  }
+}
+
+TEST(SharedBackend, AllRanksUseGlooIfOneCannotAllocateItsPart) {
+  if (!is_rank()) return start_ranks(2, {}, {}, true);
+  const WorkerEnvironment environment = read_environment();
+  if (environment.rank == 1) {
+    const rlimit limit{.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  AgentChannel channel(environment.channel_fd, channel::Hello{}, nullptr);
+  const auto store = make_store(environment, &channel, kTestTimeout);
+  testing::internal::CaptureStderr();
+  const auto group =
+      make_process_group(environment, store, c10::kCPU, 0,
+                         {.timeout = kTestTimeout, .backend = DdpConfig::Backend::kShared, .bucket_bytes = 1 << 20});
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(shared_backend_of(*group), nullptr);
+  const std::string reason = "rank 1: this rank needs 1 MiB of shared memory, but the limit of file sizes";
+  EXPECT_EQ(printed.find(reason) != std::string::npos, environment.rank == 0) << printed;
+  Tensors tensors{values_of(environment.rank, 10)};
+  group->allreduce(tensors)->wait();
+  EXPECT_TRUE(tensors[0].equal(sum_of(2, 10)));
 }
 
 TEST(SharedBackend, BuffersAreReducedInPlaceAndOutliveTheGroup) {

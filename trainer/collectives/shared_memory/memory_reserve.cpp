@@ -80,6 +80,10 @@ std::optional<std::uint64_t> number_after(std::string_view text, std::string_vie
   return std::nullopt;
 }
 
+std::string mebibytes(std::uint64_t bytes) {
+  return std::to_string(bytes >> 20);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> kib_after(std::string_view text, std::string_view key) {
@@ -130,19 +134,30 @@ std::optional<MemoryLimit> tightest_memory_limit() {
   return tightest;
 }
 
-std::optional<std::string> reserve_memory(int memfd, std::uint64_t bytes) {
-  const auto need = [&] { return "the ranks of this machine need " + std::to_string(bytes >> 20) + " MiB of shared memory"; };
+std::optional<std::string> size_memory(int memfd, std::uint64_t bytes) {
+  const std::string need = "the ranks of this machine need " + mebibytes(bytes) + " MiB of shared memory";
   const std::optional<MemoryLimit> limit = tightest_memory_limit();
   if (limit && bytes > limit->available) {
-    return need() + ", but " + limit->name + " leaves " + std::to_string(limit->available >> 20) +
+    return need + ", but " + limit->name + " leaves " + mebibytes(limit->available) +
            " MiB. Raise the limit, or start fewer ranks on this machine";
   }
-  if (::ftruncate(memfd, static_cast<off_t>(bytes)) != 0) return need() + ", but ftruncate failed: " + std::strerror(errno);
+  if (::ftruncate(memfd, static_cast<off_t>(bytes)) != 0) return need + ", but ftruncate failed: " + std::strerror(errno);
+  return std::nullopt;
+}
+
+std::optional<std::string> allocate_memory(int memfd, std::uint64_t begin, std::uint64_t bytes) {
+  if (bytes == 0) return std::nullopt;
+  const std::string need = "this rank needs " + mebibytes(bytes) + " MiB of shared memory";
+  const std::optional<MemoryLimit> limit = tightest_memory_limit();
+  if (limit && bytes > limit->available) {
+    return need + ", but " + limit->name + " leaves " + mebibytes(limit->available) +
+           " MiB. Raise the limit, or start fewer ranks on this machine";
+  }
   int result = 0;
   do {
-    result = ::fallocate(memfd, 0, 0, static_cast<off_t>(bytes));
+    result = ::fallocate(memfd, 0, static_cast<off_t>(begin), static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return need() + ", but fallocate failed: " + std::strerror(errno);
+  if (result != 0) return need + ", but fallocate failed: " + std::strerror(errno);
   return std::nullopt;
 }
 

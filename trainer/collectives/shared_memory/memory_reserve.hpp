@@ -5,8 +5,12 @@
 // the machine, fallocate() does not return an error: the kernel kills a process. At the file size limit, the kernel sends
 // SIGXFSZ.
 //
-// The idea. Compare the size with all limits before the call of fallocate(). Another process may take the memory between this
-// comparison and fallocate(). This is as likely as for any other allocation of this size.
+// The idea. Compare the size with all limits first. Another process may take the memory between this comparison and
+// fallocate(). This is as likely as for any other allocation of this size.
+//
+// Several processes can allocate parts of one memfd. The kernel clears the pages of each part, which takes most of the time. So
+// processes that allocate their own parts at the same time need less time than one process. In addition, the pages are then
+// near the processor of that process, and count for its cgroup.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +29,13 @@ struct MemoryLimit {
 // nullopt if no limit is known.
 std::optional<MemoryLimit> tightest_memory_limit();
 
-// Sizes the memfd and allocates its pages. Returns an error message, or nullopt.
-std::optional<std::string> reserve_memory(int memfd, std::uint64_t bytes);
+// Compares the size with the limits of this process, and sets the size of the memfd. No page is allocated. Returns an error
+// message, or nullopt.
+std::optional<std::string> size_memory(int memfd, std::uint64_t bytes);
+
+// Compares a part of a sized memfd with the limits of this process, and allocates its pages. Returns an error message, or
+// nullopt. May be called more than once for the same part.
+std::optional<std::string> allocate_memory(int memfd, std::uint64_t begin, std::uint64_t bytes);
 
 // These functions are pure. They return the value in bytes of "MemAvailable:  123 kB" and of "inactive_file 123", or nullopt if
 // the text has no such line.

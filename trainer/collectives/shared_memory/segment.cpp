@@ -55,7 +55,8 @@ std::variant<Segment, SegmentError> Segment::create(const SegmentSizes& sizes) {
   }
   Descriptor memfd(::memfd_create("ddprun-collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memfd.get() < 0) return failed("memfd_create");
-  if (const auto refusal = reserve_memory(memfd.get(), layout->total)) return SegmentError{*refusal};
+  if (const auto refusal = size_memory(memfd.get(), layout->total)) return SegmentError{*refusal};
+  if (const auto refusal = allocate_memory(memfd.get(), 0, layout->slots)) return SegmentError{*refusal};
   if (::fcntl(memfd.get(), F_ADD_SEALS, kSeals) != 0) return failed("fcntl(F_ADD_SEALS)");
   auto result = map_checked(std::move(memfd), *layout);
   if (const Segment* const segment = std::get_if<Segment>(&result)) {
@@ -110,6 +111,15 @@ std::variant<Segment, SegmentError> Segment::map_checked(Descriptor memfd, const
   void* const address = ::mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (address == MAP_FAILED) return failed("mmap");
   return Segment(std::move(memfd), {static_cast<std::byte*>(address), Unmap{layout.total}}, layout);
+}
+
+std::optional<SegmentError> Segment::allocate_part(int rank) const {
+  check(rank >= 0 && rank < ranks(), "a rank is outside this segment");
+  for (const auto& [begin, bytes] : {std::pair{layout_.slot_of(rank, 0), kSlots * layout_.sizes.slot_bytes},
+                                     std::pair{layout_.data_of(rank), layout_.sizes.data_bytes}}) {
+    if (const auto refusal = allocate_memory(memfd_.get(), begin, bytes)) return SegmentError{*refusal};
+  }
+  return std::nullopt;
 }
 
 Segment::Header& Segment::header() const {

@@ -15,7 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSlice(5);
-constexpr int kReadsPerClock = 16;  // reads of a word between two reads of the clock
+constexpr std::chrono::microseconds kSliceWithMessages(200);  // while started messages of this rank are unfinished
+constexpr int kReadsPerClock = 16;                            // reads of a word between two reads of the clock
 
 inline void pause_processor() {
 #if defined(__x86_64__)
@@ -50,13 +51,20 @@ class FutexWaiter {
   }
 
   bool sleeps(Word& word, std::uint32_t seen) {
+    const Clock::duration slice = transport_.make_progress() ? Clock::duration(kSliceWithMessages) : Clock::duration(kSlice);
     const Clock::time_point before = Clock::now();
-    if (!slept_) limit_ = before + transport_.waits_.limit;
+    if (!slept_) {
+      limit_ = before + transport_.waits_.limit;
+      checked_ = before;
+    }
     slept_ = true;
-    futex_wait(word, seen, std::clamp<Clock::duration>(limit_ - before, Clock::duration::zero(), kSlice));
+    futex_wait(word, seen, std::clamp<Clock::duration>(limit_ - before, Clock::duration::zero(), slice));
     const Clock::time_point now = Clock::now();
     if (now >= limit_) return false;
-    if (now - before >= kSlice) lost_ = find_lost();
+    if (now - checked_ >= kSlice) {
+      checked_ = now;
+      lost_ = find_lost();
+    }
     return !lost_;
   }
 
@@ -85,6 +93,7 @@ class FutexWaiter {
   bool slept_ = false;
   Clock::time_point spin_end_{};
   Clock::time_point limit_{};
+  Clock::time_point checked_{};  // time of the newest check for lost ranks
   std::optional<int> lost_;
 };
 
@@ -161,6 +170,19 @@ void SharedTransport::await_in_lane(int from, int to, LaneEnd end, std::uint64_t
   const WaitOutcome outcome = await_phase(word, phase, waiter);
   if (outcome == WaitOutcome::kAborted) throw_aborted();
   if (outcome == WaitOutcome::kGaveUp) give_up(waiter.lost(), other);
+}
+
+bool SharedTransport::reached_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) {
+  const auto phase = static_cast<std::uint32_t>(cells * kPhaseStep);
+  return has_reached(segment_->lane_word_of(from, to, end).load(std::memory_order_acquire), phase);
+}
+
+bool SharedTransport::make_progress() {
+  if (!progress_) return false;
+  const bool in_lane = in_lane_;  // the progress of messages must not change the name of this wait
+  const bool more = progress_();
+  in_lane_ = in_lane;
+  return more;
 }
 
 bool SharedTransport::has_ended(int rank) {

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -57,6 +59,8 @@ class SharedTransport final : public Transport {
   std::byte* cell_of(int from, int to, std::size_t cell) const override;
   void arrive_in_lane(int from, int to, LaneEnd end) override;
   void await_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) override;
+  bool reached_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) override;
+  void set_progress(std::function<bool()> progress) override { progress_ = std::move(progress); }
 
  private:
   friend class FutexWaiter;
@@ -66,6 +70,7 @@ class SharedTransport final : public Transport {
   [[noreturn]] void throw_aborted() const;
   [[noreturn]] void give_up(std::optional<int> lost, int awaited);
   std::string what_it_does() const;
+  bool make_progress();
 
   std::shared_ptr<const Segment> segment_;
   int rank_;
@@ -74,6 +79,7 @@ class SharedTransport final : public Transport {
   std::uint32_t operations_ = 0;
   std::size_t slots_ = 0;
   bool in_lane_ = false;
+  std::function<bool()> progress_;
   std::vector<std::optional<PeerProcess>> peers_;
 };
 

@@ -100,6 +100,12 @@ Reduction reduction_of(const c10d::ReduceOp& op, const char* call) {
   }
 }
 
+int root_of(std::int64_t rank, int ranks, const char* call) {
+  if (rank >= 0 && rank < ranks) return static_cast<int>(rank);
+  throw std::invalid_argument(std::string(call) + " needs a root rank from 0 to " + std::to_string(ranks - 1) + ", but got " +
+                              std::to_string(rank));
+}
+
 std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }

@@ -33,6 +33,9 @@ Elements elements_to_reduce(const at::Tensor& tensor, collectives::Reduction red
 // Converts an operation of c10d. Throws std::invalid_argument for PREMUL_SUM, which only NCCL has.
 collectives::Reduction reduction_of(const c10d::ReduceOp& op, const char* call);
 
+// Returns the rank. Throws std::invalid_argument unless it is a rank of the group.
+int root_of(std::int64_t rank, int ranks, const char* call);
+
 std::byte* bytes_of(const at::Tensor& tensor);
 
 // Returns all elements of `tensors`, one tensor after the other, in one new tensor. All of them must have the same type.

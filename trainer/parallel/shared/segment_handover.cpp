@@ -120,6 +120,9 @@ Handover share_segment(c10d::Store& store, int rank, int ranks, std::optional<st
       own = SegmentError{"the announcement of rank 0 is not readable. Start all ranks with the same version of ddprun"};
     }
   }
+  if (const Segment* const segment = std::get_if<Segment>(&own)) {
+    if (auto refusal = segment->allocate_part(rank)) own = *std::move(refusal);
+  }
   const auto* const error = std::get_if<SegmentError>(&own);
   store.set(key_of(rank), bytes(error == nullptr ? "+" : "-rank " + std::to_string(rank) + ": " + error->message));
   for (int other = 0; other < ranks; ++other) {

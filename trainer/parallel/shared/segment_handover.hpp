@@ -2,8 +2,9 @@
 //
 // Rank 0 creates a memfd (trainer/collectives/shared_memory/segment.hpp) and writes its process and descriptor to the group's
 // store. The other ranks open /proc/PID/fd/FD, which the kernel allows to processes of the same user. So no agent and no name
-// in a file system is needed. A rank cannot open the memory if it is in another container or runs as another user. So each
-// rank reports its result in the store, and all ranks use the memory only if all of them have it.
+// in a file system is needed. A rank can be unable to open the memory: it is in another container, or runs as another user.
+// Or it can't allocate its part. So each rank reports its result in the store, and all ranks use the memory only if all of them
+// have it. Each rank allocates its own part, while the others allocate theirs.
 //
 // Example of the keys, with two ranks:
 //     segment  = "BOOT-ID 4026531836 1234 17 1 56789"

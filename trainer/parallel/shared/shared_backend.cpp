@@ -14,6 +14,7 @@
 #include "trainer/collectives/collectives.hpp"
 #include "trainer/collectives/shared_memory/data_allocator.hpp"
 #include "trainer/parallel/shared/backend_tensors.hpp"
+#include "trainer/parallel/shared/message_work.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -65,12 +66,6 @@ void require_parts(const at::Tensor& part, const at::Tensor& parts, int ranks, c
 void require_equal_parts(const at::Tensor& part, const Tensors& parts, int ranks, const char* call) {
   require_tensors(parts, size_of(ranks), call);
   for (const at::Tensor& one : parts) require_parts(part, one, 1, call);
-}
-
-int root_of(std::int64_t rank, int ranks, const char* call) {
-  if (rank >= 0 && rank < ranks) return static_cast<int>(rank);
-  throw std::invalid_argument(std::string(call) + " needs a root rank from 0 to " + std::to_string(ranks - 1) + ", but got " +
-                              std::to_string(rank));
 }
 
 // Returns the number of elements for each rank. `rows` has the number of rows of the first dimension for each rank; empty for
@@ -156,23 +151,31 @@ at::Tensor SharedBackend::allocateTensor(long size, at::TensorOptions options) {
   return at::from_blob(memory_->begin + *offset, {size}, release, options);
 }
 
-template <class Collective>
-SharedBackend::WorkPtr SharedBackend::run(OpType type, Tensors outputs, Collective&& collective) {
+std::exception_ptr SharedBackend::execute(c10::function_ref<void()> collective) {
   std::exception_ptr error;
-  {
-    const std::lock_guard lock(mutex_);
-    ++calls_;
-    const bool waits = on_wait_ && size_ > 1;
-    if (waits) on_wait_(true);
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      collective();
-    } catch (const collectives::CollectiveError&) {
-      error = std::current_exception();
-    }
-    spent_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
-    if (waits) on_wait_(false);
+  const std::lock_guard lock(mutex_);
+  const bool waits = on_wait_ && size_ > 1;
+  if (waits) on_wait_(true);
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    collective();
+  } catch (const collectives::CollectiveError&) {
+    error = std::current_exception();
   }
+  spent_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+  if (waits) on_wait_(false);
+  return error;
+}
+
+SharedBackend::WorkPtr SharedBackend::run(OpType type, Tensors outputs, c10::function_ref<void()> collective) {
+  const std::exception_ptr error = execute([&] {
+    ++calls_;
+    collective();
+  });
+  return ended(type, std::move(outputs), error);
+}
+
+SharedBackend::WorkPtr SharedBackend::ended(OpType type, Tensors outputs, const std::exception_ptr& error) const {
   return c10::make_intrusive<EndedWork>(rank_, type, std::move(outputs), error);
 }
 
@@ -407,20 +410,29 @@ SharedBackend::WorkPtr SharedBackend::alltoall(Tensors& outputs, Tensors& inputs
 SharedBackend::WorkPtr SharedBackend::send(Tensors& tensors, int to, int tag) {
   require_tensors(tensors, 1, "send");
   root_of(to, size_, "send");
-  return run(OpType::SEND, tensors, [&] {
-    const ContiguousView view(tensors[0]);
-    messages_.send(to, static_cast<std::uint64_t>(tag), {bytes_of(view.get()), view.get().nbytes()});
+  const auto view = std::make_shared<ContiguousView>(tensors[0]);
+  collectives::Messages::Started message;
+  WorkPtr work = run(OpType::SEND, tensors, [&] {
+    message = messages_.start_send(to, static_cast<std::uint64_t>(tag), {bytes_of(view->get()), view->get().nbytes()}, view);
   });
+  if (message.number == 0) return work;
+  return c10::make_intrusive<MessageWork>(c10::intrusive_ptr<SharedBackend>::unsafe_reclaim_from_nonowning(this), OpType::SEND,
+                                          tensors, view, message);
 }
 
 SharedBackend::WorkPtr SharedBackend::recv(Tensors& tensors, int from, int tag) {
   require_tensors(tensors, 1, "recv");
   root_of(from, size_, "recv");
-  return run(OpType::RECV, tensors, [&] {
-    ContiguousView view(tensors[0]);
-    messages_.receive(from, static_cast<std::uint64_t>(tag), {bytes_of(view.get()), view.get().nbytes()});
-    view.finish();
+  const auto view = std::make_shared<ContiguousView>(tensors[0]);
+  collectives::Messages::Started message;
+  WorkPtr work = run(OpType::RECV, tensors, [&] {
+    message =
+        messages_.start_receive(from, static_cast<std::uint64_t>(tag), {bytes_of(view->get()), view->get().nbytes()}, view);
+    if (message.number == 0) view->finish();
   });
+  if (message.number == 0) return work;
+  return c10::make_intrusive<MessageWork>(c10::intrusive_ptr<SharedBackend>::unsafe_reclaim_from_nonowning(this), OpType::RECV,
+                                          tensors, view, message);
 }
 
 SharedBackend::WorkPtr SharedBackend::barrier(const c10d::BarrierOptions&) {

@@ -18,16 +18,20 @@
 // Cost. A rank that reaches a collective early waits there. So time in collectives is counted, and `on_wait` informs the caller
 // before and after each collective (see docs/hangs.md for the use of the stage).
 //
-// Limits. Two ranks that first send long messages to each other wait until the limit (trainer/collectives/send_receive.hpp).
-// recvAnysource() and sparse tensors are refused. Timeouts of single calls are ignored: the limit of the group applies.
+// Messages. send() and recv() do not wait: their Work ends later if the other rank is not ready (send_receive.hpp). A rank
+// advances its messages only in its calls of this backend, and not while it computes.
+//
+// Limits. recvAnysource() and sparse tensors are refused. Timeouts of single calls are ignored: the limit of the group applies.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -96,9 +100,12 @@ class SharedBackend final : public c10d::Backend {
 
  private:
   struct Memory;
-  // Runs `collective` in this thread. Returns the ended Work, with `outputs` as its result.
-  template <class Collective>
-  WorkPtr run(c10d::OpType type, Tensors outputs, Collective&& collective);
+  class MessageWork;
+  // Runs `collective` in this thread. Returns its error, or null.
+  std::exception_ptr execute(c10::function_ref<void()> collective);
+  // Calls execute(). Returns the ended Work, with `outputs` as its result.
+  WorkPtr run(c10d::OpType type, Tensors outputs, c10::function_ref<void()> collective);
+  WorkPtr ended(c10d::OpType type, Tensors outputs, const std::exception_ptr& error) const;
 
   void gather_parts(const at::Tensor& input, at::Tensor& output);
   void reduce_parts(const at::Tensor& input, at::Tensor& output, const c10d::ReduceOp& op);

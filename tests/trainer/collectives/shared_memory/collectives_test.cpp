@@ -209,6 +209,81 @@ TEST_P(Collectives, AllToAllWithEqualAndWithDifferentSizes) {
   });
 }
 
+// All ranks first send or first receive long messages, which would block in calls that wait.
+TEST_P(Collectives, StartedMessagesArriveWhateverTheOrder) {
+  constexpr std::size_t kLong = 40'001;  // 10 cells
+  for (const bool sends_first : {true, false}) {
+    for (const bool collective_between : {true, false}) {
+      run([&](SharedTransport& transport) {
+        Messages messages(transport);
+        const int self = transport.rank(), ranks = transport.ranks();
+        std::vector<std::vector<std::byte>> sent, received;
+        std::vector<Messages::Started> started;
+        for (int other = 0; other < ranks; ++other) {
+          sent.emplace_back(kLong, static_cast<std::byte>(16 * self + other));
+          received.emplace_back(kLong);
+        }
+        const auto start = [&](bool sends) {
+          for (int other = 0; other < ranks; ++other) {
+            const auto at = static_cast<std::size_t>(other);
+            if (other == self) continue;
+            started.push_back(sends ? messages.start_send(other, 3, sent[at], nullptr)
+                                    : messages.start_receive(other, 3, received[at], nullptr));
+          }
+        };
+        start(sends_first);
+        if (collective_between) barrier(transport);
+        start(!sends_first);
+        for (const Messages::Started& message : started) messages.finish(message);
+        for (int other = 0; other < ranks; ++other) {
+          if (other == self) continue;
+          const std::vector<std::byte> expected(kLong, static_cast<std::byte>(16 * other + self));
+          EXPECT_EQ(received[static_cast<std::size_t>(other)], expected);
+        }
+        barrier(transport);
+      });
+    }
+  }
+}
+
+// A collective advances the messages of its rank: rank 0 receives the whole message before it enters the barrier.
+TEST_P(Collectives, AWaitInACollectiveAdvancesMessages) {
+  run([&](SharedTransport& transport) {
+    if (transport.ranks() == 1) return;
+    Messages messages(transport);
+    std::vector<std::byte> data(40'001, std::byte{7});
+    Messages::Started message;
+    if (transport.rank() == 1) message = messages.start_send(0, 1, data, nullptr);
+    if (transport.rank() == 0) {
+      std::vector<std::byte> copy(data.size());
+      messages.receive(1, 1, copy);
+      EXPECT_EQ(copy, data);
+    }
+    barrier(transport);
+    EXPECT_TRUE(messages.has_ended(message));
+  });
+}
+
+TEST_P(Collectives, StartedReceivesOfOneTagCompleteInTheirOrder) {
+  run([&](SharedTransport& transport) {
+    if (transport.rank() > 1) return;
+    if (transport.ranks() == 1) return;
+    Messages messages(transport);
+    const auto value = [](int message) { return std::vector<std::byte>(9000, static_cast<std::byte>(message)); };
+    if (transport.rank() == 0) {
+      for (const int message : {1, 2, 3}) messages.send(1, message == 2 ? 8 : 9, value(message));
+      return;
+    }
+    std::vector<std::vector<std::byte>> data(3, std::vector<std::byte>(9000));
+    const Messages::Started first = messages.start_receive(0, 9, data[0], nullptr);
+    const Messages::Started third = messages.start_receive(0, 9, data[2], nullptr);
+    messages.finish(third);
+    EXPECT_TRUE(messages.has_ended(first));
+    messages.finish(messages.start_receive(0, 8, data[1], nullptr));
+    for (const int message : {1, 2, 3}) EXPECT_EQ(data[static_cast<std::size_t>(message - 1)], value(message));
+  });
+}
+
 TEST_P(Collectives, MessagesWithTagsArriveInTheOrderOfTheirTag) {
   run([&](SharedTransport& transport) {
     Messages messages(transport);

@@ -54,6 +54,10 @@ class HookedTransport final : public Transport {
     inner_.await_in_lane(from, to, end, cells);
     call_hook();
   }
+  bool reached_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) override {
+    return inner_.reached_in_lane(from, to, end, cells);
+  }
+  void set_progress(std::function<bool()> progress) override { inner_.set_progress(std::move(progress)); }
 
  private:
   void call_hook() { hook_(calls_++); }

@@ -69,6 +69,30 @@ TEST(Segment, LimitOfFileSizesIsAnErrorAndNoSignal) {
   EXPECT_EQ(child.wait(), 0);
 }
 
+// Returns the allocated bytes of a memfd.
+std::uint64_t allocated_bytes(const Segment& segment) {
+  struct stat status {};
+  EXPECT_EQ(::fstat(segment.fd(), &status), 0);
+  return static_cast<std::uint64_t>(status.st_blocks) * 512;
+}
+
+TEST(Segment, EachRankAllocatesItsPart) {
+  SegmentSizes sizes = small_sizes(3);
+  sizes.data_bytes = 1 << 20;
+  const auto segment = created(sizes);
+  const SegmentLayout& layout = segment->layout();
+  EXPECT_EQ(allocated_bytes(*segment), layout.slots);
+  const std::uint64_t part = (layout.total - layout.slots) / 3;
+  for (const int rank : {1, 0, 2}) {
+    const std::uint64_t before = allocated_bytes(*segment);
+    EXPECT_FALSE(segment->allocate_part(rank));
+    EXPECT_EQ(allocated_bytes(*segment), before + part) << rank;
+    EXPECT_FALSE(segment->allocate_part(rank));  // a second call changes nothing
+    EXPECT_EQ(allocated_bytes(*segment), before + part) << rank;
+  }
+  EXPECT_EQ(allocated_bytes(*segment), layout.total);
+}
+
 // Creates a cgroup v1 with a memory limit, below the cgroup of this process.
 class MemoryCgroup {
  public:
@@ -98,6 +122,20 @@ TEST(Segment, LimitOfACgroupIsAnErrorAndNoKill) {
     SegmentSizes sizes = small_sizes(2);
     sizes.data_bytes = 64 << 20;
     return message_of(Segment::create(sizes)).find("the memory limit of the cgroup") != std::string::npos ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segment, ARankInAnotherCgroupReportsThatItsPartDoesNotFit) {
+  const MemoryCgroup cgroup(32 << 20);
+  if (!cgroup.created()) GTEST_SKIP() << "this machine does not allow a cgroup (version 1) with a memory limit";
+  SegmentSizes sizes = small_sizes(2);
+  sizes.data_bytes = 64 << 20;
+  const auto segment = created(sizes);
+  RankProcess child([&] {
+    if (!cgroup.enter()) return 2;
+    const auto refusal = segment->allocate_part(1);
+    return refusal && refusal->message.find("this rank needs 64 MiB of shared memory, but the memory limit") == 0 ? 0 : 1;
   });
   EXPECT_EQ(child.wait(), 0);
 }

@@ -174,10 +174,6 @@ void check_files(Manifest& manifest) {
   }
 }
 
-[[noreturn]] void refuse_checksum(const fs::path& file, const std::string& found, const std::string& expected) {
-  throw UsageError(file.string() + " has checksum " + found + ", but its manifest lists " + expected);
-}
-
 // Reads the whole file and compares its checksum with the checksum in the manifest.
 void verify_file(const fs::path& file, const FileFacts& expected) {
   FileFacts found;
@@ -206,6 +202,10 @@ std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& exp
 }
 
 }  // namespace
+
+void refuse_checksum(const fs::path& file, const std::string& found, const std::string& expected) {
+  throw UsageError(file.string() + " has checksum " + found + ", but its manifest lists " + expected);
+}
 
 std::string file_of_role(const std::string& role) {
   return role + ".safetensors";

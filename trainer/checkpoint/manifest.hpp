@@ -63,6 +63,9 @@ Manifest judged_manifest(const std::filesystem::path& checkpoint);
 // Works like judged_manifest(), but also reads every file and compares its checksum.
 Manifest verified_manifest(const std::filesystem::path& checkpoint);
 
+// Throws the UsageError for a file whose checksum differs from the one in its manifest.
+[[noreturn]] void refuse_checksum(const std::filesystem::path& file, const std::string& found, const std::string& expected);
+
 // Loads all tensors of a role, and verifies the checksums of their files. Tensors that are stored in pieces are joined.
 std::vector<NamedTensor> load_role(const std::filesystem::path& checkpoint, const Manifest& manifest, const std::string& role);
 // Verifies the checksums of a role's files without loading the tensors.

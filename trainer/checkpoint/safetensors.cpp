@@ -90,8 +90,9 @@ class InputFile {
     if (::fstat(opened_.get(), &status) != 0 || !S_ISREG(status.st_mode)) fail("is not a regular file");
     size_ = status.st_size;
   }
-  InputFile(const std::filesystem::path& file, std::string_view mapped)
-      : file_(file), checksum_(nullptr), mapped_(mapped), size_(static_cast<std::int64_t>(mapped.size())) {}
+  // `size` is the length of the file, of which `mapped` may be only the start.
+  InputFile(const std::filesystem::path& file, std::string_view mapped, std::int64_t size)
+      : file_(file), checksum_(nullptr), mapped_(mapped), size_(size) {}
 
   std::int64_t size() const { return size_; }
 
@@ -236,11 +237,15 @@ struct ReadHeader {
   std::int64_t data_begin = 0;  // offset in the file, in bytes
 };
 
+bool is_possible(std::uint64_t header_bytes, std::int64_t file_bytes) {
+  return header_bytes <= kMaxHeaderBytes && static_cast<std::int64_t>(header_bytes) <= file_bytes - kLengthBytes;
+}
+
 ReadHeader read_header(InputFile& file) {
   if (file.size() < kLengthBytes) file.fail("has " + std::to_string(file.size()) + " bytes, too few for a header");
   std::uint64_t header_bytes = 0;
   file.read(&header_bytes, kLengthBytes);
-  if (header_bytes > kMaxHeaderBytes || static_cast<std::int64_t>(header_bytes) > file.size() - kLengthBytes) {
+  if (!is_possible(header_bytes, file.size())) {
     file.fail("states a header of " + std::to_string(header_bytes) + " bytes, but the file has " + std::to_string(file.size()) +
               " bytes, and a header may have at most " + std::to_string(kMaxHeaderBytes) + " (is it a safetensors file?)");
   }
@@ -365,8 +370,19 @@ std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
 }
 
 std::vector<StoredTensor> list_safetensors(std::string_view bytes, const std::filesystem::path& path) {
-  InputFile file(path, bytes);
+  return list_safetensors(bytes, static_cast<std::int64_t>(bytes.size()), path);
+}
+
+std::vector<StoredTensor> list_safetensors(std::string_view start, std::int64_t file_bytes, const std::filesystem::path& path) {
+  InputFile file(path, start, file_bytes);
   return listed_in(file);
+}
+
+std::int64_t safetensors_head_bytes(std::string_view start, std::int64_t file_bytes) {
+  if (std::cmp_less(start.size(), kLengthBytes)) return kLengthBytes;
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, start.data(), kLengthBytes);
+  return is_possible(header_bytes, file_bytes) ? kLengthBytes + static_cast<std::int64_t>(header_bytes) : kLengthBytes;
 }
 
 }  // namespace ddprun::trainer

@@ -67,6 +67,13 @@ std::vector<StoredTensor> list_safetensors(const std::filesystem::path& file);
 // Lists the tensors of a file that is already mapped. A caller that reads the tensors from the mapping needs this overload,
 // because the path may meanwhile refer to another file. `file` is used only in error messages.
 std::vector<StoredTensor> list_safetensors(std::string_view bytes, const std::filesystem::path& file);
+// Lists the tensors of a file of `file_bytes` bytes of which only the first bytes are known. `start` must have at least
+// safetensors_head_bytes() bytes, unless the file is shorter.
+std::vector<StoredTensor> list_safetensors(std::string_view start, std::int64_t file_bytes, const std::filesystem::path& file);
+// Returns the number of bytes at the start of a file that list_safetensors() needs. `start` has the first bytes of the file. If
+// these do not contain the length of the header, returns the number of bytes that contain it. The result is also that number
+// if the header exceeds the file or the limit of the format, which list_safetensors() reports.
+std::int64_t safetensors_head_bytes(std::string_view start, std::int64_t file_bytes);
 
 // Reads all tensors. Header length, offsets, dtypes and shapes are checked against the file's size before memory is allocated.
 // The parser limits the size and the depth of the header. Throws UsageError with `file` and the problem. If the machine lacks

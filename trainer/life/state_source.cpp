@@ -140,7 +140,7 @@ void StateSource::begin_or_resume(const Run& run) {
 
   const bool job_begins = process_.environment().restart_count == 0 && process_.generation() <= kFirstRound;
   const ResumeChoice choice = choose_resume(process_.options(), process_.generation(), places,
-                                            job_begins ? fingerprint_of_run(process_) : "", peers, warn);
+                                            job_begins ? fingerprint_of_run(process_) : "", peers, warn, saved_tensors(state_));
   if (!choice.from && !other_model_.empty()) {
     throw UsageError(other_model_ + ". --data-changed applies only to a run with checkpoints, and this run has none");
   }

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/resume/divided_read.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -130,29 +131,22 @@ Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const C
   return agreed;
 }
 
-// Loads a checkpoint and verifies its checksums in one pass. If the checkpoint is invalid, returns null and sets `problem`.
-std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, std::string& problem) {
-  try {
-    return std::make_shared<const CheckpointState>(load_checkpoint(path));
-  } catch (const UsageError& error) {
-    problem = error.what();
-    return nullptr;
-  }
-}
-
 // Finds the newest checkpoint, and loads it on all ranks that can read it. If the copy that a rank loads is damaged, all ranks
 // search again without this copy. All ranks must call this.
-Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
+Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places,
+                   const CheckpointState& into, const Peers& peers) {
   std::shared_ptr<const CheckpointState> saved;
   std::optional<std::filesystem::path> saved_from;
   for (;;) {
     Agreed agreed = agree_on_newest(seen, run, places, peers);
     if (agreed.step == kNone) return agreed;
-    std::string problem;
-    if (saved_from != agreed.path) {
-      saved.reset();  // frees the memory of the previous checkpoint before the next one is loaded
+    const bool is_other = saved_from != agreed.path;
+    if (is_other) saved.reset();  // frees the memory of the previous checkpoint before the next one is loaded
+    CheckpointRead read = read_checkpoint(is_other ? agreed.path : std::nullopt, into, peers);
+    const std::string& problem = read.problem;
+    if (is_other) {
+      saved = std::move(read.saved);
       saved_from = agreed.path;
-      if (agreed.path) saved = load(*agreed.path, problem);
     }
     if (!problem.empty()) seen.mark(*agreed.path, problem);
     if (peers.largest(problem.empty() ? 0 : 1) == 0) {
@@ -164,16 +158,16 @@ Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const Check
 
 // ---- the checkpoint that --resume PATH selects ----
 
-Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, const Warn& warn) {
+Agreed agree_on_path(const std::filesystem::path& path, const CheckpointState& into, const Peers& peers, const Warn& warn) {
   std::error_code unknown;
   Candidate candidate{.step = kNone, .path = path, .problem = {}, .content = {}, .run = {}};
-  std::shared_ptr<const CheckpointState> saved;
   if (std::filesystem::exists(path, unknown)) {
     judge_checkpoint(candidate);
-    if (candidate.problem.empty()) saved = load(path, candidate.problem);
   } else {
     candidate.problem = path.string() + " does not exist";
   }
+  CheckpointRead read = read_checkpoint(candidate.problem.empty() ? std::optional(path) : std::nullopt, into, peers);
+  if (candidate.problem.empty()) candidate.problem = read.problem;
   const bool has = candidate.problem.empty();
   const std::vector<std::int64_t> have = peers.from_all(has ? 1 : 0);
   const int first = lowest_with(have, 1);
@@ -192,7 +186,7 @@ Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, cons
   }
   if (has) {
     agreed.path = path;
-    agreed.saved = std::move(saved);
+    agreed.saved = std::move(read.saved);
   } else if (std::filesystem::exists(path, unknown)) {
     warn("--resume: " + candidate.problem + "; this rank receives the state from rank " + std::to_string(first));
   }
@@ -302,7 +296,7 @@ RunIdentity identity_of_run(const RunIdentity& known, const Agreed& agreed, bool
 }  // namespace
 
 ResumeChoice choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
-                           const Peers& peers, const Warn& warn) {
+                           const Peers& peers, const Warn& warn, const CheckpointState& into) {
   VisibleCheckpoints seen(places);
   if (places.owns_node_disk && !seen.list_error().empty())
     warn(seen.list_error() + "; checkpoint copies on the local disk of this node are ignored");
@@ -311,9 +305,9 @@ ResumeChoice choose_resume(const Options& options, int restart_count, const Chec
   const bool use_newest = order.resume == Options::Resume::kAuto || restart_count > 0;
 
   Agreed agreed;
-  if (use_newest) agreed = load_newest(seen, known, places, peers);
+  if (use_newest) agreed = load_newest(seen, known, places, into, peers);
   const bool continues = agreed.step != kNone;
-  if (!continues && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, peers, warn);
+  if (!continues && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, into, peers, warn);
   const bool compare_data = peers.smallest(data.empty() ? 0 : 1) != 0;
   if (compare_data && agreed.step != kNone) refuse_other_data(known, data, options, peers);
   ResumeChoice choice{.from = {}, .run = identity_of_run(known, agreed, !use_newest, peers)};

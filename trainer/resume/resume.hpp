@@ -12,8 +12,9 @@
 // Example: 2 nodes. Node A has checkpoints of steps 100 and 200, and node B only has step 100. The ranks choose step 200. The
 // ranks of node A load this checkpoint and send its state to node B.
 //
-// The cost. Each rank checks the manifests of the checkpoints that it can read, and loads only the chosen one. If rank 0 loads
-// a copy on its node's disk, it also reads the checkpoint in the run directory to verify it.
+// The cost. Each rank checks the manifests of the checkpoints that it can read. The chosen checkpoint is read once per machine
+// (divided_read.hpp). If rank 0 loads a copy on its node's disk, it also reads the checkpoint in the run directory to verify
+// it.
 #pragma once
 
 #include <cstdint>
@@ -64,10 +65,13 @@ struct ResumeChoice {
 // before, throws UsageError on all ranks, unless it starts at step 0 or any rank has --data-changed. If `data` is empty on any
 // rank, as after a restart within the job, the data is not compared.
 //
+// `into` has the tensors of this rank's state. The checkpoint is loaded directly into them where they fit
+// (divided_read.hpp). After an exception, or if the loaded checkpoint does not fit the state, they have undefined values.
+//
 // The run repeats the steps after the chosen step and saves them again. Old checkpoints of these steps must not be mistaken for
 // the new ones. So rank 0 renames the old ones in the run directory to step-N.superseded, and invalid ones to step-N.bad. One
 // rank of each node does the same for the copies on the node's disk. All renames are reported to `warn`.
 ResumeChoice choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
-                           const Peers& peers, const Warn& warn);
+                           const Peers& peers, const Warn& warn, const CheckpointState& into = {});
 
 }  // namespace ddprun::trainer

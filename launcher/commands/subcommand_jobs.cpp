@@ -130,7 +130,7 @@ void wait_until_left(const RunningJob& job, const ChosenNode& node) {
 // Makes one node save and leave the job. The other nodes continue.
 void stop_node(const RunningJob& job, const std::string& word, bool now) {
   if (!job.status.value("several_nodes", false))
-    throw UsageError("the job runs on one machine only, so --node cannot be used: ddprun stop stops it");
+    throw UsageError("--node cannot be used, since the job runs on one machine only: run ddprun stop without --node");
   constexpr int kTries = 5;  // a loaded node may answer late
   ClusterAnswers nodes = query_nodes(job, kStatusQuery);
   for (int tries = 1; tries < kTries && nodes.agent_answered && (nodes.of == 0 || nodes.silent() > 0); ++tries)

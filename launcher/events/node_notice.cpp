@@ -21,7 +21,7 @@ std::string notice_line(const rendezvous::NodeNotice& notice) {
     case Kind::kLost:
       return "node " + notice.text + "; " + here;
     case Kind::kSetAside:
-      return "a node lost its connection too often: it can join again in " + std::to_string(notice.count / 1000) + " s";
+      return "a node lost its connection too often; the node can join again in " + std::to_string(notice.count / 1000) + " s";
     case Kind::kRefused:
       return notice.text;
     case Kind::kReleased:

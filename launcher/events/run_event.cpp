@@ -95,7 +95,7 @@ std::string describe(const Straggler& event) {
           ms(event.others_s) + "," + steps;
   switch (event.kind) {
     case StragglerKind::kProcessor:
-      return text + "; processor: for " + ms(event.part_s) + " of this time, it was stopped or waited for a processor";
+      return text + "; processor: for " + ms(event.part_s) + " of this time, the rank was stopped or waited for a processor";
     case StragglerKind::kDisk:
       return text + "; disk: it waited for a disk for " + ms(event.part_s) + " of this time";
     case StragglerKind::kData:
@@ -104,7 +104,7 @@ std::string describe(const Straggler& event) {
     case StragglerKind::kCompute:
       break;
   }
-  return text + "; compute: it computes longer than the others, and does not wait for a processor, a disk or data";
+  return text + "; compute: the rank computes longer than the others, and does not wait for a processor, a disk or data";
 }
 
 std::string describe(const HelperIgnored& event) {

@@ -66,7 +66,7 @@ std::vector<HostsAction> HostsState::on_time(Time now) {
   }
   if (end_by_ && *end_by_ <= now && !finished_) {
     end_by_.reset();
-    print(first_ended_, "its agent has ended with a failure, and the agents on other hosts still run: they are stopped");
+    print(first_ended_, "its agent has ended with a failure, so the agents that still run on other hosts are stopped");
     stop_all(SIGTERM, now);
   }
   return take_actions();
@@ -128,7 +128,8 @@ void HostsState::handle(const hosts_event::Unknown& event, Time now) {
     print(event.host, "its agent has ended without a result");
     return end(event.host, static_cast<int>(ExitCode::kPeersMissing), now);
   }
-  print(event.host, "its agent has ended without a result, for example because the machine was rebooted: it is started again");
+  print(event.host,
+        "its agent has ended without a result, for example because the machine was rebooted; the agent is started again");
   ++hosts_[event.host].restarts;
   hosts_[event.host].phase = Phase::kRestarts;
   connect(event.host, false, now);
@@ -151,7 +152,7 @@ void HostsState::handle(const hosts_event::AgentEnded& event, Time now) {
   }
   print(event.host, (event.by_signal ? signal_name(event.number) + " killed its agent"
                                      : "its agent was cut off from the other nodes (exit code " + std::to_string(code) + ")") +
-                        ": it is started again");
+                        "; the agent is started again");
   ++hosts_[event.host].restarts;
   hosts_[event.host].phase = Phase::kRestarts;
   actions_.emplace_back(hosts_action::Close{event.host});

@@ -74,7 +74,7 @@ NodeHistoryFile::Content NodeHistoryFile::read() const {
   try {
     return {.history = parse(read_bounded(file(), kMaxBytes, "a history of node failures"))};
   } catch (const LaterFormat&) {
-    return {.problem = problem_with(file(), "is of a later version of ddprun, so it is not read")};
+    return {.problem = problem_with(file(), "was written by a later version of ddprun, so the file is not read")};
   } catch (const std::exception&) {
     // The file is read again with the lock, since another process may have replaced a damaged file in the meantime.
   }
@@ -112,7 +112,7 @@ std::string NodeHistoryFile::add(const NodeHistory& failures, std::int64_t now_s
     write_file_atomically(file(), text_of(with_failures(std::move(content.history), failures, now_s)), 0600);
     return content.problem;
   } catch (const LaterFormat&) {
-    return problem_with(file(), "is of a later version of ddprun, so a failure of a node was not added");
+    return problem_with(file(), "was written by a later version of ddprun, so a failure of a node was not added");
   } catch (const std::exception& reason) {
     return problem_with(file(), std::string("could not be extended by a failure: ") + reason.what());
   }

@@ -69,7 +69,7 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{
         "doctor", "[--quick] [--here] [--json] [options] [TRAIN.json | PROGRAM ...]", "check whether machines can run a job",
         "--quick --here --json",
-        "Checks whether this machine can run a job, and prints a verdict for each subject: ok, warning or error. The job's\n"
+        "Checks whether this machine can run a job, and prints a verdict for each check: ok, warning or error. The job's\n"
         "options, program and arguments follow as in the job's own command. With --nnodes above 1, start it on all nodes:\n"
         "they meet as the nodes of the job do, and the first node prints a table for each node and their differences.\n"
         "  --quick  at most 3 seconds; otherwise ddptrain is started, torch is imported and samples of the data are read.\n"

@@ -59,9 +59,10 @@ constexpr std::array kOptions{
 };
 
 constexpr std::array kVariables{
-    TorchrunRow{"PYTHON_EXEC", kBetter,
-                "the Python interpreter. If unset: the one in the environment that contains ddprun, else in the active "
-                "environment, else `python3` on PATH. torchrun uses its own"},
+    TorchrunRow{
+        "PYTHON_EXEC", kBetter,
+        "the Python interpreter for scripts. If it is unset, ddprun searches the environment that contains ddprun, then the "
+        "active environment, then PATH (`python3`). torchrun uses its own interpreter"},
     TorchrunRow{"OMP_NUM_THREADS", kBetter,
                 "if it is unset, each of several workers gets 1, or in a Slurm job its share of `SLURM_CPUS_PER_TASK`; when "
                 "invoked as torchrun, always 1"},
@@ -81,8 +82,10 @@ constexpr std::array kVariables{
                 "an overdue worker is killed within milliseconds and reported; torchrun's agent also kills itself"},
     TorchrunRow{"TORCHELASTIC_TIMER_FILE", kSame, "an existing file with that name is left unchanged if it is not a pipe"},
     TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.13; exit code 89"},
-    TorchrunRow{"LOGLEVEL", kNoEffect,
-                "`-v` and `-q` set the verbosity; when invoked as torchrun, ERROR suppresses the banner"},
+    TorchrunRow{
+        "LOGLEVEL", kNoEffect,
+        "has no effect, except that LOGLEVEL=ERROR suppresses the banner if ddprun is invoked as torchrun; `-v` and `-q` "
+        "set the verbosity"},
 };
 
 const char* word_of(TorchrunSupport support) {

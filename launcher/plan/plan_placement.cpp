@@ -128,8 +128,8 @@ void choose_workers(Plan& plan, const Settings& settings, const Machine& machine
     throw UsageError(
         "batch_size " + std::to_string(config.batch_size) + " is smaller than the number of workers, " +
         std::to_string(plan.nproc_per_node) + " (" + source +
-        "): it counts the samples of all workers, and each worker needs at least one. Increase batch_size, or start fewer "
-        "workers");
+        "). batch_size is the total over all workers, and each worker needs at least one sample. Increase batch_size, or start "
+        "fewer workers");
   }
   plan.device = on_cpu ? "cpu" : config.device == TrainConfig::Device::kCuda ? "cuda" : machine.gpus() == 0 ? "cpu" : "auto";
   plan.record("device", plan.device, "config" + std::string(config.device == TrainConfig::Device::kAuto ? ": auto" : ""));

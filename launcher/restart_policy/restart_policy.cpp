@@ -33,7 +33,7 @@ const char* hopeless_reason(Cause cause) {
     case Cause::kDiverged:
       return "no restart after divergence: the run would diverge again";
     case Cause::kCheckpoint:
-      return "no restart, since a checkpoint cannot be read or saved and a restart does not fix this";
+      return "no restart, since a checkpoint cannot be read or saved, and a restart would not fix this";
     case Cause::kStuck:
       return "no restart, since a worker process cannot be killed and still uses its GPU and port: restart the machine if the "
              "process does not end";

@@ -119,7 +119,7 @@ def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
 
 def gradient_of(name: str, tensor: torch.Tensor) -> torch.Tensor | None:
     if tensor.grad is not None and tensor.grad.layout != torch.strided:
-        raise Refused(f"the gradient of '{name}' is sparse, and ddptrain sums dense gradients only; create the embedding with sparse=False")
+        raise Refused(f"the gradient of '{name}' is sparse, but ddptrain sums only dense gradients; create the embedding with sparse=False")
     return tensor.grad
 
 
@@ -214,7 +214,7 @@ def compare(written: Written, size: int, training: bool) -> bool:
     for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
         bits = bits and same(a, b)
         if not close(b, a):
-            raise Refused(f"the {name} of the exported graph is {b.item()!r} {where}, and that of the model is {a.item()!r}")
+            raise Refused(f"the {name} of the exported graph is {b.item()!r} {where}, but the {name} of the model is {a.item()!r}")
     for (kind, name), tensor in own_state.items():
         bits = bits and same(tensor, state[kind, name])
         if not close(tensor, state[kind, name]):

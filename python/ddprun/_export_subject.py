@@ -93,7 +93,7 @@ class Subject:
                 raise Refused(f"'{name}' is not contiguous, which checkpoints require; "
                               "call model.to(memory_format=torch.contiguous_format) before the export, or make it contiguous")
             if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
-                raise Refused(f"a hook is registered on the gradient of '{name}', and the exported model would not have it; remove the hook")
+                raise Refused(f"a hook is registered on the gradient of '{name}', but the exported model would not contain the hook; remove the hook")
         if not any(tensor.requires_grad for tensor in self.model.parameters()):
             raise Refused("no parameter of the model requires a gradient, so the model cannot be trained")
         trained = {name for name, tensor in self.model.named_parameters() if tensor.requires_grad}

@@ -109,7 +109,7 @@ def _difference(found, wanted, path="", seen=()):
                 return "%s is missing in the snapshot" % (path + str(key))
         for key in found:
             if key not in wanted and holds_tensors:
-                return "%s is missing in the script's state" % (path + str(key))
+                return "%s is missing in the state of the script" % (path + str(key))
         pairs = [(key, found[key], wanted[key]) for key in wanted if key in found]
     elif isinstance(found, (list, tuple)) and isinstance(wanted, (list, tuple)):
         pairs = list(zip(range(len(wanted)), found, wanted))
@@ -117,7 +117,7 @@ def _difference(found, wanted, path="", seen=()):
         was, now = _shape_of(found), _shape_of(wanted)
         if was is None or now is None or was == now:
             return None
-        return "%s is %s in the snapshot and %s in the script's state" % (path.rstrip("."), "x".join(map(str, was)) or "a number", "x".join(map(str, now)) or "a number")
+        return "%s is %s in the snapshot, but %s in the state of the script" % (path.rstrip("."), "x".join(map(str, was)) or "a number", "x".join(map(str, now)) or "a number")
     for key, one, other in pairs:
         difference = _difference(one, other, "%s%s." % (path, key), seen)
         if difference:
@@ -344,9 +344,9 @@ class Snapshots:
         """Returns the reason why this rank cannot resume from this copy, or an empty string if it can."""
         step = header["step"]
         if header["world"] != self._world_size and not header["replicated"]:
-            return "the snapshot of step %d is not restored: it is from a round of %d ranks, and there are %d now" % (step, header["world"], self._world_size)
+            return "the snapshot of step %d is not restored, because it is from a round of %d ranks, but there are %d now" % (step, header["world"], self._world_size)
         try:
             difference = _difference(one.shapes(header), self._like)
         except Exception as reason:  # unpickling runs code of classes in the state, which can raise any error
-            return "the snapshot of step %d is not restored: it cannot be read: %s: %s" % (step, type(reason).__name__, reason)
-        return "the snapshot of step %d is not restored: it differs from the script's state: %s" % (step, difference) if difference else ""
+            return "the snapshot of step %d is not restored, because it cannot be read: %s: %s" % (step, type(reason).__name__, reason)
+        return "the snapshot of step %d is not restored, because it differs from the state of the script: %s" % (step, difference) if difference else ""

@@ -102,10 +102,10 @@ def write(written: Written, to: pathlib.Path) -> None:
     weights |= {f"buffer.{name}": tensor for name, tensor in written.buffers.items()}
     weights |= {f"constant.{name}": tensor for name, tensor in written.constants.items()}
     if to.exists() and not (to / "model.json").exists():
-        raise Refused(f"{to} exists and is not an exported model; it is not overwritten. Choose another folder")
+        raise Refused(f"{to} exists and is not an exported model, so it is not overwritten. Choose another folder")
     others = sorted(file.name for file in to.iterdir() if file.name not in FILES) if to.exists() else []
     if others:
-        raise Refused(f"{to} contains files that do not belong to an exported model: {', '.join(others[:5])}; it is not overwritten. Remove them, or choose another folder")
+        raise Refused(f"{to} contains files that do not belong to an exported model: {', '.join(others[:5])}; the folder is not overwritten. Remove these files, or choose another folder")
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=to.name + ".", dir=to.parent) as folder:
         new = pathlib.Path(folder) / to.name

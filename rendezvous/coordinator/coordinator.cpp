@@ -194,7 +194,7 @@ void Coordinator::note_spare(const Peer& peer) {
   if (is_reserve(peer, settings_)) {
     const std::string least = std::to_string(settings_.min_nodes);
     return outbox_.send(
-        peer, Waiting{"this node failed several times in the last days, so it waits as a spare: it joins if fewer than " +
+        peer, Waiting{"this node failed several times in the last days, so it waits as a spare, and joins only if fewer than " +
                       least + " other nodes are left (--exclude-failing-nodes)"});
   }
   if (round_progress_.connected() < settings_.max_nodes) return;

@@ -49,9 +49,10 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
         .text = "its --arbiter differs from the --arbiter of the coordinator; give every node the same --arbiter, or none"};
   }
   if (const auto wait = view.losses.set_aside_for(hello.node, view.now)) {
-    return Refused{.reason = Refusal::kSetAside,
-                   .text = "its connection was lost too often: it can join again in " + std::to_string(wait->count()) + " ms",
-                   .retry_after_ms = wait->count()};
+    return Refused{
+        .reason = Refusal::kSetAside,
+        .text = "the node lost its connection too often; the node can join again in " + std::to_string(wait->count()) + " ms",
+        .retry_after_ms = wait->count()};
   }
   return std::nullopt;
 }

@@ -177,8 +177,9 @@ void Node::handle(const node_event::ArbiterAnswered& event) {
   if (event.answer == BallotAnswer::kNone) return;
   const bool is_ours =
       std::find(arbitration_.won().begin(), arbitration_.won().end(), event.ballot.origin) != arbitration_.won().end();
-  notify(NodeNotice::Kind::kDecided, is_ours ? "the arbiter chose this node: it continues, even without the other node"
-                                             : "the arbiter chose the other node, which continues");
+  notify(NodeNotice::Kind::kDecided, is_ours
+                                         ? "the arbiter chose this node, so this node continues, even without the other node"
+                                         : "the arbiter chose the other node, which continues");
   if (!is_ours) return;
   for_coordinator(coordinator_event::ArbiterVotes{event.ballot.origin});
   if (settings_.member.rules.arbiter_winner_waits || coordinator_) return;

@@ -5,33 +5,33 @@ namespace ddprun {
 std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t peer_version) {
   switch (fault) {
     case PeerFault::kNotTls:
-      return "refused: it does not use ddprun's protocol (no TLS)";
+      return "refused: the peer does not use ddprun's protocol (no TLS)";
     case PeerFault::kNoKey:
-      return "refused: it uses TLS, but is not a ddprun agent";
+      return "refused: the peer uses TLS, but is not a ddprun agent";
     case PeerFault::kWrongToken:
-      return "refused: its token is not the token of this job. Give every node the same token (ddprun token)";
+      return "refused: the token of the peer is not the token of this job. Give every node the same token (ddprun token)";
     case PeerFault::kWrongRunId:
-      return "refused: it belongs to a job with another run id";
+      return "refused: the peer belongs to a job with another run id";
     case PeerFault::kWrongVersion:
-      return "refused: it uses protocol version " + std::to_string(peer_version) + ", this agent uses version " +
+      return "refused: the peer uses protocol version " + std::to_string(peer_version) + ", this agent uses version " +
              std::to_string(own_version) + ". Install the same ddprun on every node";
     case PeerFault::kReflected:
-      return "refused: it sent back this agent's own first message; either the agent connected to itself, or a program echoes "
-             "its messages";
+      return "refused: the peer sent back the first message of this agent; either the agent connected to itself, or a program "
+             "echoes its messages";
     case PeerFault::kSilent:
-      return "closed: it did not present the token in time";
+      return "closed: the peer did not present the token in time";
     case PeerFault::kTooManyBytes:
-      return "closed: it sent too many bytes before it presented the token";
+      return "closed: the peer sent too many bytes before it presented the token";
     case PeerFault::kCrowdedOut:
-      return "closed: it was the oldest of too many connections that have not presented the token";
+      return "closed: this connection was the oldest of too many connections that have not presented the token";
     case PeerFault::kNoDescriptors:
       return "closed: no file descriptors are left (ulimit -n)";
     case PeerFault::kBroken:
       return "closed: data on this connection was changed, lost or repeated in transit";
     case PeerFault::kFrameTooLarge:
-      return "closed: it announced a message above the size limit";
+      return "closed: the peer announced a message above the size limit";
     case PeerFault::kSlowReader:
-      return "closed: it does not read its messages";
+      return "closed: the peer does not read its messages";
     case PeerFault::kNone:
     case PeerFault::kCount:
       break;

@@ -264,7 +264,7 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
     ("Repeats", "cannot run these operators, which are not PyTorch's own (aten): while_loop"),
     ("Shares", "'other.weight' and 'weight' are two tensors that share memory, and one of them changes"),
     ("Mirrors", "'seen' and 'weight' are two tensors that share memory, and one of them changes"),
-    ("Hooks", "a hook is registered on the gradient of 'weight', and the exported model would not have it"),
+    ("Hooks", "a hook is registered on the gradient of 'weight', but the exported model would not contain the hook"),
     ("Warms", "the forward pass changes the attribute 'steps' from 1 to 2, but the exported graph would contain it as a constant; make it a registered buffer"),
     ("Alone", "with 1 samples in evaluation mode"),
     ("Turned", "'weight' is not contiguous, which checkpoints require"),
@@ -344,7 +344,7 @@ def test_a_model_is_replaced_without_removing_other_files(exporter, tmp_path):
         export.export(zoo.bad(torch_linear()), model)
         assert {file.name for file in model.iterdir()} == export.FILES and list(tmp_path.iterdir()) == [model]
     (model / "runs").mkdir()
-    with pytest.raises(export.Refused, match="contains files that do not belong to an exported model: runs; it is not overwritten"):
+    with pytest.raises(export.Refused, match="contains files that do not belong to an exported model: runs; the folder is not overwritten"):
         export.export(zoo.bad(torch_linear()), model)
     assert (model / "runs").exists()
 

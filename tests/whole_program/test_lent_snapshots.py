@@ -71,7 +71,7 @@ def test_states_that_cannot_be_borrowed():
     unable = {"step": None, "why": "no snapshot is restored: rank 1 has no memory for snapshots"}
     assert decide([offer(0, [9]), offer(1, able=False)]) == decide([offer(0, [9]), offer(0, able=False)]) == unable
     assert decide([offer(0, [9]), offer(1), offer(1, able=False)]) == {**unable, "why": unable["why"].replace("1", "2")}
-    refused = "the snapshot of step 5 is not restored: it differs from the script's state: x is missing in the snapshot"
+    refused = "the snapshot of step 5 is not restored, because it differs from the state of the script: x is missing in the snapshot"
     assert decide([offer(0, [9]), offer(1, why=refused)]) == {"step": None, "why": refused}
     assert decide([offer(0, [9]), offer(1, [], refused=[9], why=refused)]) == {"step": None, "why": refused}
     assert decide([offer(0, [5, 9]), offer(0, refused=[9], why=refused)]) == {"step": 5}
@@ -249,7 +249,7 @@ def test_a_copy_of_another_shape_is_refused(two):
     class Shaped:
         shape = (1,)
 
-    with pytest.raises(ValueError, match=r"^the snapshot of step 7 is not restored: it differs from the script's state: weight is missing in the snapshot$"):
+    with pytest.raises(ValueError, match=r"^the snapshot of step 7 is not restored, because it differs from the state of the script: weight is missing in the snapshot$"):
         two.borrow(two.lend().port, like={"weight": Shaped()})
     assert two.kept() == []
 

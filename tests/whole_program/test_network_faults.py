@@ -208,7 +208,7 @@ def test_a_killed_node_rejoins_and_a_flapping_one_is_excluded(traces):
         hosts.start_on(2, *command)
         if lost < 3:
             since = trace.until_world(3, since)
-    hosts.until_printed(0, "it can join again in 30 s")
+    hosts.until_printed(0, "the node can join again in 30 s")
     trace.end()
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
     trace.assert_one_round_at_a_time()

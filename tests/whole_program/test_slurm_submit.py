@@ -132,7 +132,7 @@ def test_failures_are_counted_across_requeues(slurm, ddprun_bin, tmp_path):
     slurm.until_gone(job)
     text = output_of(run, job)
     assert starts_of(run) == [(job, 0, 7), (job, 1, 7)], text
-    assert f"Slurm job {job}: failure 1 of 1 (exit code 7); it returns to the queue" in text
+    assert f"Slurm job {job}: failure 1 of 1 (exit code 7); the job returns to the queue" in text
     assert f"Slurm job {job}: failed with exit code 7, and all 1 requeues after failures are used" in text
     # Exit code 2 ends the job without a requeue.
     job = submit(slurm, ddprun_bin, run, "--no-python", "sh", "-c", "exit 2")
@@ -188,7 +188,7 @@ def test_the_login_node_cancels_a_waiting_job(slurm, ddprun_bin, tmp_path):
     job = submit(slurm, ddprun_bin, run, "--sbatch", "hold", "--no-python", "true")
     assert f"Slurm job {job} is PENDING (JobHeldUser)\nrun directory {run}\n" == slurm.run(ddprun_bin, "status", "--slurm", job).stdout
     assert "ddprun logs" in slurm.run(ddprun_bin, "logs", "--slurm", run).stderr
-    assert "it is cancelled" in slurm.run(ddprun_bin, "stop", "--slurm", run).stdout
+    assert f"cancelled Slurm job {job}, which was PENDING (JobHeldUser); to resume" in slurm.run(ddprun_bin, "stop", "--slurm", run).stdout
     slurm.until_gone(job)
 
 

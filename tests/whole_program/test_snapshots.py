@@ -402,7 +402,7 @@ def test_a_copy_refused_by_one_rank_is_not_used(node):
     one.ranks[0].take({"n": 7}, 7, True)
     one.begin_round(2)
     assert one.restore(likes=[None, {"weight": Shaped()}]) == [None, None]
-    assert one.why == "the snapshot of step 7 is not restored: it differs from the script's state: weight is missing in the snapshot"
+    assert one.why == "the snapshot of step 7 is not restored, because it differs from the state of the script: weight is missing in the snapshot"
     assert one.restore() == [{"n": 7}] * 2
 
 
@@ -438,7 +438,7 @@ def test_a_state_of_another_shape_is_refused(job):
                "if ddprun.restart:\n    print('kept', ddprun.restore(like=state), flush=True)\n    sys.exit()\nddprun.snapshot(state, step=7)\nos._exit(3)\n",
                "--max-restarts", "1")
     assert done.returncode == 0 and "kept None\n" in done.stdout, done.stderr
-    assert "ddprun: the snapshot of step 7 is not restored: it differs from the script's state: model.weight is 20x10 in the snapshot and 30x10 in the script's state\n" in done.stderr
+    assert "ddprun: the snapshot of step 7 is not restored, because it differs from the state of the script: model.weight is 20x10 in the snapshot, but 30x10 in the state of the script\n" in done.stderr
 
 
 @pytest.mark.needs_torch_python

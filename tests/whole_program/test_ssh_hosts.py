@@ -180,7 +180,7 @@ def test_a_killed_agent_is_replaced(ssh, data):
     job = ssh.start("--hosts", "a:1,b:1", "--run-dir", run_dir, config)
     until_steps(ssh, run_dir, 20)
     os.kill(ssh.agents("b")[0], signal.SIGKILL)
-    ssh.until_printed("host b: SIGKILL killed its agent: it is started again")
+    ssh.until_printed("host b: SIGKILL killed its agent; the agent is started again")
     assert job.wait(120) == 0, ssh.text()
     assert_calm(ssh, config, run_dir)
 

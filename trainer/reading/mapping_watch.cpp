@@ -100,8 +100,8 @@ bool same_time(const timespec& a, const timespec& b) {
 
 [[noreturn]] void changed(const std::filesystem::path& file, const std::string& how) {
   throw UsageError("'" + file.string() + "' " + how +
-                   " while this job reads it, so the run can no longer read the same samples. Restore the file, then start "
-                   "the job again: it continues from its newest checkpoint");
+                   " while this job was using it, so the run can no longer read the same samples. Restore the file, then start "
+                   "the job again: the job continues from its newest checkpoint");
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ WatchedMapping::~WatchedMapping() {
 void WatchedMapping::Impl::require_same() {
   struct stat status {};
   if (fd >= 0 && slot != nullptr) {
-    if (::fstat(fd, &status) != 0) changed(file, std::string("can no longer be read (") + std::strerror(errno) + ")");
+    if (::fstat(fd, &status) != 0) changed(file, std::string("became unreadable (") + std::strerror(errno) + ")");
     if (static_cast<std::uint64_t>(status.st_size) < size) {
       changed(file, "was truncated from " + std::to_string(size) + " to " + std::to_string(status.st_size) + " bytes");
     }

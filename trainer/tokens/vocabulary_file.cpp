@@ -189,12 +189,12 @@ void read_words(const JsonValue& json, Bpe& bpe) {
     require(value_at(words, "/pretokenizers").size() == 2 && value_at(split, "/type") == "Split" &&
                 (pattern == kLlama3Pattern || pattern == kQwen2Pattern) && value_at(split, "/behavior") == "Isolated" &&
                 is_unset(value_at(split, "/invert")) && value_at(bytes, "/use_regex") == false,
-            "has " + short_quote(words.dump()) + " at pre_tokenizer" + kSupported);
+            "sets pre_tokenizer to " + short_quote(words.dump()) + kSupported);
     bpe.pattern = pattern == kLlama3Pattern ? WordPattern::kLlama3 : WordPattern::kQwen2;
     require(is_unset(value_at(bytes, "/add_prefix_space")),
-            "has add_prefix_space true after a Split at pre_tokenizer" + std::string(kSupported));
+            "sets add_prefix_space to true in pre_tokenizer, after a Split step" + std::string(kSupported));
   } else {
-    require(value_at(bytes, "/use_regex") != false, "has use_regex false at pre_tokenizer" + std::string(kSupported));
+    require(value_at(bytes, "/use_regex") != false, "sets use_regex to false in pre_tokenizer" + std::string(kSupported));
   }
   require(value_at(bytes, "/type") == "ByteLevel",
           "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + short_quote(words.dump()) + kSupported);
@@ -207,7 +207,7 @@ Bpe bpe_in(const JsonValue& json) {
   require(json.is_object(), "expected an object");
   const auto require_unset = [&json](const std::string& pointer) {
     require(is_unset(value_at(json, pointer)),
-            "has " + short_quote(value_at(json, pointer).dump()) + " at " + pointer + kSupported);
+            "sets " + pointer + " to " + short_quote(value_at(json, pointer).dump()) + kSupported);
   };
   require(value_at(json, "/model/type") == "BPE" ||
               (value_at(json, "/model/type").is_null() && value_at(json, "/model/merges").is_array()),

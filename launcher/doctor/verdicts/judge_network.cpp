@@ -114,8 +114,10 @@ Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>&
       facts.name + (facts.addresses.empty() ? " has no address" : " has the address " + joined(facts.addresses));
   const bool name_is_used = needs.many_nodes() && needs.interface.empty() && !gloo_interface;
   if (name_is_used && (facts.addresses.empty() || is_loopback_only(facts.addresses))) {
-    return {warning("host-name",
-                    "the host name " + found + ": in a job on several nodes, Gloo gives this address to the other nodes",
+    const std::string use = facts.addresses.empty()
+                                ? ", but in a job on several nodes Gloo gives the address of the host name to the other nodes"
+                                : ": in a job on several nodes, Gloo gives this address to the other nodes";
+    return {warning("host-name", "the host name " + found + use,
                     "select the network with --interface NAME, or correct the host name in /etc/hosts or DNS")};
   }
   return {ok("host-name", found)};

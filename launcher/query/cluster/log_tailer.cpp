@@ -46,11 +46,13 @@ void LogTailer::receive(const rendezvous::NodeQuery& question, const json& query
   std::optional<LogRequest> request = parse_log_request(query);
   if (!request)
     return answer_(question,
-                   {{"error", "it does not support this log query: install the same version of ddprun on all nodes"}});
-  if (readers_.size() >= kMaxReaders) return answer_(question, {{"error", "too many users are reading its logs; try again"}});
+                   {{"error", "the node does not support this log query: install the same version of ddprun on all nodes"}});
+  if (readers_.size() >= kMaxReaders)
+    return answer_(question, {{"error", "too many users are reading the logs of the node; try again"}});
   const auto files = static_cast<std::size_t>(node_.local_ranks().count) * 2;
   if (!request->rank && files > kMaxCursorFiles) {
-    return answer_(question, {{"error", "it has too many workers to show the logs of all: select one with --rank"}});
+    return answer_(question,
+                   {{"error", "the node has too many workers to show all of their logs: select one worker with --rank"}});
   }
   const std::uint64_t number = next_number_++;
   Reader& reader = *(readers_[number] = std::make_unique<Reader>(io_, question));

@@ -79,7 +79,7 @@ void NodeQueryHandler::answer(const NodeQuery& question, json text) {
 }
 
 void NodeQueryHandler::begin_stacks(const NodeQuery& question, std::optional<int> rank) {
-  if (stacks_) return answer(question, {{"error", "it is already reading call stacks for another query; try again"}});
+  if (stacks_) return answer(question, {{"error", "the node is already reading call stacks for another query; try again"}});
   std::vector<std::pair<int, std::int64_t>> workers = node_.running_workers();
   if (rank) std::erase_if(workers, [&](const auto& worker) { return worker.first != *rank; });
   std::ranges::reverse(workers);
@@ -94,7 +94,7 @@ void NodeQueryHandler::begin_stacks(const NodeQuery& question, std::optional<int
                stacks_->tool = *tool;
                if (!tool->name.empty() || stacks_->waiting.empty()) return next_stack();
                const NodeQuery query = std::exchange(stacks_, std::nullopt)->question;
-               answer(query, {{"error", "no stack tool was found: expected py-spy, eu-stack or gdb on its PATH"}});
+               answer(query, {{"error", "no stack tool was found: expected py-spy, eu-stack or gdb on the PATH of the node"}});
              });
 }
 

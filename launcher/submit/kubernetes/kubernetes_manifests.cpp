@@ -167,7 +167,9 @@ std::string pod_spec(const KubernetesJob& job) {
          (job.kind == Kind::kJob ? entry("subdomain", job.name) : "") +
          "terminationGracePeriodSeconds: " + number(job.grace_s) + "\n" +
          "automountServiceAccountToken: false\n"
-         "enableServiceLinks: false          # a Service named ddprun-x would set variables that are options of ddprun\n" +
+         "enableServiceLinks: false          # a Service named ddprun-x would define DDPRUN_X_... variables, which ddprun "
+         "reads "
+         "as options\n" +
          section("securityContext", "runAsNonRoot: true\nrunAsUser: " + user + "\nrunAsGroup: " + user + "\nfsGroup: " + user +
                                         "\nfsGroupChangePolicy: OnRootMismatch\n" +
                                         section("seccompProfile", "type: RuntimeDefault\n")) +

@@ -234,8 +234,8 @@ void read_command(const KubernetesRequest& request, KubernetesJob& job) {
     }
   }
   if (words.size() > kMaxWords) {
-    throw UsageError("the command has " + std::to_string(words.size()) + " words, and at most " + std::to_string(kMaxWords) +
-                     " are allowed: put the arguments into a file of the image");
+    throw UsageError("the command has " + std::to_string(words.size()) + " words, but at most " + std::to_string(kMaxWords) +
+                     " are allowed: put the command into a script in the container image, and submit the script");
   }
   const Arguments parsed = parse_arguments(words, [](std::string_view) { return std::nullopt; });
   if (parsed.positional.empty()) throw UsageError(kNothingToRun);

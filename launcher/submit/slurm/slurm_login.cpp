@@ -65,7 +65,8 @@ QueuedJob find_job(const std::string& id, const std::string& subcommand) {
   const std::vector<QueuedJob> jobs = parse_squeue(answer.text);
   if (jobs.empty())
     throw UsageError("Slurm job " + id +
-                     " is not in the queue: it has ended, or never existed; ddprun report RUN_DIR shows its run");
+                     " is not in the queue, because the job has ended or never existed. For a job that has ended, use ddprun "
+                     "report RUN_DIR");
   if (jobs.size() == 1) return jobs.front();
   std::string tasks;
   constexpr std::size_t kMaxShown = 20;
@@ -74,9 +75,12 @@ QueuedJob find_job(const std::string& id, const std::string& subcommand) {
                    (jobs.size() > kMaxShown ? ", ..." : ""));
 }
 
+std::string state_with_reason(const QueuedJob& job) {
+  return job.state + (job.reason.empty() || job.reason == "None" ? "" : " (" + job.reason + ")");
+}
+
 std::string state_text(const QueuedJob& job) {
-  return "Slurm job " + job.id + " is " + job.state +
-         (job.reason.empty() || job.reason == "None" ? "" : " (" + job.reason + ")");
+  return "Slurm job " + job.id + " is " + state_with_reason(job);
 }
 
 int answer_for_waiting_job(const QueuedJob& job, const std::string& subcommand, const fs::path& run_dir) {
@@ -84,7 +88,8 @@ int answer_for_waiting_job(const QueuedJob& job, const std::string& subcommand, 
   if (subcommand == "stop") {
     const SlurmAnswer answer = run_slurm({"scancel", job.id});
     if (!answer.succeeded) throw UsageError(answer.problem + "; " + text);
-    print(text + ": it is cancelled; a later ddprun submit with the same run directory resumes\n");
+    print("cancelled Slurm job " + job.id + ", which was " + state_with_reason(job) +
+          "; to resume the run, use ddprun submit with the same run directory\n");
     return 0;
   }
   if (subcommand == "logs")

@@ -278,15 +278,15 @@ int decide_after_slurm_job(const SubmitWords& words) {
     return decision.exit_code;
   }
   if (!kept && decision.uses_budget) {
-    log_line("Slurm job " + *job + ": " + decision.why + "; it ends, since this requeue cannot be counted");
+    log_line("Slurm job " + *job + ": " + decision.why + "; the job ends, since this requeue cannot be counted");
     return final_code(end.code, ExitCode::kBudgetSpent);
   }
-  log_line("Slurm job " + *job + ": " + decision.why + "; it returns to the queue");
+  log_line("Slurm job " + *job + ": " + decision.why + "; the job returns to the queue");
   const SlurmAnswer answer = run_slurm({"scontrol", "requeue", *job});
   if (answer.succeeded) return request.code;
   log_line(answer.problem + "; the batch script ends with exit code " + std::to_string(kRequeueExitCode) +
            ", which requeues the job if slurm.conf contains RequeueExit=" + std::to_string(kRequeueExitCode) +
-           "; otherwise submit it again with sbatch: it resumes");
+           "; otherwise submit the batch file again with sbatch, and the job resumes");
   return kRequeueExitCode;
 }
 

@@ -141,10 +141,10 @@ TEST_P(Refusals, AreDistinguishedOnBothSides) {
 INSTANTIATE_TEST_SUITE_P(
     Transport, Refusals,
     testing::Values(Refusal{kOtherToken, "job", 1, Kind::kWrongToken, "refuses this node's token",
-                            "its token is not the token of this job"},
+                            "the token of the peer is not the token of this job"},
                     Refusal{kToken, "other", 1, Kind::kWrongRunId, "runs a job with another run id", "job with another run id"},
                     Refusal{kToken, "job", 3, Kind::kWrongVersion, "uses protocol version 1, this agent uses version 3",
-                            "it uses protocol version 3, this agent uses version 1"}));
+                            "the peer uses protocol version 3, this agent uses version 1"}));
 
 TEST(Transport, SelfConnectionIsReported) {
   Net net;
@@ -152,7 +152,7 @@ TEST(Transport, SelfConnectionIsReported) {
   const ConnectFailure reported = failure(net.finish_call(net.call(*coordinator.transport, to(coordinator.port()))));
   EXPECT_EQ(reported.kind, Kind::kReflected) << reported.message;
   EXPECT_TRUE(coordinator.members.empty());
-  EXPECT_EQ(net.logged("own first message"), 1U) << testing::PrintToString(net.log);
+  EXPECT_EQ(net.logged("first message of this agent"), 1U) << testing::PrintToString(net.log);
 }
 
 TEST(Transport, ClosedPortFailsAfterThePatience) {

@@ -147,10 +147,10 @@ TEST(VocabularyFile, UnsupportedSettingsAreRefused) {
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
               json["normalizer"] = {{"type", "NFKC"}};
             }),
-            "has {\"type\":\"NFKC\"} at /normalizer; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is "
+            "sets /normalizer to {\"type\":\"NFKC\"}; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is "
             "supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["dropout"] = 0.1; }),
-            "has 0.1 at /model/dropout; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is supported");
+            "sets /model/dropout to 0.1; only byte-level BPE with the word pattern of GPT-2, Llama 3 or Qwen2 is supported");
   EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
               json["pre_tokenizer"] = {{"type", "Whitespace"}};
             }),

@@ -21,8 +21,8 @@
 #include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/pieces.hpp"
-#include "trainer/checkpoint/tensor_stream.hpp"
 #include "trainer/layout/read_division.hpp"
+#include "trainer/resume/tensor_stream.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -7,7 +7,7 @@
 // The idea. The ranks that read the same file on the same machine form a reading group. They go through each file in windows of
 // at most 16 MiB. Each rank of the group reads a part of the window, and the ranks exchange the parts
 // (trainer/layout/read_division.hpp). Then each rank has the whole window. It adds the window to the checksum of the file, and
-// copies it to the tensors of the state (trainer/checkpoint/tensor_stream.hpp). So a rank needs only 16 MiB in addition to the
+// copies it to the tensors of the state (trainer/resume/tensor_stream.hpp). So a rank needs only 16 MiB in addition to the
 // state.
 //
 // Which ranks form a group. The ranks compare a digest of the boot id of their machine, the path, the device and inode of the

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/tensor_stream.hpp"
+#include "trainer/resume/tensor_stream.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
 // Tests the reader of a safetensors file whose bytes arrive in pieces: the destinations of the tensors, and the errors.
-#include "trainer/checkpoint/tensor_stream.hpp"
+#include "trainer/resume/tensor_stream.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
